@@ -1,0 +1,83 @@
+"""What every convolutional backbone shares: preprocessing, freezing, the digest and the scale of its features.
+
+B images of 3 colours, H rows and W columns of pixels; L context vectors of D features on a grid of (h, w).
+"""
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+
+from captioning.backbones.context import ContextSet
+from captioning.data.images import ImageTransform
+
+
+class Backbone(nn.Module):
+    """A network that turns images into a context set.
+
+    Attributes:
+        network: images `[B, 3, H, W]`, normalised, to a feature map `[B, D, h, w]`.
+        dim: D.
+        grid: (h, w); L = h * w.
+        size: side of the square images in pixels.
+        trainable: whether gradients reach the network; if not, its output may be cached.
+        transform: how files become the images that `forward` takes.
+        scale: the number that brings the features to unit scale, 1.0 until somebody fills it in; it is a buffer, so
+            that a checkpoint holds it.
+    """
+
+    scale: Tensor
+
+    def __init__(
+        self,
+        settings: str,
+        network: nn.Module,
+        dim: int,
+        grid: tuple[int, int],
+        transform: ImageTransform,
+        trainable: bool,
+    ) -> None:
+        """Take a built network; `settings` names its architecture for the digest."""
+        super().__init__()
+        self.settings = settings
+        # Twice as fast on a CPU in this memory format, and the map then lies in memory as context vectors.
+        self.network = network.to(memory_format=torch.channels_last)
+        self.dim = dim
+        self.grid = grid
+        self.size = transform.size
+        self.transform = transform
+        self.trainable = trainable
+        self.register_buffer("scale", torch.tensor(1.0))
+        network.requires_grad_(trainable)
+        self.train()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over architecture, weights as they are now, and preprocessing: equal digests, equal features."""
+        sha = hashlib.sha256(f"{self.settings}\n{self.transform.settings}\n".encode())
+        for name, tensor in sorted(self.network.state_dict().items()):
+            sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return sha.hexdigest()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Context vectors of images, unscaled: `[B, 3, H, W]` uint8 to `[B, L, D]`, L in row order of the grid."""
+        with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
+            normalised = self.transform.normalise(images).to(self.scale.dtype)  # the precision of the whole module
+            features: Tensor = self.network(normalised)
+            return features.flatten(2).transpose(1, 2)
+
+    def context(self, features: Tensor) -> ContextSet:
+        """The context set of features `[B, L, D]` of any precision, from `forward` or from a cache, at unit scale."""
+        # The cast is to the model's precision, which the buffer shares; a product alone would stay in half precision.
+        return ContextSet(features.to(self.scale.dtype) * self.scale, self.grid)
+
+    def train(self, mode: bool = True) -> "Backbone":
+        """Set the mode of the module, but leave the network in evaluation mode.
+
+        (D) Also while it is trained: batch statistics would make N processes differ from one, and captioning batches
+        are too small to estimate them.
+        """
+        super().train(mode)
+        self.network.eval()
+        return self

@@ -1,0 +1,57 @@
+"""A convolutional network small enough to be trained from scratch on a laptop's CPU, for the data set of shapes.
+
+B images, D features, a square grid of G rows and columns.
+"""
+
+import itertools
+import math
+
+from torch import nn
+
+from captioning.backbones.base import Backbone
+from captioning.data.images import ImageTransform
+from captioning.errors import CaptioningError
+
+
+class SmallCNN(Backbone):
+    """3x3 convolutions with stride 2 until the grid is reached, then one more at the grid's resolution.
+
+    Each is followed by a normalisation over one image's whole feature map (GroupNorm with one group), which leaves
+    images independent of the batch they come in: N processes compute what one would. The last has no ReLU, so that
+    the features start with mean 0 and root mean square 1. At the default size a context vector sees 31x31 pixels.
+    """
+
+    def __init__(self, dim: int = 128, size: int = 112, grid: int = 14, trainable: bool = True) -> None:
+        """Build the network with random weights.
+
+        Args:
+            dim: D.
+            size: side of the square images in pixels, `grid` times a power of two, at least `2 * grid`.
+            grid: G.
+            trainable: False freezes the random weights.
+
+        Raises:
+            CaptioningError: `size` cannot be halved down to `grid`.
+        """
+        if dim < 1 or grid < 1:
+            raise CaptioningError(f"backbone.dim={dim} and backbone.grid={grid} must be positive")
+        stages = round(math.log2(max(size, 1) / grid))
+        if stages < 1 or size != grid << stages:
+            raise CaptioningError(
+                f"backbone.size={size} cannot be halved down to backbone.grid={grid}; "
+                f"with this grid it can be {grid * 4}, {grid * 8}, {grid * 16}, ..."
+            )
+        # Narrow where the map is large: most of the work is then the last layer's, on G x G positions.
+        widths = [3, *(max(8, dim >> (stages - stage)) for stage in range(stages)), dim]
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            stride = 1 if len(layers) == 3 * stages else 2
+            layers += [nn.Conv2d(before, after, 3, stride, padding=1, bias=False), nn.GroupNorm(1, after), nn.ReLU()]
+        super().__init__(
+            f"SmallCNN dim={dim} grid={grid}",
+            nn.Sequential(*layers[:-1]),
+            dim,
+            (grid, grid),
+            ImageTransform(size),
+            trainable,
+        )

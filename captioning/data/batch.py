@@ -1,0 +1,67 @@
+"""The batch: what the data module gives and the Lightning module reads.
+
+B images, N captions per image, T = C + 1 tokens (BOS, words, EOS), C prediction steps, W real target positions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from captioning.tokens import BOS, EOS, PAD
+
+
+@dataclass(slots=True)
+class Batch:
+    """B images with up to N captions each.
+
+    Attributes:
+        index: `[B]`, each image's position in its split (image ids may be strings, which do not travel in tensors).
+        inputs: features `[B, L, D]` of a frozen backbone, or images `[B, 3, H, W]` uint8.
+        tokens: `[B, N, T]`; an image with fewer captions has rows of PAD.
+        word_index: `[W]`, the real target positions in the flattened `[B, N, C]`, so that nothing has to search for
+            them (a boolean mask would wait for the GPU).
+    """
+
+    index: Tensor
+    inputs: Tensor
+    tokens: Tensor
+    word_index: Tensor
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """The batch on another device; Lightning calls this."""
+        return type(self)(*(getattr(self, f.name).to(*args, **kwargs) for f in fields(self)))
+
+    def pin_memory(self) -> Self:
+        """The batch in page-locked memory; the data loader calls this."""
+        return type(self)(*(getattr(self, f.name).pin_memory() for f in fields(self)))
+
+    @property
+    def sources(self) -> Tensor:
+        """What the model reads, `[B, N, C]`: BOS w1 .. wn."""
+        return self.tokens[..., :-1]
+
+    @property
+    def targets(self) -> Tensor:
+        """What the model predicts at the real positions, `[W]`: w1 .. wn EOS."""
+        return self.tokens[..., 1:].flatten()[self.word_index]
+
+
+def collate(index: Sequence[int], inputs: Tensor, captions: Sequence[Sequence[Sequence[int]]]) -> Batch:
+    """A batch from word ids without BOS and EOS.
+
+    Args:
+        index: B positions in the split.
+        inputs: `[B, ...]`.
+        captions: for each image its captions as ids, possibly none.
+    """
+    n = max(1, *map(len, captions))
+    length = 2 + max((len(words) for image in captions for words in image), default=0)
+    tokens = torch.full((len(captions), n, length), PAD)
+    for b, image in enumerate(captions):
+        for row, words in enumerate(image):
+            tokens[b, row, : len(words) + 2] = torch.tensor([BOS, *words, EOS])
+    word_index = (tokens[..., 1:] != PAD).flatten().nonzero().squeeze(1)
+    return Batch(torch.tensor(index), inputs, tokens, word_index)

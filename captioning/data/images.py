@@ -1,0 +1,83 @@
+"""Photographs to tensors: what happens between a file and a backbone's first layer.
+
+B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, blue.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from captioning.errors import CaptioningError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTransform:
+    """The preprocessing of one backbone.
+
+    The whole photograph is squashed to a square, its aspect ratio lost (D: cropping would remove objects that the
+    captions name; for the same reason there is no random crop in training), bilinear with antialiasing as in
+    torchvision's own presets for its weights (D).
+
+    Attributes:
+        size: side of the square in pixels.
+        mean: of each colour on the scale 0-1, subtracted.
+        std: of each colour on the scale 0-1, divided by.
+    """
+
+    size: int
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+
+    @property
+    def settings(self) -> str:
+        """All that decides what comes out, as one line of text for a digest."""
+        numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
+        return f"squash {self.size} bilinear antialias, jpeg draft 2, alpha on white, mean std {numbers}"
+
+    def read(self, path: str | Path) -> Tensor:
+        """Decode, turn upright, convert to RGB and resize.
+
+        The rotation in the EXIF data is applied; transparency is laid over white (D); grey, palette, CMYK and 16-bit
+        images are converted; of an animation the first picture counts. Large JPEG files are decoded at a fraction of
+        their resolution, never below twice `size`.
+
+        Returns:
+            `[3, H, W]` uint8.
+
+        Raises:
+            CaptioningError: the file is missing or is no image that Pillow can read.
+        """
+        try:
+            with Image.open(path) as image:
+                image.draft(None, (2 * self.size, 2 * self.size))
+                upright = ImageOps.exif_transpose(image)
+                resized = _to_rgb(upright).resize((self.size, self.size), Image.Resampling.BILINEAR)
+        except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
+            raise CaptioningError(f"cannot read the image {path}: {type(error).__name__}: {error}") from error
+        return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """`[B, 3, H, W]` uint8 to float32 with the mean and standard deviation that the weights were trained with."""
+        # Python numbers per colour, because tensors made here would be a copy to the device in every step.
+        colours = zip(images.float().unbind(1), self.mean, self.std, strict=True)
+        return torch.stack([(colour - 255 * mean) / (255 * std) for colour, mean, std in colours], dim=1)
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # 16-bit grey, which Pillow's own conversion would clip at 255
+        grey = np.clip(np.asarray(image, dtype=np.int64) // 257, 0, 255).astype(np.uint8)
+        return Image.fromarray(grey).convert("RGB")
+    if image.mode == "F":
+        raise ValueError("floating-point pixels have no known range; save it with 8 or 16 bits")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image).convert("RGB")
+    return image.convert("RGB")

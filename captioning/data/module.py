@@ -1,0 +1,100 @@
+"""The data module that all models share."""
+
+from collections.abc import Mapping, Sequence
+
+import lightning as L
+from torch.utils.data import DataLoader
+
+from captioning.data.batch import Batch
+from captioning.data.dataset import CaptionDataset, Inputs
+from captioning.data.example import Example, Splits, digest
+from captioning.data.sampler import BucketSampler
+from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError
+
+
+class CaptionData(L.LightningDataModule):
+    """Batches of `train`, `val` and `test`.
+
+    Args:
+        splits: the examples.
+        inputs: the photographs' features or pixels, for each split.
+        vocabulary: made from the training split.
+        batch_size: images per process and training step.
+        eval_batch_size: images per process and batch of validation and test.
+        captions_per_image: N of training.
+        max_words: longest caption of training, in words.
+        num_workers: worker processes of each loader; 0 loads in the training process.
+        seed: of the order of images and the choice of captions.
+    """
+
+    def __init__(
+        self,
+        splits: Splits,
+        inputs: Mapping[str, Inputs],
+        vocabulary: Vocabulary,
+        batch_size: int = 16,
+        eval_batch_size: int = 32,
+        captions_per_image: int = 5,
+        max_words: int = 14,
+        num_workers: int = 0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.splits, self.vocabulary = splits, vocabulary
+        self.batch_size, self.eval_batch_size, self.num_workers, self.seed = (
+            batch_size,
+            eval_batch_size,
+            num_workers,
+            seed,
+        )
+        self.datasets = {
+            name: CaptionDataset(
+                examples,
+                inputs[name],
+                vocabulary,
+                max_words,
+                captions_per_image,
+                drop_uncaptioned=name == "train",
+                seed=seed,
+            )
+            for name, examples in splits.items()
+        }
+        if not len(self.datasets["train"]):
+            raise CaptioningError(f"no training image has a caption of at most max_words={max_words} words; raise it")
+
+    def references(self, split: str) -> list[list[str]]:
+        """The references of each image of a split as written, for the scorers: all of them, long ones too."""
+        return [[reference.text for reference in example.references] for example in self.splits[split]]
+
+    def examples(self, split: str) -> Sequence[Example]:
+        """The examples that `Batch.index` counts."""
+        return self.splits[split]
+
+    def digest(self) -> str:
+        """Of the examples."""
+        return digest(self.splits)
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Shuffled and bucketed."""
+        return self._loader("train", self.batch_size, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """In the order of the split."""
+        return self._loader("val", self.eval_batch_size, shuffle=False)
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        """In the order of the split."""
+        return self._loader("test", self.eval_batch_size, shuffle=False)
+
+    def _loader(self, split: str, batch_size: int, shuffle: bool) -> DataLoader[Batch]:
+        dataset, trainer = self.datasets[split], self.trainer
+        rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        return DataLoader(
+            dataset,
+            sampler=BucketSampler(dataset.lengths(), batch_size, shuffle, self.seed, rank, world_size),
+            batch_size=None,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
+            pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
+        )

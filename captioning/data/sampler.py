@@ -1,0 +1,73 @@
+"""Batches of images whose longest captions are alike, dealt out over processes."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from torch.utils.data import Sampler
+
+BUCKET_BATCHES = 50
+"""Images are shuffled, then sorted by length within this many batches: little padding, batches still random."""
+
+
+class Request(NamedTuple):
+    """What a data set is asked for: positions of images, and the epoch, which keys the choice among their captions."""
+
+    epoch: int
+    positions: list[int]
+
+
+class BucketSampler(Sampler[Request]):
+    """Yields this process' part of each batch, as positions in `lengths`.
+
+    One global batch holds `batch_size` images for every process, and its parts are as equal as they can be, so that N
+    processes see together what one process with an N times larger batch would see. In training a last batch with fewer
+    images than processes is filled up by repeats, since every process takes part in every step; in evaluation each
+    image comes exactly once.
+
+    Args:
+        lengths: longest caption of each image, in words.
+        batch_size: images per process and batch.
+        shuffle: training order, another one each epoch; otherwise the order of `lengths`.
+        seed: of the order.
+        rank: this process.
+        world_size: the number of processes.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, shuffle: bool, seed: int = 0, rank: int = 0, world_size: int = 1
+    ) -> None:
+        self.lengths = np.asarray(lengths)
+        self.batch_size, self.shuffle, self.seed = batch_size, shuffle, seed
+        self.rank, self.world_size = rank, world_size
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch's order; Lightning calls this."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        full, rest = divmod(len(self.lengths), self.batch_size * self.world_size)
+        return full + (self.rank < rest or (self.shuffle and rest > 0))
+
+    def __iter__(self) -> Iterator[Request]:
+        for batch in self._batches():
+            if self.shuffle and len(batch) < self.world_size:
+                batch = np.resize(batch, self.world_size)
+            part = np.array_split(batch, self.world_size)[self.rank].tolist()
+            if part:
+                yield Request(self.epoch, part)
+
+    def _batches(self) -> list[np.ndarray]:
+        size = self.batch_size * self.world_size
+        order = np.arange(len(self.lengths))
+        if not self.shuffle:
+            return [order[i : i + size] for i in range(0, len(order), size)]
+        random = np.random.default_rng((self.seed, self.epoch))
+        random.shuffle(order)
+        batches = []
+        for start in range(0, len(order), size * BUCKET_BATCHES):
+            bucket = order[start : start + size * BUCKET_BATCHES]
+            bucket = bucket[np.argsort(self.lengths[bucket], kind="stable")]
+            batches += [bucket[i : i + size] for i in range(0, len(bucket), size)]
+        return [batches[i] for i in random.permutation(len(batches))]

@@ -1,0 +1,128 @@
+"""Captions of a scene: five different phrasings of the same facts, with the place of every shape noun.
+
+The words are a closed lexicon: the colours, shapes and sizes of `scene` and the words below. A phrasing is a template
+of plain words and of these marks, in which capitals are the scene's things in order:
+
+    A      the thing with its article            "a small red circle"
+    -A     the thing without article             "small red circle"
+    A:B    where A is, seen from B               "left of", "below"
+    A@B    the same after "B with A"             "on its left", "below it"
+    A>C    the direction from A to C             "left to right", "top to bottom"
+    @A     where A is in the picture             "at the top left"
+
+Sizes are named where at most two things leave room for them, and "medium" never.
+"""
+
+import re
+from dataclasses import dataclass
+from random import Random
+
+from captioning.data.shapes.scene import Scene, Thing, relation
+
+REFERENCES = 5
+TEMPLATES = {
+    "single": (
+        "A @A",
+        "A is @A",
+        "there is A @A",
+        "@A there is A",
+        "@A is A",
+        "one -A @A",
+    ),
+    "pair": (
+        "A A:B B",
+        "A is A:B B",
+        "there is A A:B B",
+        "B is B:A A",
+        "B with A A@B",
+        "A:B B is A",
+    ),
+    "corner": (
+        "A A:B B and A:C C",
+        "A A:C C and A:B B",
+        "A is A:B B and A:C C",
+        "A:B B and A:C C is A",
+        "the -A is A:B the -B and A:C the -C",
+        "-A with -B B@A and -C C@A",
+    ),
+    "row": (
+        "B between A and C",
+        "B is between A and C",
+        "between A and C is B",
+        "A A:B B and C",
+        "C C:A A and B",
+        "-A then -B then -C from A>C",
+    ),
+    "grid": (
+        "-A and -B A:C -C and -D",
+        "-A and -B are A:C -C and -D",
+        "-C and -D C:A -A and -B",
+        "-A A:B -B and -C C:D -D",
+        "-B B:A -A and -D D:C -C",
+        "-A A:C -C and -B B:D -D",
+    ),
+}
+_SEEN_FROM = {"left": "left of", "right": "right of", "above": "above", "below": "below"}
+_BESIDE_IT = {"left": "on its left", "right": "on its right", "above": "above it", "below": "below it"}
+_DIRECTION = {"left": "left to right", "above": "top to bottom"}
+_PLACES = (
+    ("at the top left", "at the top", "at the top right"),
+    ("on the left", "in the center", "on the right"),
+    ("at the bottom left", "at the bottom", "at the bottom right"),
+)
+_MARK = re.compile(r"(?P<a>[A-D])?(?P<sign>[-@:>])?(?P<b>[A-D])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A caption's words, and for each shape noun its position among them and the thing that it names."""
+
+    words: tuple[str, ...]
+    nouns: tuple[tuple[int, Thing], ...]
+
+    @property
+    def text(self) -> str:
+        """The caption as a line."""
+        return " ".join(self.words)
+
+
+def phrases(scene: Scene, rng: Random) -> list[Phrase]:
+    """Describes `scene` in `REFERENCES` different phrasings, in random order."""
+    return [_fill(template, scene) for template in rng.sample(TEMPLATES[scene.layout], REFERENCES)]
+
+
+def _fill(template: str, scene: Scene) -> Phrase:
+    names = dict(zip("ABCD", scene.things, strict=False))
+    sized = len(scene.things) <= 2
+    words: list[str] = []
+    nouns: list[tuple[int, Thing]] = []
+    for token in template.split():
+        mark = _MARK.fullmatch(token)
+        if mark is None:
+            words.append(token)
+            continue
+        a, b = names.get(mark["a"]), names.get(mark["b"])
+        if a is not None and b is not None:
+            words += _relate(a, b, mark["sign"]).split()
+        elif b is not None and mark["sign"] == "@":
+            words += _PLACES[int(3 * b.y)][int(3 * b.x)].split()
+        else:
+            thing = a or b
+            assert thing is not None, template
+            words += _name(thing, article=a is not None, sized=sized)
+            nouns.append((len(words) - 1, thing))
+    return Phrase(tuple(words), tuple(nouns))
+
+
+def _relate(a: Thing, b: Thing, sign: str) -> str:
+    seen = relation(a, b)
+    assert seen is not None, "templates relate only what the layout keeps plain"
+    return {":": _SEEN_FROM, "@": _BESIDE_IT, ">": _DIRECTION}[sign][seen]
+
+
+def _name(thing: Thing, article: bool, sized: bool) -> list[str]:
+    words = [thing.size] if sized and thing.size != "medium" else []
+    words += [thing.colour, thing.shape]
+    if article:
+        words.insert(0, "an" if words[0][0] in "aeiou" else "a")
+    return words

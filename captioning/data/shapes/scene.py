@@ -1,0 +1,186 @@
+"""Random scenes of one to four coloured shapes whose spatial relations no person would dispute.
+
+Lengths are fractions of the picture's side; x grows to the right, y downwards. A scene is proposed at random and kept
+only if all that its captions may say of it is plain to see: boxes stand apart by `GAP`, one thing is "left of" another
+only where the horizontal distance is at least `DOMINANCE` times the vertical one, and so on.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from itertools import combinations
+from random import Random
+
+COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "black")
+SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross")
+SIZES = {"small": 0.075, "medium": 0.12, "large": 0.18}
+"""Half the side of a thing's box. Captions leave "medium" unsaid."""
+
+HELD_OUT = (
+    ("red", "triangle"),
+    ("blue", "star"),
+    ("green", "diamond"),
+    ("yellow", "circle"),
+    ("purple", "square"),
+    ("black", "cross"),
+)
+"""Pairs of colour and shape that no training scene shows."""
+SEEN = tuple((colour, shape) for colour in COLOURS for shape in SHAPES if (colour, shape) not in HELD_OUT)
+HELD_OUT_SHARE = 0.1
+"""The share of validation and of test scenes in which exactly one thing is of a held-out pair."""
+
+SPLITS = ("train", "val", "test")
+MAX_OBJECTS = 4
+LAYOUTS = {1: ("single",), 2: ("pair",), 3: ("corner", "row"), MAX_OBJECTS: ("grid",)}
+
+MARGIN = 0.03  # between a box and the picture's edge
+GAP = 0.04  # between two boxes
+DOMINANCE = 2.5  # from this ratio of the two distances on, the longer one names the relation
+DIAGONAL = 1.6  # up to this ratio, two things are diagonal to each other
+EDGE_ZONE, CENTRE_ZONE = 0.26, 0.08  # a lone thing's centre: distance from an edge at most, from the middle at most
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """One shape: (x, y) is the centre of its box, which is a square."""
+
+    colour: str
+    shape: str
+    size: str
+    x: float
+    y: float
+
+    @property
+    def radius(self) -> float:
+        """Half the side of the box."""
+        return SIZES[self.size]
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom."""
+        return self.x - self.radius, self.y - self.radius, self.x + self.radius, self.y + self.radius
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A layout and its things, in the order in which its captions call them A, B, C, D.
+
+    `single`: A. `pair`: A left of B, or A above B. `corner`: A beside B and above or below C, B and C diagonal.
+    `row`: A, B, C from left to right or from top to bottom. `grid`: A left of B, both above C left of D.
+    """
+
+    layout: str
+    things: tuple[Thing, ...]
+
+    @property
+    def split(self) -> str:
+        """The one split that may show this scene, from a digest of its content: 8 of 10 are training scenes.
+
+        The content is each thing's size, colour, shape and cell of a 3 x 3 grid over the picture. Scenes of the same
+        content are therefore always of the same split, whatever the seed and however many scenes are asked for.
+        """
+        content = sorted(f"{t.size} {t.colour} {t.shape} {int(3 * t.x)} {int(3 * t.y)}" for t in self.things)
+        bucket = int.from_bytes(hashlib.sha256("; ".join(content).encode()).digest()[:8], "big") % 10
+        return {8: "val", 9: "test"}.get(bucket, "train")
+
+
+def relation(a: Thing, b: Thing) -> str | None:
+    """Where `a` is, seen from `b`: "left", "right", "above", "below", or None where it is not plain to see."""
+    across, down = b.x - a.x, b.y - a.y
+    reach = a.radius + b.radius + GAP
+    if abs(across) >= max(reach, DOMINANCE * abs(down)):
+        return "left" if across > 0 else "right"
+    if abs(down) >= max(reach, DOMINANCE * abs(across)):
+        return "above" if down > 0 else "below"
+    return None
+
+
+def random_scene(rng: Random, split: str, max_objects: int) -> Scene:
+    """Draws a scene of `split` with 1 to `max_objects` things."""
+    count = rng.randint(1, max_objects)
+    layout = rng.choice(LAYOUTS[count])
+    holds_out = split != "train" and rng.random() < HELD_OUT_SHARE
+    while True:
+        kinds = rng.sample(SEEN, count)
+        if holds_out:
+            kinds[rng.randrange(count)] = rng.choice(HELD_OUT)
+        sizes = [rng.choice(tuple(SIZES)) for _ in kinds]
+        centres = _place(rng, _offsets(rng, layout), sizes)
+        if centres is None:
+            continue
+        things = (Thing(*kind, size, *centre) for kind, size, centre in zip(kinds, sizes, centres, strict=True))
+        scene = Scene(layout, tuple(things))
+        if _is_plain(scene) and scene.split == split:
+            return scene
+
+
+def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
+    """Proposes where the things lie, seen from A."""
+
+    def step(direction: str, longest: float = 0.65) -> tuple[float, float]:
+        ahead = rng.uniform(0.2, longest)
+        aside = rng.uniform(-1, 1) * ahead / DOMINANCE
+        return {"right": (ahead, aside), "left": (-ahead, aside), "down": (aside, ahead), "up": (aside, -ahead)}[
+            direction
+        ]
+
+    def beyond(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+        return a[0] + b[0], a[1] + b[1]
+
+    start = (0.0, 0.0)
+    if layout == "single":
+        return [start]
+    if layout == "pair":
+        return [start, step(rng.choice(("right", "down")))]
+    if layout == "corner":
+        return [start, step(rng.choice(("left", "right"))), step(rng.choice(("up", "down")))]
+    if layout == "row":
+        direction = rng.choice(("right", "down"))
+        second = step(direction, longest=0.4)
+        return [start, second, beyond(second, step(direction, longest=0.4))]
+    second = step("right")
+    return [start, second, step("down"), beyond(second, step("down"))]
+
+
+def _place(rng: Random, offsets: list[tuple[float, float]], sizes: list[str]) -> list[tuple[float, float]] | None:
+    """Moves the whole arrangement to a random place inside the picture; None where it is too large for it."""
+    axes = []
+    for values in zip(*offsets, strict=True):
+        low = MARGIN - min(value - SIZES[size] for value, size in zip(values, sizes, strict=True))
+        high = 1 - MARGIN - max(value + SIZES[size] for value, size in zip(values, sizes, strict=True))
+        if low > high:
+            return None
+        shift = rng.uniform(low, high)
+        axes.append([round(value + shift, 3) for value in values])
+    return list(zip(*axes, strict=True))
+
+
+def _is_plain(scene: Scene) -> bool:
+    """Whether everything that a caption of this layout may say is true beyond dispute."""
+    if scene.layout == "single":
+        return all(
+            min(value, 1 - value) <= EDGE_ZONE or abs(value - 0.5) <= CENTRE_ZONE
+            for value in (scene.things[0].x, scene.things[0].y)
+        )
+    if not all(_apart(a, b) for a, b in combinations(scene.things, 2)):
+        return False
+    if scene.layout == "pair":
+        return relation(*scene.things) in ("left", "above")
+    if scene.layout == "corner":
+        a, b, c = scene.things
+        return relation(a, b) in ("left", "right") and relation(a, c) in ("above", "below") and _diagonal(b, c)
+    if scene.layout == "row":
+        a, b, c = scene.things
+        return relation(a, c) in ("left", "above") and relation(a, b) == relation(b, c) == relation(a, c)
+    a, b, c, d = scene.things
+    rows_apart = max(a.box[3], b.box[3]) + GAP <= min(c.box[1], d.box[1])
+    left_of = relation(a, b) == relation(c, d) == "left"
+    return rows_apart and left_of and relation(a, c) == relation(b, d) == "above"
+
+
+def _apart(a: Thing, b: Thing) -> bool:
+    return max(abs(a.x - b.x), abs(a.y - b.y)) >= a.radius + b.radius + GAP
+
+
+def _diagonal(a: Thing, b: Thing) -> bool:
+    short, long = sorted((abs(a.x - b.x), abs(a.y - b.y)))
+    return long <= DIAGONAL * short

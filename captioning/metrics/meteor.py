@@ -1,0 +1,84 @@
+"""METEOR 1.5 (Denkowski and Lavie, "Meteor Universal", WMT 2014), the jar that pycocoevalcap ships.
+
+The protocol of the jar's -stdio mode: the line `SCORE ||| reference ||| .. ||| candidate` is answered with the match
+statistics of one image, and `EVAL ||| statistics ||| ..` with one score per image and then the score of the corpus.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pycocoevalcap.meteor import meteor as reference_implementation
+
+from captioning.errors import CaptioningError
+from captioning.metrics.java import JavaProcess
+
+JAR = Path(reference_implementation.__file__).with_name(reference_implementation.METEOR_JAR)
+LINE_SEPARATORS = re.compile("[\n\r]")
+
+
+def _field(caption: str) -> str:
+    """A caption that cannot be taken for two fields or two lines."""
+    return LINE_SEPARATORS.sub(" ", caption).replace("|||", "").replace("  ", " ")
+
+
+class Meteor:
+    """One METEOR process, from construction to `close`; a context manager.
+
+    It loads a table of paraphrases before its first answer: several seconds, and up to 2 GB of memory while it runs.
+
+    Args:
+        timeout: seconds of silence after which the process is taken for stuck. The time of one caption grows fast with
+            its length: thousands of words against thousands take minutes, against a few they do not.
+
+    Raises:
+        CaptioningError: no Java was found.
+    """
+
+    def __init__(self, timeout: float = 60.0) -> None:
+        self._process = JavaProcess(
+            "METEOR", ["-Xmx2G", "-jar", str(JAR), "-", "-", "-stdio", "-l", "en", "-norm"], timeout
+        )
+
+    @property
+    def pid(self) -> int:
+        """The id of the Java process."""
+        return self._process.pid
+
+    def score(self, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> tuple[float, list[float]]:
+        """The METEOR of the corpus and of each image, from 0 to 1.
+
+        Args:
+            references: for each of B images its tokenised references, at least one.
+            candidates: B tokenised captions.
+
+        Raises:
+            CaptioningError: there are no candidates, or not one for each image, an image has no reference, or the
+                process died or fell silent.
+        """
+        if not candidates or len(candidates) != len(references) or not all(references):
+            raise CaptioningError(
+                f"METEOR was given {len(candidates)} candidates for {len(references)} images, of which "
+                f"{sum(not captions for captions in references)} without references: it needs at least one image, one "
+                "candidate for each image, and at least one reference for each"
+            )
+        for captions, candidate in zip(references, candidates, strict=True):
+            self._process.write(" ||| ".join(["SCORE", *map(_field, captions), _field(candidate)]) + "\n")
+        statistics = [self._process.read_line() for _ in candidates]
+        self._process.write(" ||| ".join(["EVAL", *statistics]) + "\n")
+        per_image = [float(self._process.read_line()) for _ in candidates]
+        return float(self._process.read_line()), per_image
+
+    def close(self) -> None:
+        """Kills the process; closing twice is allowed."""
+        self._process.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

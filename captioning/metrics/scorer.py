@@ -1,0 +1,157 @@
+"""BLEU, METEOR, ROUGE-L and CIDEr of generated captions, equal to what pycocoevalcap gives.
+
+B is the number of scored images. Sources: BLEU, Papineni et al., ACL 2002; METEOR, Denkowski and Lavie, WMT 2014;
+ROUGE-L, Lin, 2004; CIDEr (here, as in pycocoevalcap, CIDEr-D), Vedantam et al., CVPR 2015; the pipeline (PTB tokens,
+closest reference length), Chen et al., "Microsoft COCO Captions", 2015.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+from pycocoevalcap.cider.cider_scorer import CiderScorer
+from pycocoevalcap.rouge.rouge import Rouge
+
+from captioning.errors import CaptioningError
+from captioning.metrics.java import find_java
+from captioning.metrics.meteor import Meteor
+from captioning.metrics.ptb import ptb_tokenize
+
+METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
+BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
+NO_PENALTY = " (no brevity penalty)"
+PERCENT = 100.0
+
+# For a metric's names: the score of the corpus, and one score per image where the metric has them.
+_Table = tuple[dict[str, float], dict[str, list[float]]]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a set of captions on the scale that papers print: times 100 (so CIDEr can pass 100).
+
+    `corpus` maps `BLEU-1`..`BLEU-4`, each also with ` (no brevity penalty)`, `METEOR`, `ROUGE-L` and `CIDEr` to the
+    score of all B captions; `per_image` has B such dictionaries, in the ascending order of the images' positions, but
+    no entries without brevity penalty. Only the chosen metrics are there.
+    """
+
+    corpus: dict[str, float]
+    per_image: list[dict[str, float]]
+
+
+def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
+    """BLEU-1 to BLEU-4 of tokenised captions, 0-1, for the corpus with and without brevity penalty."""
+    scorer = BleuScorer(n=len(BLEU_NAMES))
+    for captions, candidate in zip(references, candidates, strict=True):
+        scorer += (candidate, captions)
+    corpus, per_image = scorer.compute_score(option="closest")
+    # Against references of length zero no candidate is too short, so the same n-gram counts go without a penalty. Only
+    # a corpus of empty candidates still has one, which makes it the 0 that it should be.
+    scorer.special_reflen = 0
+    without_penalty, _ = scorer.recompute_score(option="closest")
+    return (
+        dict(zip(BLEU_NAMES, corpus, strict=True))
+        | {name + NO_PENALTY: score for name, score in zip(BLEU_NAMES, without_penalty, strict=True)},
+        dict(zip(BLEU_NAMES, per_image, strict=True)),
+    )
+
+
+def rouge_l(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
+    """ROUGE-L of tokenised captions, 0-1."""
+    rouge = Rouge()
+    per_image = [
+        rouge.calc_score([candidate], captions) for captions, candidate in zip(references, candidates, strict=True)
+    ]
+    return {"ROUGE-L": float(np.mean(per_image))}, {"ROUGE-L": per_image}
+
+
+def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
+    """CIDEr-D of tokenised captions, 0-10, with the document frequencies of these references (one image gives 0)."""
+    scorer = CiderScorer()
+    for captions, candidate in zip(references, candidates, strict=True):
+        scorer += (candidate, captions)
+    # CiderScorer.compute_score is these two steps and a check that fails where no reference has a word.
+    scorer.compute_doc_freq()
+    per_image = scorer.compute_cider()
+    return {"CIDEr": float(np.mean(per_image))}, {"CIDEr": per_image}
+
+
+class Scorer:
+    """Scores captions against the references of a data set.
+
+    Looks for Java when constructed; starts it only to score. The references are tokenised once, at the first score.
+
+    Args:
+        references: for each image of the data set its references as they are, at least one.
+        metrics: some of `METRICS`.
+        timeout: seconds of silence after which a Java process is taken for stuck.
+
+    Raises:
+        CaptioningError: an unknown metric or none, an image without references, or no Java.
+    """
+
+    def __init__(
+        self, references: Sequence[Sequence[str]], metrics: Sequence[str] = METRICS, timeout: float = 60.0
+    ) -> None:
+        unknown = [name for name in metrics if name not in METRICS]
+        if unknown or not metrics:
+            raise CaptioningError(f"metrics is {list(metrics)}: choose one or more of {', '.join(METRICS)}")
+        bare = [position for position, captions in enumerate(references) if not captions]
+        if bare:
+            raise CaptioningError(
+                f"{len(bare)} of {len(references)} images have no reference caption, the first at position {bare[0]}: "
+                "give each at least one, or leave it out"
+            )
+        find_java()
+        self.references = references
+        self.metrics = tuple(name for name in METRICS if name in metrics)
+        self.timeout = timeout
+
+    @cached_property
+    def tokenized_references(self) -> list[list[str]]:
+        """The references after `ptb_tokenize`, grouped by image as they were given."""
+        tokenized = iter(ptb_tokenize([text for captions in self.references for text in captions], self.timeout))
+        return [[next(tokenized) for _ in captions] for captions in self.references]
+
+    def score(self, candidates: Mapping[int, str]) -> Scores:
+        """Scores one caption for each of B images, which may be a part of the data set.
+
+        Args:
+            candidates: position in `references` -> caption, not tokenised.
+
+        Raises:
+            CaptioningError: there is no candidate, or one for a position that is not there; a Java process died or fell
+                silent.
+        """
+        positions = sorted(candidates)
+        if not positions:
+            raise CaptioningError("there are no captions to score: at least one is needed")
+        if positions[0] < 0 or positions[-1] >= len(self.references):
+            raise CaptioningError(
+                f"captions came for the positions {positions[0]} to {positions[-1]}, and there are references for 0 to "
+                f"{len(self.references) - 1} only: score with the references of the same data set"
+            )
+        with ExitStack() as processes:
+            # METEOR is started first, because it loads its tables while the rest is computed.
+            meteor = processes.enter_context(Meteor(self.timeout)) if "METEOR" in self.metrics else None
+            references = [self.tokenized_references[position] for position in positions]
+            captions = ptb_tokenize([candidates[position] for position in positions], self.timeout)
+            tables: dict[str, _Table] = {}
+            for name, metric in (("BLEU", bleu), ("ROUGE-L", rouge_l), ("CIDEr", cider)):
+                if name in self.metrics:
+                    tables[name] = metric(references, captions)
+            if meteor is not None:
+                corpus_meteor, image_meteor = meteor.score(references, captions)
+                tables["METEOR"] = {"METEOR": corpus_meteor}, {"METEOR": image_meteor}
+        corpus: dict[str, float] = {}
+        per_image: list[dict[str, float]] = [{} for _ in positions]
+        for metric_name in self.metrics:
+            of_corpus, of_images = tables[metric_name]
+            corpus |= {name: PERCENT * score for name, score in of_corpus.items()}
+            for name, scores in of_images.items():
+                for entry, score in zip(per_image, scores, strict=True):
+                    entry[name] = PERCENT * float(score)
+        return Scores(corpus, per_image)

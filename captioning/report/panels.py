@@ -1,0 +1,100 @@
+"""Panels of attention: a photograph and, word by word, where the model looked.
+
+H x W pixels, T words, maps on a grid of h x w. The form is that of Figure 2 of Springenberg et al., "Image-to-Text
+Transduction with Spatial Self-Attention" (2018), and of the figures of Xu et al., "Show, Attend and Tell" (2015).
+"""
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+COLUMNS = 6
+DPI = 100
+# All in inches.
+CELL = 1.5  # the longer side of a picture
+SPACE = 0.12  # between cells and around the panel
+WORD_LINE = 0.27
+TITLE_LINE = 0.24
+WORD_POINTS, TITLE_POINTS = 12.0, 11.0
+INK, FAINT_INK = "#202020", "#707070"
+
+SHADE = 0.2  # the share of the photograph's light that is left where a map is zero
+GLOW = 0.4  # the share of white at a map's peak, so that a peak on a dark object shows too
+
+
+def save_panel(path: Path, photograph: Tensor, words: Sequence[str], maps: Tensor, title: str | None = None) -> None:
+    """Saves a PNG: the photograph, then for each word the photograph lit where the word's map is high.
+
+    Every map has a scale of its own, from zero (a dark photograph) to its maximum (full light), and is smoothed by
+    bicubic interpolation.
+
+    Args:
+        path: the file to write; its folder exists.
+        photograph: `[3, H, W]`, 0..1, as the network saw it (before normalisation).
+        words: T words, without `<eos>`.
+        maps: `[T, h, w]`, not negative.
+        title: a line, or more where it is long, above the panel.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    if photograph.dim() != 3 or photograph.shape[0] != 3:
+        raise ValueError(f"the photograph must be [3, H, W], not {list(photograph.shape)}")
+    if maps.dim() != 3 or len(maps) != len(words):
+        raise ValueError(f"maps must be [T, h, w] for T = {len(words)} words, not {list(maps.shape)}")
+    photograph = photograph.detach().to("cpu", torch.float32).clamp(0, 1)
+    pictures = [photograph, *light(photograph, maps.detach().to("cpu", torch.float32))]
+
+    scale = CELL / max(photograph.shape[1:])
+    high, wide = (scale * side for side in photograph.shape[1:])
+    columns = min(COLUMNS, len(pictures))
+    rows = -(-len(pictures) // columns)
+    across = SPACE + columns * (wide + SPACE)
+    # An average letter of the sans-serif font is about 0.6 of its size wide, and an inch has 72 points.
+    title_lines = textwrap.wrap(title or "", max(12, int((across - 2 * SPACE) * 72 / (0.6 * TITLE_POINTS))))
+    head = SPACE + TITLE_LINE * len(title_lines)
+    down = head + rows * (WORD_LINE + high + SPACE)
+
+    figure = Figure(figsize=(across, down), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    for number, title_line in enumerate(title_lines):
+        y = 1 - (SPACE / 2 + TITLE_LINE * (number + 0.5)) / down
+        figure.text(
+            SPACE / across, y, title_line, fontsize=TITLE_POINTS, color=FAINT_INK, va="center", parse_math=False
+        )
+    for number, picture in enumerate(pictures):
+        row, column = divmod(number, columns)
+        left = SPACE + column * (wide + SPACE)
+        bottom = down - head - row * (WORD_LINE + high + SPACE) - WORD_LINE - high
+        axes = figure.add_axes((left / across, bottom / down, wide / across, high / down))
+        axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="lanczos", aspect="auto")
+        axes.set_axis_off()
+        if number:
+            word = words[number - 1]
+            points = min(WORD_POINTS, (wide + SPACE) * 72 / (0.65 * max(1, len(word))))
+            middle, line = (left + wide / 2) / across, (bottom + high + WORD_LINE / 2) / down
+            figure.text(middle, line, word, fontsize=points, color=INK, ha="center", va="center", parse_math=False)
+    figure.savefig(path, format="png", pil_kwargs={"optimize": True})
+
+
+def light(photograph: Tensor, maps: Tensor) -> Tensor:
+    """Lays each map over the photograph as light.
+
+    Args:
+        photograph: `[3, H, W]`, 0..1.
+        maps: `[T, h, w]`, not negative.
+
+    Returns:
+        `[T, 3, H, W]`, 0..1.
+    """
+    smooth = interpolate(maps[:, None], size=photograph.shape[1:], mode="bicubic", align_corners=False)
+    smooth = smooth.clamp(min=0)  # bicubic interpolation undershoots beside a peak
+    peaks = smooth.amax(dim=(2, 3), keepdim=True)
+    strength = smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny)  # [T, 1, H, W]
+    return photograph * (SHADE + (1 - SHADE - GLOW) * strength) + GLOW * strength

@@ -1,0 +1,22 @@
+"""What a run prints at its end, read from its folder."""
+
+import json
+from pathlib import Path
+
+SHOWN = 3
+
+
+def print_summary(folder: Path) -> None:
+    """Prints the score table, a few captions beside their references, and where everything lies."""
+    record = json.loads((folder / "scores.json").read_text())
+    lines = (folder / "captions.jsonl").read_text().splitlines()
+    print(f"\n{'test score':<32}{'0-100':>7}")
+    for name, value in record["scores"].items():
+        print(f"{name:<32}{value:>7.1f}")
+    for entry in map(json.loads, lines[:SHOWN]):
+        print(f"\nimage {entry['image_id']}: {entry['caption']}")
+        for reference in entry["references"]:
+            print(f"    reference: {reference}")
+    print(f"\nrun folder: {folder}")
+    if (folder / "attention").is_dir():
+        print(f"pictures of attention: {folder / 'attention'}")

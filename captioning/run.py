@@ -1,0 +1,121 @@
+"""Trains a captioner and tests it: `python -m captioning.run model=spatial_transformer`.
+
+The one place that composes the parts. Everything that can be wrong is found before features are computed, and those
+before training starts.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import hydra
+import lightning as L
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.backbones import Backbone
+from captioning.checks import check
+from captioning.command import CONF, start
+from captioning.data.dataset import Inputs, Photographs
+from captioning.data.example import Splits
+from captioning.data.feature_build import build_features
+from captioning.data.module import CaptionData
+from captioning.data.vocabulary import Vocabulary
+from captioning.report.summary import print_summary
+from captioning.run_folder import make_run_folder
+from captioning.training.module import CaptioningModule
+
+log = logging.getLogger(__name__)
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+def main(config: DictConfig) -> float | None:
+    """Trains and tests as `config` says; returns the best validation score, for sweeps."""
+    check(config)
+    L.seed_everything(config.seed, workers=True, verbose=False)
+
+    splits: Splits = instantiate(config.data.reader)()
+    vocabulary = Vocabulary.from_captions(
+        (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
+    )
+    backbone: Backbone = instantiate(config.backbone)
+    module = build_module(config, splits, vocabulary, backbone)
+    data = CaptionData(splits, build_inputs(config, splits, backbone), vocabulary, **data_settings(config))
+
+    with make_run_folder(config) as folder:
+        log.info("%s", describe(splits, data, vocabulary, module))
+        log.info("run folder: %s", folder)
+        trainer: L.Trainer = instantiate(
+            config.trainer, logger=parts(config.logger), callbacks=parts(config.callbacks), default_root_dir=folder
+        )
+        trainer.fit(module, data)
+        if config.test:
+            trainer.test(module, data, ckpt_path="best", verbose=False, weights_only=True)
+            if trainer.is_global_zero:
+                print_summary(folder)
+        best = trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
+    return None if best is None else float(best)
+
+
+def build_module(config: DictConfig, splits: Splits, vocabulary: Vocabulary, backbone: Backbone) -> CaptioningModule:
+    """Model, objective, search and scorers, meeting in the Lightning module."""
+    model = instantiate(config.model, vocab_size=len(vocabulary), d_context=backbone.dim, grid=backbone.grid)
+    scorer = instantiate(config.metrics)
+    references = {name: [[r.text for r in e.references] for e in splits[name]] for name in ("val", "test")}
+    return CaptioningModule(
+        backbone=backbone,
+        model=model,
+        objective=instantiate(config.objective),
+        search=instantiate(config.decoding),
+        scorers={name: scorer(texts) for name, texts in references.items()},
+        vocabulary=vocabulary,
+        optimizer=instantiate(config.optimizer),
+        schedule=instantiate(config.schedule),
+        config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
+    )
+
+
+def build_inputs(config: DictConfig, splits: Splits, backbone: Backbone) -> dict[str, Inputs]:
+    """Photographs for a trainable backbone; for a frozen one its features, brought to unit scale, on disk."""
+    paths = {name: [example.path for example in examples] for name, examples in splits.items()}
+    if backbone.trainable:
+        return {name: Photographs(photographs, backbone.transform) for name, photographs in paths.items()}
+    if torch.cuda.is_available():
+        backbone.cuda()
+    folder = Path(config.cache) / "features"
+    caches = {
+        name: build_features(backbone, photographs, folder, progress=f"features of {name}")
+        for name, photographs in paths.items()
+    }
+    backbone.scale.fill_(caches["train"].scale())
+    return dict(caches)
+
+
+def data_settings(config: DictConfig) -> dict[str, Any]:
+    """The arguments of the data module that are plain settings."""
+    names = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
+    return {name: config.data[name] for name in names} | {"seed": config.seed}
+
+
+def parts(group: DictConfig | None) -> list[Any]:
+    """The objects of a group of named parts; those set to null are left out."""
+    return [instantiate(part) for part in (group or {}).values() if part is not None]
+
+
+def describe(splits: Splits, data: CaptionData, vocabulary: Vocabulary, module: CaptioningModule) -> str:
+    """One line on data, one on size."""
+    sizes = ", ".join(f"{name} {len(examples)}" for name, examples in splits.items())
+    dropped = data.datasets["train"].dropped
+    left_out = f" ({dropped} training images left out: every caption is too long)" if dropped else ""
+    count = sum(p.numel() for p in module.model.parameters())
+    backbone = sum(p.numel() for p in module.backbone.parameters())
+    state = "trainable" if module.backbone.trainable else "frozen"
+    return (
+        f"images: {sizes}{left_out}; vocabulary: {len(vocabulary)}\n"
+        f"parameters: model {count:,}, backbone {backbone:,} ({state})"
+    )
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,52 @@
+"""The folder of a run: named by experiment, model and seed, never an earlier run's."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.errors import CaptioningError
+
+_SHARED = "CAPTIONING_RUN_FOLDER"
+
+
+@contextmanager
+def make_run_folder(config: DictConfig) -> Iterator[Path]:
+    """Makes `<runs>/<name>-<model>-seed<seed>`, with a number behind it where that exists, and sets `config.folder`.
+
+    The other processes of the same run, which Lightning starts with this one's environment, get the same folder.
+    Writes the resolved configuration as `config.yaml`.
+
+    Raises:
+        CaptioningError: the folder cannot be made.
+    """
+    shared = os.environ.get(_SHARED)
+    folder = Path(shared) if shared else _new_folder(config)
+    OmegaConf.update(config, "folder", str(folder))
+    if not shared:
+        resolved = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
+        OmegaConf.save(resolved, folder / "config.yaml")
+        os.environ[_SHARED] = str(folder)
+    try:
+        yield folder
+    finally:
+        if not shared:
+            del os.environ[_SHARED]
+
+
+def _new_folder(config: DictConfig) -> Path:
+    model = HydraConfig.get().runtime.choices["model"]
+    base = Path(config.runs) / f"{config.name}-{model}-seed{config.seed}"
+    folder, number = base, 1
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            number += 1
+            folder = base.with_name(f"{base.name}-{number}")
+        except OSError as error:
+            raise CaptioningError(f"cannot make the run folder {folder}: {error.strerror}; set runs=FOLDER") from error

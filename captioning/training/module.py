@@ -1,0 +1,131 @@
+"""Where model, objective, search and metrics meet: one thin Lightning module for every model.
+
+B images, N captions per image, W real target positions.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torchmetrics import MeanMetric
+
+from captioning.backbones.base import Backbone
+from captioning.backbones.context import ContextSet
+from captioning.data.batch import Batch
+from captioning.data.vocabulary import Vocabulary
+from captioning.decoding import Caption
+from captioning.metrics import CaptionScores, Scorer
+from captioning.models.outputs import Captioner
+from captioning.training.objective import Objective
+
+Search = Callable[[Captioner, ContextSet], list[Caption]]
+
+
+class CaptioningModule(L.LightningModule):
+    """Trains by `objective`, validates and tests by scores of freely decoded captions.
+
+    Args:
+        backbone: images to context sets; frozen ones get cached features.
+        model: a captioner.
+        objective: the loss of a batch, a sum over captions.
+        search: decodes context sets.
+        scorers: `val` and `test`, each with the references of its split.
+        vocabulary: words of the ids.
+        optimizer: takes the trainable parameters.
+        schedule: takes the optimiser and the number of optimiser steps of the training.
+        config: the resolved configuration; the checkpoint holds it, to build the same parts again.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        model: Captioner,
+        objective: Objective,
+        search: Search,
+        scorers: Mapping[str, Scorer],
+        vocabulary: Vocabulary,
+        optimizer: Callable[[list[nn.Parameter]], Optimizer],
+        schedule: Callable[[Optimizer, int], LRScheduler],
+        config: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        self.backbone, self.model, self.objective, self.search = backbone, model, objective, search
+        self.vocabulary, self.config = vocabulary, dict(config)
+        self._optimizer, self._schedule = optimizer, schedule
+        self.scores = nn.ModuleDict({split: CaptionScores(scorer) for split, scorer in scorers.items()})
+        self.nll = MeanMetric()
+        self._words = 0
+
+    def context(self, batch: Batch) -> ContextSet:
+        """The context set of cached features `[B, L, D]` or of images `[B, 3, H, W]`."""
+        features = self.backbone(batch.inputs) if batch.inputs.ndim == 4 else batch.inputs
+        return self.backbone.context(features)
+
+    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
+        """The loss, summed over the captions of this process' batch."""
+        loss = self.objective(self.model, self.context(batch), batch.sources, batch.targets, batch.word_index)
+        words = len(batch.word_index)
+        self._words += words
+        for name, term in loss.terms.items():
+            self.log(f"train/{name}", term / words, prog_bar=name == "nll", batch_size=words)
+        # Lightning divides by the number of accumulated batches; the division that counts is below.
+        return loss.total * self.trainer.accumulate_grad_batches
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Turns the gradient of the sum into that of the mean over the real words of all processes and batches.
+
+        Lightning calls this after accumulation and before clipping. Processes have averaged their gradients by then,
+        hence the factor of their number.
+        """
+        words = torch.tensor(float(self._words), device=self.device)
+        self._words = 0
+        if self.trainer.world_size > 1:
+            torch.distributed.all_reduce(words)
+        gradients = [p.grad for p in self.parameters() if p.grad is not None]
+        torch._foreach_mul_(gradients, self.trainer.world_size / words)
+
+    def validation_step(self, batch: Batch, batch_index: int) -> list[Caption]:
+        """Likelihood of the references, and captions decoded freely."""
+        context = self.context(batch)
+        loss = self.objective(self.model, context, batch.sources, batch.targets, batch.word_index)
+        words = len(batch.word_index)
+        if words:
+            self.nll.update(loss.terms["nll"] / words, words)
+        return self._decode(context, batch, "val")
+
+    def on_validation_epoch_end(self) -> None:
+        """Scores the captions of all processes."""
+        self.log("val/nll", self.nll, prog_bar=True)
+        self._log_scores("val")
+
+    def test_step(self, batch: Batch, batch_index: int) -> list[Caption]:
+        """Captions decoded freely."""
+        return self._decode(self.context(batch), batch, "test")
+
+    def on_test_epoch_end(self) -> None:
+        """Scores the captions of all processes."""
+        self._log_scores("test")
+
+    def _decode(self, context: ContextSet, batch: Batch, split: str) -> list[Caption]:
+        captions = self.search(self.model, context)
+        self.scores[split].update(batch.index, [self.vocabulary.decode(caption.tokens) for caption in captions])
+        return captions
+
+    def _log_scores(self, split: str) -> None:
+        corpus = self.scores[split].compute().corpus
+        self.log_dict({f"{split}/{name}": value for name, value in corpus.items()})
+        self.scores[split].reset()
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser and its schedule, counted in optimiser steps."""
+        optimizer = self._optimizer([p for p in self.parameters() if p.requires_grad])
+        schedule = self._schedule(optimizer, int(self.trainer.estimated_stepping_batches))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Adds what builds the same captioner again: configuration and vocabulary."""
+        checkpoint["captioning"] = {"config": self.config, "words": list(self.vocabulary.words)}

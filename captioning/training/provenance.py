@@ -1,0 +1,57 @@
+"""Where a run's numbers come from."""
+
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+
+from captioning.training.stopwatch import Stopwatch
+
+PACKAGES = ("captioning", "torch", "torchvision", "lightning", "torchmetrics", "pycocoevalcap")
+
+
+def provenance(trainer: L.Trainer) -> dict[str, Any]:
+    """Commit, versions, data digest, tokenizer, times and device of the run that `trainer` tests."""
+    stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
+    module = trainer.lightning_module
+    return {
+        "commit": commit(),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "data_digest": trainer.datamodule.digest(),  # type: ignore[attr-defined]
+        "tokenizer": "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)",
+        "parameters": {
+            "trainable": sum(p.numel() for p in module.parameters() if p.requires_grad),
+            "frozen": sum(p.numel() for p in module.parameters() if not p.requires_grad),
+        },
+        "seconds_trained": stopwatch and stopwatch.trained,
+        "seconds_to_best": stopwatch and stopwatch.to_best,
+        "device": _device(trainer),
+        "precision": trainer.precision,
+        "processes": trainer.world_size,
+    }
+
+
+def commit() -> str | None:
+    """The git commit of this package, with `+` where the working tree differs; None outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), *arguments], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    try:
+        # a wheel installed below somebody else's checkout is not of that checkout
+        git("ls-files", "--error-unmatch", __file__)
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _device(trainer: L.Trainer) -> str:
+    if trainer.strategy.root_device.type == "cuda":
+        return torch.cuda.get_device_name(trainer.strategy.root_device)
+    return f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"

@@ -1,0 +1,40 @@
+"""Learning-rate schedules, a function of the optimiser step."""
+
+import math
+from typing import Literal
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+Decay = Literal["constant", "linear", "cosine"]
+
+
+def warmup_decay(
+    optimizer: Optimizer, total_steps: int, warmup_steps: int = 0, decay: Decay = "constant", final: float = 0.0
+) -> LambdaLR:
+    """Linear warm-up over `warmup_steps`, then `decay` to `final` times the optimiser's rate at `total_steps`.
+
+    Args:
+        optimizer: its rate is the peak.
+        total_steps: optimiser steps of the whole training.
+        warmup_steps: the first step has 1 / warmup_steps of the peak.
+        decay: constant, linear or cosine.
+        final: share of the peak at the end; unused by constant.
+
+    Raises:
+        ValueError: an unknown decay.
+    """
+    if decay not in ("constant", "linear", "cosine"):
+        raise ValueError(f"decay is {decay!r}; allowed: constant, linear, cosine")
+
+    def factor(step: int) -> float:
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
+        progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+        if decay == "linear":
+            return 1 - (1 - final) * progress
+        if decay == "cosine":
+            return final + (1 - final) * (1 + math.cos(math.pi * progress)) / 2
+        return 1.0
+
+    return LambdaLR(optimizer, factor)

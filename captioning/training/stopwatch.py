@@ -1,0 +1,48 @@
+"""Seconds of training, for time to a score."""
+
+import time
+
+import lightning as L
+
+
+class Stopwatch(L.Callback):
+    """Measures training and validation together, from the first step, data preparation not included.
+
+    Args:
+        monitor: the validation score of which the best is kept.
+        mode: max or min.
+
+    Attributes:
+        trained: seconds until now or until the end of training.
+        to_best: seconds until the validation that gave the best score.
+    """
+
+    def __init__(self, monitor: str, mode: str = "max") -> None:
+        self.monitor, self.sign = monitor, 1 if mode == "max" else -1
+        self.trained = self.to_best = 0.0
+        self._best = float("-inf")
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Starts."""
+        self._start = time.perf_counter() - self.trained
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Notes a better score; the module has logged it by now."""
+        if trainer.state.fn != "fit":
+            return
+        self.trained = time.perf_counter() - self._start
+        score = self.sign * float(trainer.callback_metrics.get(self.monitor, float("-inf")))
+        if score > self._best:
+            self._best, self.to_best = score, self.trained
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Stops."""
+        self.trained = time.perf_counter() - self._start
+
+    def state_dict(self) -> dict[str, float]:
+        """For checkpoints, so that a resumed run counts on."""
+        return {"trained": self.trained, "to_best": self.to_best, "best": self._best}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        """Goes on from a checkpoint."""
+        self.trained, self.to_best, self._best = state_dict["trained"], state_dict["to_best"], state_dict["best"]

@@ -1,0 +1,296 @@
+import json
+import math
+import multiprocessing
+import os
+import pickle
+import resource
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captioning.backbones import Backbone
+from captioning.backbones.small_cnn import SmallCNN
+from captioning.data.feature_build import build_features
+from captioning.data.feature_cache import FeatureCache
+from captioning.errors import CaptioningError
+
+COUNT, BATCH = 11, 2
+PROCESSES = multiprocessing.get_context("spawn")
+
+
+def photographs(folder: Path, count: int = COUNT) -> list[Path]:
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    paths = [folder / f"{i}.png" for i in range(count)]
+    for path in paths:
+        Image.fromarray(random.integers(0, 256, (9, 13, 3), dtype=np.uint8)).save(path)
+    return paths
+
+
+class CountingCNN(SmallCNN):
+    """Writes down how many images it was given, and takes a while over them if asked."""
+
+    def __init__(self, log: Path | None = None, seconds: float = 0, factor: float = 1) -> None:
+        torch.manual_seed(0)
+        super().__init__(dim=7, size=12, grid=3, trainable=False)
+        self.log = log
+        self.seconds = seconds
+        with torch.no_grad():
+            self.network[-1].weight.mul_(factor)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write(f"{len(images)}\n")
+        time.sleep(self.seconds)
+        return super().forward(images)
+
+
+def counted(log: Path) -> int:
+    return sum(map(int, log.read_text().split())) if log.exists() else 0
+
+
+def build(backbone: Backbone, paths: list[Path], folder: Path, **settings: Any) -> FeatureCache:
+    return build_features(backbone, paths, folder, **{"batch_size": BATCH, "num_workers": 0, **settings})
+
+
+def build_in_process(paths: list[Path], folder: Path, log: Path, seconds: float) -> None:
+    build(CountingCNN(log, seconds), paths, folder)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    return photographs(tmp_path / "photographs")
+
+
+def direct(backbone: Backbone, paths: list[Path]) -> Tensor:
+    return torch.cat([backbone(backbone.transform.read(path)[None]) for path in paths])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_rows_are_the_backbones_output(tmp_path: Path, paths: list[Path], num_workers: int) -> None:
+    backbone = CountingCNN()
+    cache = build(backbone, paths, tmp_path / "cache", num_workers=num_workers)
+    expected = direct(backbone, paths).half()
+    assert len(cache) == COUNT
+    assert cache[3].shape == (9, 7)
+    torch.testing.assert_close(cache.rows(range(COUNT)), expected, atol=2e-3, rtol=0)
+    torch.testing.assert_close(torch.from_numpy(cache[3]), expected[3], atol=2e-3, rtol=0)
+    assert torch.equal(cache.rows([5, 1, 5]), torch.stack([torch.from_numpy(cache[i]) for i in (5, 1, 5)]))
+
+
+def test_float32_is_exact(tmp_path: Path, paths: list[Path]) -> None:
+    backbone = CountingCNN()
+    cache = build(backbone, paths, tmp_path / "cache", dtype="float32", batch_size=1)
+    assert torch.equal(cache.rows(range(COUNT)), direct(backbone, paths))
+
+
+def test_reading_gives_copies(tmp_path: Path, paths: list[Path]) -> None:
+    cache = build(CountingCNN(), paths, tmp_path / "cache")
+    before = cache.rows([0])
+    cache.rows([0]).zero_()
+    cache[0][:] = 0
+    assert torch.equal(cache.rows([0]), before)
+
+
+def test_scale_gives_unit_root_mean_square_on_the_training_rows(tmp_path: Path, paths: list[Path]) -> None:
+    cache = build(CountingCNN(factor=37), paths, tmp_path / "cache")
+    numbers = [float(x) for row in (2, 3, 7) for x in cache[row].flatten()]
+    by_hand = 1 / math.sqrt(sum(x * x for x in numbers) / len(numbers))
+    assert cache.scale([2, 3, 7]) == pytest.approx(by_hand, rel=1e-9)
+    assert cache.scale(slice(2, 4)) == pytest.approx(cache.scale([2, 3]), rel=1e-9)
+    scaled = cache.rows(range(COUNT)).double() * cache.scale()
+    assert scaled.square().mean().sqrt().item() == pytest.approx(1, rel=1e-6)
+    with pytest.raises(CaptioningError, match="there are none"):
+        cache.scale([])
+
+
+def test_features_of_zero_have_no_scale(tmp_path: Path, paths: list[Path]) -> None:
+    cache = build(CountingCNN(factor=0), paths, tmp_path / "cache")
+    with pytest.raises(CaptioningError, match=r"all features .* are 0"):
+        cache.scale()
+
+
+def test_second_build_computes_nothing(tmp_path: Path, paths: list[Path]) -> None:
+    log = tmp_path / "log"
+    build(CountingCNN(log), paths, tmp_path / "cache")
+    assert counted(log) == COUNT
+    build(CountingCNN(log), paths, tmp_path / "cache", batch_size=3)
+    assert counted(log) == COUNT
+
+
+def test_moved_data_set_is_not_computed_again(tmp_path: Path, paths: list[Path]) -> None:
+    log = tmp_path / "log"
+    build(CountingCNN(), paths, tmp_path / "cache")
+    moved = tmp_path / "elsewhere"
+    paths[0].parent.rename(moved)
+    build(CountingCNN(log), [moved / path.name for path in paths], tmp_path / "cache")
+    assert counted(log) == 0
+
+
+def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: list[Path]) -> None:
+    keys = [build(CountingCNN(), paths, tmp_path / "cache").key]
+    keys.append(build(CountingCNN(factor=2), paths, tmp_path / "cache").key)
+    keys.append(build(CountingCNN(), paths, tmp_path / "cache", dtype="float32").key)
+    keys.append(build(CountingCNN(), paths[::-1], tmp_path / "cache").key)
+    keys.append(build(CountingCNN(), paths[1:], tmp_path / "cache").key)
+    Image.new("RGB", (9, 13)).save(paths[4])
+    keys.append(build(CountingCNN(), paths, tmp_path / "cache").key)
+    assert len(set(keys)) == 6
+
+
+def test_killed_build_goes_on(tmp_path: Path, paths: list[Path]) -> None:
+    folder, log = tmp_path / "cache", tmp_path / "log"
+    child = PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 0.3))
+    child.start()
+    deadline = time.monotonic() + 50
+    while counted(log) < 3 * BATCH and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    assert counted(log) >= 3 * BATCH  # so at least two batches were written
+    assert [path.suffix for path in folder.iterdir() if path.is_dir()] == [".part"]
+    again = tmp_path / "again"
+    cache = build(CountingCNN(again), paths, folder)
+    assert COUNT - counted(log) <= counted(again) <= COUNT - 2 * BATCH
+    whole = build(CountingCNN(), paths, tmp_path / "whole")
+    assert torch.equal(cache.rows(range(COUNT)), whole.rows(range(COUNT)))
+
+
+def test_half_a_row_is_computed_again(tmp_path: Path, paths: list[Path]) -> None:
+    whole = build(CountingCNN(), paths, tmp_path / "cache")
+    part = whole.folder.with_suffix(".part")
+    whole.folder.rename(part)
+    expected = (part / "features.bin").read_bytes()
+    (part / "features.bin").write_bytes(expected[: 64 + 4 * 9 * 7 * 2 + 5])
+    log = tmp_path / "log"
+    build(CountingCNN(log), paths, tmp_path / "cache")
+    assert counted(log) == COUNT - 4
+    assert (whole.folder / "features.bin").read_bytes() == expected
+
+
+def test_unfinished_file_of_another_build_is_not_gone_on_with(tmp_path: Path, paths: list[Path]) -> None:
+    whole = build(CountingCNN(), paths, tmp_path / "cache")
+    other = build(CountingCNN(factor=2), paths, tmp_path / "cache")
+    part = whole.folder.with_suffix(".part")
+    expected = (whole.folder / "features.bin").read_bytes()
+    whole.folder.rename(part)
+    shutil.copy(other.folder / "features.bin", part)
+    build(CountingCNN(), paths, tmp_path / "cache")
+    assert (whole.folder / "features.bin").read_bytes() == expected
+
+
+def test_two_processes_build_once(tmp_path: Path, paths: list[Path]) -> None:
+    folder, log = tmp_path / "cache", tmp_path / "log"
+    children = [PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 0.2)) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0, 0]
+    assert counted(log) == COUNT
+
+
+def test_truncated_foreign_and_damaged_caches_are_never_served(tmp_path: Path, paths: list[Path]) -> None:
+    folder = tmp_path / "cache"
+    cache = build(CountingCNN(), paths, folder)
+    other = build(CountingCNN(factor=2), paths, folder)
+    data, meta = cache.folder / "features.bin", cache.folder / "meta.json"
+    content, description = data.read_bytes(), meta.read_text()
+
+    data.write_bytes(content[:-1])
+    with pytest.raises(CaptioningError, match=rf"{len(content) - 1} bytes instead of {len(content)}; delete"):
+        build(CountingCNN(), paths, folder)
+
+    shutil.copy(other.folder / "features.bin", data)
+    with pytest.raises(CaptioningError, match="belongs to another feature cache"):
+        FeatureCache(folder, cache.key)
+
+    data.write_bytes(content)
+    meta.write_text(json.dumps(json.loads(description) | {"key": other.key}))
+    with pytest.raises(CaptioningError, match="belongs to another feature cache"):
+        FeatureCache(folder, cache.key)
+
+    for broken in ("{", "[]", "{}"):
+        meta.write_text(broken)
+        with pytest.raises(CaptioningError, match=r"no feature cache that can be read .*delete the folder"):
+            FeatureCache(folder, cache.key)
+
+    meta.write_text(description)
+    data.unlink()
+    with pytest.raises(CaptioningError, match=r"no feature cache that can be read .*FileNotFoundError"):
+        FeatureCache(folder, cache.key)
+
+
+def test_pickles_without_its_content(tmp_path: Path, paths: list[Path]) -> None:
+    cache = build(CountingCNN(), paths, tmp_path / "cache")
+    expected = cache.rows(range(COUNT))
+    pickled = pickle.dumps(cache)
+    assert len(pickled) < 1000
+    assert torch.equal(pickle.loads(pickled).rows(range(COUNT)), expected)
+
+
+def full_disk(paths: list[Path], folder: Path, message: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    try:
+        build(CountingCNN(), paths, folder)
+    except CaptioningError as error:
+        message.write_text(str(error))
+
+
+def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path: Path, paths: list[Path]) -> None:
+    folder, message, log = tmp_path / "cache", tmp_path / "message", tmp_path / "log"
+    child = PROCESSES.Process(target=full_disk, args=(paths, folder, message))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert "cannot write the feature cache" in message.read_text()
+    assert "make room" in message.read_text()
+    build(CountingCNN(log), paths, folder)
+    assert counted(log) == COUNT - (1000 - 64) // (9 * 7 * 2)
+
+
+def test_too_little_room_is_told_before_computing(
+    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 90, 10))
+    with pytest.raises(CaptioningError, match=r"0\.00 GB are free"):
+        build(CountingCNN(log), paths, tmp_path / "cache")
+    assert counted(log) == 0
+
+
+def test_features_too_large_for_half_precision(tmp_path: Path, paths: list[Path]) -> None:
+    with pytest.raises(CaptioningError, match=r"largest feature of .*0\.png is .*e\+06, which float16 cannot hold"):
+        build(CountingCNN(factor=1e6), paths, tmp_path / "cache")
+    assert build(CountingCNN(factor=1e6), paths, tmp_path / "cache", dtype="float32").rows([0]).isfinite().all()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_broken_photograph_is_named(tmp_path: Path, paths: list[Path], num_workers: int) -> None:
+    paths[5].write_text("no image")
+    with pytest.raises(CaptioningError, match=r"^cannot read the image .*5\.png"):
+        build(CountingCNN(), paths, tmp_path / "cache", num_workers=num_workers)
+
+
+def test_refused_arguments(tmp_path: Path, paths: list[Path]) -> None:
+    with pytest.raises(CaptioningError, match="trainable backbone"):
+        build(SmallCNN(7, 12, 3), paths, tmp_path / "cache")
+    with pytest.raises(CaptioningError, match="got 0 images"):
+        build(CountingCNN(), [], tmp_path / "cache")
+    with pytest.raises(CaptioningError, match="int8"):
+        build(CountingCNN(), paths, tmp_path / "cache", dtype="int8")
+    with pytest.raises(CaptioningError, match=r"cannot read the image .*absent\.png"):
+        build(CountingCNN(), [tmp_path / "absent.png"], tmp_path / "cache")
+    (tmp_path / "file").touch()
+    with pytest.raises(CaptioningError, match="cannot write the feature cache"):
+        build(CountingCNN(), paths, tmp_path / "file")

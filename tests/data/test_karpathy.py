@@ -1,0 +1,119 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captioning.data.example import Example, Reference
+from captioning.data.karpathy import KarpathyReader
+from captioning.errors import CaptioningError
+
+
+def record(name: str, split: str, **more: Any) -> dict[str, Any]:
+    return {"filename": name, "split": split, "sentences": [{"raw": "A Dog.", "tokens": ["a", "dog"]}], **more}
+
+
+def three() -> list[dict[str, Any]]:
+    return [record("1.jpg", "train", imgid=1), record("2.jpg", "val", imgid=2), record("3.jpg", "test", imgid=3)]
+
+
+def reader(
+    folder: Path, images: list[dict[str, Any]], restval: str | None = "train", absent: tuple[str, ...] = ()
+) -> KarpathyReader:
+    root = folder / "images"
+    root.mkdir()
+    for image in images:
+        path = root / image.get("filepath", "") / (image["filename"] or "nameless")
+        if image["filename"] not in absent and ".." not in path.parts and root in path.parents:
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+    (folder / "data.json").write_text(json.dumps({"images": images, "dataset": "tiny"}))
+    return KarpathyReader(str(root), folder / "data.json", restval)
+
+
+def test_examples(tmp_path: Path) -> None:
+    images = three()
+    images[0] |= {"cocoid": 77, "filepath": "train2014"}
+    images[1]["sentences"] = [{"raw": "A man's\nhat!"}, {"tokens": ["hat"]}, {"raw": "...", "tokens": []}]
+    del images[2]["imgid"]
+    splits = reader(tmp_path, images)()
+    root = tmp_path / "images"
+    dog = (Reference("A Dog.", ("a", "dog")),)
+    assert splits == {
+        "train": [Example(77, root / "train2014" / "1.jpg", dog)],
+        "val": [
+            Example(2, root / "2.jpg", (Reference("A man's\nhat!", ("a", "man's", "hat")), Reference("hat", ("hat",))))
+        ],
+        "test": [Example("3.jpg", root / "3.jpg", dog)],
+    }
+
+
+@pytest.mark.parametrize(("restval", "counts"), [("train", (2, 1, 1)), ("val", (1, 2, 1)), (None, (1, 1, 1))])
+def test_restval_joins_a_split(tmp_path: Path, restval: str | None, counts: tuple[int, ...]) -> None:
+    splits = reader(tmp_path, [*three(), record("4.jpg", "restval", imgid=4)], restval)()
+    assert tuple(len(splits[split]) for split in ("train", "val", "test")) == counts
+
+
+def test_unknown_restval() -> None:
+    with pytest.raises(CaptioningError, match="restval=all is no split"):
+        KarpathyReader("images", "data.json", "all")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"split": "dev"}, r"unknown split 'dev'; allowed: train, val, test and restval"),
+        ({"split": "val"}, "no images for train"),
+        ({"filename": "../1.jpg"}, r"'\.\./1.jpg' leaves the folder"),
+        ({"filename": "/etc/passwd"}, "'/etc/passwd' leaves the folder"),
+        ({"filepath": "../images"}, "leaves the folder"),
+        ({"imgid": 3}, r"image id 3 occurs twice, for .*1\.jpg and .*3\.jpg"),
+        ({"sentences": []}, r"1\.jpg has no caption"),
+        ({"sentences": [{"text": "a dog"}]}, r"images\[0\] is not of the Karpathy layout .* KeyError 'raw'"),
+        ({"filename": None}, r"images\[0\] is not of the Karpathy layout"),
+    ],
+)
+def test_bad_content(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    images = three()
+    images[0] |= change
+    with pytest.raises(CaptioningError, match=message):
+        reader(tmp_path, images)()
+
+
+def test_absent_photographs_are_counted_and_named(tmp_path: Path) -> None:
+    images = [*three(), *(record(f"{i}.jpg", "train", imgid=i, filepath="more") for i in range(4, 9))]
+    absent = ("2.jpg", "5.jpg", "6.jpg", "7.jpg")
+    with pytest.raises(CaptioningError, match=r"4 of 8 photographs .*: 2\.jpg, more/5\.jpg, more/6\.jpg, \.\.\.; set"):
+        reader(tmp_path, images, absent=absent)()
+
+
+def test_absent_folder_of_photographs(tmp_path: Path) -> None:
+    images = three()
+    images[1] |= {"filepath": "val2014"}
+    with pytest.raises(CaptioningError, match=r"1 of 3 photographs .*: val2014/2\.jpg; set data\.root"):
+        reader(tmp_path, images, absent=("2.jpg",))()
+
+
+def test_missing_root_and_file_name_their_settings(tmp_path: Path) -> None:
+    with pytest.raises(CaptioningError, match=r"nowhere does not exist; set data\.root"):
+        KarpathyReader(tmp_path / "nowhere", tmp_path / "data.json")()
+    with pytest.raises(CaptioningError, match=r"data\.json: No such file.*set data\.annotations"):
+        KarpathyReader(tmp_path, tmp_path / "data.json")()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", 'no list "images"'),
+        ('{"images": {}}', 'no list "images"'),
+        ('{"images": [], "annotations": []}', "COCO's own layout"),
+        ('{"images": [3]}', r"images\[0\] is not of the Karpathy layout"),
+        ('{"images": []}', "no images for train, val, test"),
+    ],
+)
+def test_json_of_another_kind(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(text)
+    with pytest.raises(CaptioningError, match=message):
+        KarpathyReader(tmp_path, path)()

@@ -1,0 +1,80 @@
+import pickle
+
+import pytest
+
+from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError
+from captioning.tokens import BOS, EOS, NAMES, PAD, UNK
+
+CAPTIONS = [("a", "red", "dog"), ("a", "blue", "dog"), ("a", "cat", "and", "a", "cat")]  # a 4, cat 2, dog 2, rest 1
+
+
+def test_words_by_falling_count_then_alphabetically() -> None:
+    vocabulary = Vocabulary.from_captions(CAPTIONS, min_count=1)
+    assert vocabulary.words == ["a", "cat", "dog", "and", "blue", "red"]
+    assert len(vocabulary) == 10
+    assert vocabulary.encode(["a", "zebra", "red"]) == [4, UNK, 9]
+
+
+def test_rare_words_are_left_out() -> None:
+    assert Vocabulary.from_captions(CAPTIONS, min_count=2).words == ["a", "cat", "dog"]
+
+
+def test_max_size_counts_the_special_tokens() -> None:
+    vocabulary = Vocabulary.from_captions(CAPTIONS, min_count=1, max_size=6)
+    assert vocabulary.words == ["a", "cat"]
+    assert len(vocabulary) == 6
+
+
+def test_decode_stops_at_eos_and_drops_special_tokens() -> None:
+    vocabulary = Vocabulary(["a", "dog", "cat"])
+    assert vocabulary.decode([BOS, 4, UNK, 5, PAD, EOS, 6]) == "a dog"
+    assert vocabulary.decode([EOS]) == ""
+    assert vocabulary.decode(vocabulary.encode(["cat", "a"])) == "cat a"
+
+
+@pytest.mark.parametrize("foreign", [-1, 7])
+def test_ids_outside_the_vocabulary(foreign: int) -> None:
+    with pytest.raises(IndexError):
+        Vocabulary(["a", "dog", "cat"]).decode([foreign])
+
+
+def test_a_written_special_token_is_unknown() -> None:
+    vocabulary = Vocabulary.from_captions([("a", "<eos>", "<pad>")], min_count=1)
+    assert vocabulary.words == ["a"]
+    assert vocabulary.encode(["<eos>", "<pad>"]) == [UNK, UNK]
+
+
+def test_round_trips_keep_the_ids() -> None:
+    vocabulary = Vocabulary.from_captions(CAPTIONS, min_count=1)
+    for copy in (Vocabulary(vocabulary.words), pickle.loads(pickle.dumps(vocabulary))):
+        assert copy == vocabulary
+        assert hash(copy) == hash(vocabulary)
+        assert copy.encode(["red"]) == vocabulary.encode(["red"])
+
+
+def test_frozen() -> None:
+    vocabulary = Vocabulary(["a"])
+    vocabulary.words.append("b")
+    assert vocabulary.words == ["a"]
+    with pytest.raises(AttributeError, match="frozen"):
+        vocabulary._names = ("b",)
+
+
+def test_no_word_is_frequent_enough() -> None:
+    with pytest.raises(CaptioningError, match=r"min_count=5.*most frequent: 4"):
+        Vocabulary.from_captions(CAPTIONS)
+    with pytest.raises(CaptioningError, match="none of the 0 different words"):
+        Vocabulary.from_captions([])
+
+
+@pytest.mark.parametrize("settings", [{"min_count": 0}, {"max_size": len(NAMES)}])
+def test_settings_without_room(settings: dict[str, int]) -> None:
+    with pytest.raises(CaptioningError, match="at least 1 and max_size above 4"):
+        Vocabulary.from_captions(CAPTIONS, **settings)
+
+
+@pytest.mark.parametrize("words", [["a", "b", "a"], ["<pad>"]])
+def test_repeated_words(words: list[str]) -> None:
+    with pytest.raises(CaptioningError, match="each word once"):
+        Vocabulary(words)

@@ -1,0 +1,97 @@
+"""A small corpus, its scores by `captioning.metrics`, and a record of what that left behind."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pycocoevalcap.bleu.bleu_scorer
+import pytest
+
+from captioning.metrics import Scorer, Scores
+
+PYCOCOEVALCAP = Path(pycocoevalcap.bleu.bleu_scorer.__file__).parents[1]
+
+REFERENCES = [
+    ["A man's dog runs across the green field.", "The dog is running; it looks happy!", "a dog outside"],
+    ["Two well-dressed people are standing in front of a bus", 'A "no parking" sign next to two people.'],
+    ["A RED double-decker bus drives down the street...", "red bus (London) on a street", "The bus: big and red"],
+    ["A woman, wearing a hat, doesn't look at the camera", "Woman in hat -- looking away"],
+    ["3 1/2 pizzas on a table at 7:30 p.m.", "Some pizza on a wooden table.", "Half-eaten pizza, $5.99"],
+    ["Children playing with a kite on the beach", "kids fly kites near the sea", "a beach & a kite"],
+    ["A café table with two croissants", "Two croissants on a plate in a café."],
+    ["A cat sleeping on a laptop's keyboard", "the cat can't stay awake", "`Sleepy' cat on a computer"],
+    ["A train at the station in the U.S.", "Passengers are waiting for the train, which is late."],
+    ["A skier jumps off a snowy hill", "someone skiing down a mountain", "A man in the air on skis!", "Ski jump"],
+    ["An elephant and its calf walk by the river", "Two elephants; one small, one large"],
+    ["A kitchen with white cabinets and a black stove", "Kitchen [clean] with white cupboards"],
+    ["A tennis player hits the ball with his racket", "He's about to hit a tennis ball"],
+    ["Boats in the harbour at sunset", "the sun is setting over a harbor full of boats"],
+]
+CANDIDATES = [
+    "A dog is running across a field.",
+    'two people standing next to a "no parking" sign',
+    "A red double-decker bus on the street",
+    "A woman wearing a hat doesn't smile",
+    "Pizza on a table",
+    "a child flying a kite at the beach!",
+    "a plate of croissants in a CAFÉ",
+    "A cat on a keyboard -- sleeping",
+    "a train, at a station",
+    "the man is jumping on skis down the hill of snow in the air",
+    "elephants walking by a river; one is small",
+    "A bathroom",
+    "he's hitting a ball",
+    "boats boats boats boats in the harbor",
+]
+
+
+@dataclass
+class Corpus:
+    references: list[list[str]]
+    candidates: list[str]
+
+
+@dataclass
+class Run:
+    scores: Scores
+    commands: list[list[str]]
+    before: dict[Path, tuple[int, int]]
+    after: dict[Path, tuple[int, int]]
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Corpus:
+    return Corpus(REFERENCES, CANDIDATES)
+
+
+def _files() -> dict[Path, tuple[int, int]]:
+    # A file that was made and removed again still changes its folder's time.
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in [PYCOCOEVALCAP, *PYCOCOEVALCAP.rglob("*")]}
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands of all processes started since, which do start."""
+    return record_processes(monkeypatch)
+
+
+def record_processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    commands: list[list[str]] = []
+
+    class RecordedPopen(subprocess.Popen):
+        def __init__(self, args, *positional, **named) -> None:
+            commands.append(list(args))
+            super().__init__(args, *positional, **named)
+
+    monkeypatch.setattr(subprocess, "Popen", RecordedPopen)
+    return commands
+
+
+@pytest.fixture(scope="session")
+def run(corpus: Corpus) -> Run:
+    """All metrics of the corpus, computed once."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        commands = record_processes(monkeypatch)
+        before = _files()
+        scores = Scorer(corpus.references).score(dict(enumerate(corpus.candidates)))
+        return Run(scores, commands, before, _files())

