@@ -39,12 +39,12 @@ def _check_lengths(config: DictConfig) -> None:
 
 def _check_monitor(config: DictConfig) -> None:
     monitor = str(config.callbacks.checkpoint.monitor)
-    chosen = list(config.metrics.metrics)
+    chosen = list(config.metrics.val)
     known = [f"val/BLEU-{n}" for n in range(1, 5)] if "BLEU" in chosen else []
     known += [f"val/{name}" for name in METRICS if name in chosen and name != "BLEU"]
     if monitor not in known:
         raise CaptioningError(
-            f"callbacks.checkpoint.monitor={monitor} is not computed with metrics.metrics={chosen}; "
+            f"callbacks.checkpoint.monitor={monitor} is not computed with metrics.val={chosen}; "
             f"choose one of {', '.join(known)}, or add its metric"
         )
 

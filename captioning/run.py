@@ -19,9 +19,10 @@ from captioning.checks import check
 from captioning.command import CONF, start
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Splits
-from captioning.data.feature_build import build_features
+from captioning.features.build import build_features
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
+from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
 from captioning.run_folder import make_run_folder
 from captioning.training.module import CaptioningModule
@@ -61,14 +62,13 @@ def main(config: DictConfig) -> float | None:
 def build_module(config: DictConfig, splits: Splits, vocabulary: Vocabulary, backbone: Backbone) -> CaptioningModule:
     """Model, objective, search and scorers, meeting in the Lightning module."""
     model = instantiate(config.model, vocab_size=len(vocabulary), d_context=backbone.dim, grid=backbone.grid)
-    scorer = instantiate(config.metrics)
     references = {name: [[r.text for r in e.references] for e in splits[name]] for name in ("val", "test")}
     return CaptioningModule(
         backbone=backbone,
         model=model,
         objective=instantiate(config.objective),
         search=instantiate(config.decoding),
-        scorers={name: scorer(texts) for name, texts in references.items()},
+        scorers={name: Scorer(texts, config.metrics[name], config.metrics.timeout) for name, texts in references.items()},
         vocabulary=vocabulary,
         optimizer=instantiate(config.optimizer),
         schedule=instantiate(config.schedule),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.data.images import ImageTransform
+from captioning.backbones.images import ImageTransform
 
 
 class Backbone(nn.Module):

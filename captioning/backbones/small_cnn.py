@@ -9,7 +9,7 @@ import math
 from torch import nn
 
 from captioning.backbones.base import Backbone
-from captioning.data.images import ImageTransform
+from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 from captioning.backbones.base import Backbone
-from captioning.data.images import ImageTransform
+from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
 
 

@@ -18,7 +18,7 @@ from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
-from captioning.metrics import CaptionScores, Scorer
+from captioning.metrics import CaptionScores, Scorer, Scores
 from captioning.models.outputs import Captioner
 from captioning.training.objective import Objective
 
@@ -38,6 +38,9 @@ class CaptioningModule(L.LightningModule):
         optimizer: takes the trainable parameters.
         schedule: takes the optimiser and the number of optimiser steps of the training.
         config: the resolved configuration; the checkpoint holds it, to build the same parts again.
+
+    Attributes:
+        latest: the scores of the last complete pass over `val` and `test`.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class CaptioningModule(L.LightningModule):
         self.vocabulary, self.config = vocabulary, dict(config)
         self._optimizer, self._schedule = optimizer, schedule
         self.scores = nn.ModuleDict({split: CaptionScores(scorer) for split, scorer in scorers.items()})
+        self.latest: dict[str, Scores] = {}
         self.nll = MeanMetric()
         self._words = 0
 
@@ -116,8 +120,8 @@ class CaptioningModule(L.LightningModule):
         return captions
 
     def _log_scores(self, split: str) -> None:
-        corpus = self.scores[split].compute().corpus
-        self.log_dict({f"{split}/{name}": value for name, value in corpus.items()})
+        self.latest[split] = self.scores[split].compute()
+        self.log_dict({f"{split}/{name}": value for name, value in self.latest[split].corpus.items()})
         self.scores[split].reset()
 
     def configure_optimizers(self) -> Any:

@@ -24,18 +24,24 @@ class Results(L.Callback):
         self.folder = Path(folder)
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Lightning calls this before the module logs the same, cached scores."""
+        """Writes the captions alone; Lightning calls this before the module scores them."""
         assert isinstance(pl_module, CaptioningModule)
-        metric = pl_module.scores["test"]
-        captions = metric.captions()
-        examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
+        self._captions = pl_module.scores["test"].captions()
+        self._write(trainer)
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Writes them with their scores, and the scores of the whole."""
+        assert isinstance(pl_module, CaptioningModule)
+        scores = pl_module.latest["test"]
+        self._write(trainer, scores)
+        record = {"scores": scores.corpus, "provenance": provenance(trainer)}
         if trainer.is_global_zero:
-            write_captions(self.folder / "captions.jsonl", examples, captions)
-        scores: Scores = metric.compute()
-        if trainer.is_global_zero:
-            write_captions(self.folder / "captions.jsonl", examples, captions, scores)
-            record = {"scores": scores.corpus, "provenance": provenance(trainer)}
             (self.folder / "scores.json").write_text(json.dumps(record, indent=2) + "\n")
+
+    def _write(self, trainer: L.Trainer, scores: Scores | None = None) -> None:
+        if trainer.is_global_zero:
+            examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
+            write_captions(self.folder / "captions.jsonl", examples, self._captions, scores)
 
 
 def write_captions(

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.functional import normalize
 
-from captioning.data.images import ImageTransform
+from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)

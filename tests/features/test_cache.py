@@ -18,8 +18,8 @@ from torch import Tensor
 
 from captioning.backbones import Backbone
 from captioning.backbones.small_cnn import SmallCNN
-from captioning.data.feature_build import build_features
-from captioning.data.feature_cache import FeatureCache
+from captioning.features.build import build_features
+from captioning.features.cache import FeatureCache
 from captioning.errors import CaptioningError
 
 COUNT, BATCH = 11, 2

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from captioning.backbones.base import Backbone
-from captioning.data.feature_cache import (
+from captioning.features.cache import (
     DATA,
     HEADER_BYTES,
     META,
@@ -28,7 +28,7 @@ from captioning.data.feature_cache import (
     describe,
     header,
 )
-from captioning.data.images import ImageTransform
+from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
 
 
