@@ -1,10 +1,12 @@
 """Combinations of settings that cannot work, refused before anything is computed."""
 
 import warnings
+from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
+from captioning.devices import has_bfloat16
 from captioning.errors import CaptioningError
 from captioning.metrics.scorer import METRICS
 
@@ -15,19 +17,56 @@ def check(config: DictConfig) -> None:
     Raises:
         CaptioningError: names both settings and what to change.
     """
+    _check_missing(config)
+    _check_values(config)
     _check_lengths(config)
-    _check_monitor(config)
+    _check_metrics(config)
+    _check_callbacks(config)
     _check_precision(config)
+
+
+def data_settings(config: DictConfig) -> dict[str, Any]:
+    """The arguments of the data module that are plain settings."""
+    names = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
+    return {name: config.data[name] for name in names} | {"seed": config.seed}
+
+
+def _check_missing(config: DictConfig) -> None:
+    # An interpolation of a missing value is missing too; only the value itself can be given.
+    missing = [
+        key
+        for key in sorted(OmegaConf.missing_keys(config))
+        if "${" not in str(OmegaConf.to_container(_parent(config, key), resolve=False)[key.rpartition(".")[2]])
+    ]
+    if missing:
+        raise CaptioningError(f"{missing[0]} is not set and has no default: add {missing[0]}=VALUE")
+
+
+def _parent(config: DictConfig, key: str) -> Any:
+    return OmegaConf.select(config, key.rpartition(".")[0]) if "." in key else config
+
+
+def _check_values(config: DictConfig) -> None:
+    check_settings("", OmegaConf.to_container(config, resolve=True))
+    check_call("data", CaptionData, data_settings(config))
+    check_call("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
+    check_call("", seed_everything, {"seed": config.seed})
+    if not isinstance(config.test, bool):
+        raise CaptioningError(f"test={config.test} is not allowed; it must be true or false")
+    for name in ("batch_size", "eval_batch_size", "captions_per_image", "max_words"):
+        if config.data[name] < 1:
+            raise CaptioningError(f"data.{name}={config.data[name]} is not allowed; it must be at least 1")
 
 
 def _check_lengths(config: DictConfig) -> None:
     limit = config.model.get("max_tokens")
     if limit is None:
         return
-    if config.data.max_words + 1 > limit:
+    words = config.data.max_words
+    if words + 1 > limit:
         raise CaptioningError(
-            f"data.max_words={config.data.max_words} makes inputs of {config.data.max_words + 1} tokens (BOS included), "
-            f"and model.max_tokens={limit} reads no more than {limit}: set model.max_tokens={config.data.max_words + 1} "
+            f"data.max_words={words} makes inputs of {words + 1} tokens (BOS included), "
+            f"and model.max_tokens={limit} reads no more than {limit}: set model.max_tokens={words + 1} "
             f"or data.max_words={limit - 1}"
         )
     if config.decoding.max_length > limit:
@@ -37,9 +76,34 @@ def _check_lengths(config: DictConfig) -> None:
         )
 
 
-def _check_monitor(config: DictConfig) -> None:
-    monitor = str(config.callbacks.checkpoint.monitor)
-    chosen = list(config.metrics.val)
+def _check_metrics(config: DictConfig) -> None:
+    for split in ("val", "test"):
+        unknown = [name for name in config.metrics[split] if name not in METRICS]
+        if unknown or not config.metrics[split]:
+            raise CaptioningError(
+                f"metrics.{split}={list(config.metrics[split])} is not allowed; choose one or more of "
+                f"{', '.join(METRICS)}"
+            )
+
+
+def _check_callbacks(config: DictConfig) -> None:
+    callbacks = config.callbacks or {}
+    if callbacks.get("checkpoint") is None:
+        raise CaptioningError("a run keeps its best checkpoint: callbacks.checkpoint cannot be null or deleted")
+    if config.test and callbacks.get("results") is None:
+        raise CaptioningError("callbacks.results writes the test's captions and scores: without it set test=false")
+    if callbacks.get("learning_rate") is not None and not any((config.logger or {}).values()):
+        raise CaptioningError("there is no logger for callbacks.learning_rate: keep logger.csv, or set it to null too")
+    every, epochs = config.trainer.check_val_every_n_epoch, config.trainer.max_epochs
+    if config.test and every and epochs and 0 < epochs < every:
+        raise CaptioningError(
+            f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), "
+            "so there is no best checkpoint to test: change one of them or set test=false"
+        )
+    _check_monitor(str(callbacks.checkpoint.monitor), list(config.metrics.val))
+
+
+def _check_monitor(monitor: str, chosen: list[str]) -> None:
     known = [f"val/BLEU-{n}" for n in range(1, 5)] if "BLEU" in chosen else []
     known += [f"val/{name}" for name in METRICS if name in chosen and name != "BLEU"]
     if monitor not in known:
@@ -55,9 +119,14 @@ def _check_precision(config: DictConfig) -> None:
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.cuda.is_available())
     if on_cpu and precision.startswith("16"):
         raise CaptioningError(f"trainer.precision={precision} needs a GPU; on a CPU use 32-true or bf16-mixed")
-    if on_cpu and precision.startswith("bf16") and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if on_cpu and precision.startswith("bf16") and not has_bfloat16(torch.device("cpu")):
         warnings.warn(
             f"this CPU has no bfloat16 instructions: trainer.precision={precision} will run many times slower than "
             "32-true",
             stacklevel=2,
+        )
+    if precision == "16-mixed" and config.trainer.gradient_clip_val and config.optimizer.get("fused"):
+        raise CaptioningError(
+            "trainer.precision=16-mixed scales the loss, and a fused optimizer hides the true gradients from "
+            "trainer.gradient_clip_val: use bf16-mixed or optimizer.fused=false"
         )

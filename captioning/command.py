@@ -1,5 +1,6 @@
 """How every command starts: its configuration found, its errors printed as sentences."""
 
+import logging
 import os
 import sys
 import warnings
@@ -7,15 +8,32 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 
-from hydra.errors import HydraException, InstantiationException
+from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from omegaconf import DictConfig
-from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from captioning.errors import CaptioningError
+from captioning.signatures import no_setting
 
 _PACKAGE = Path(__file__).parent
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
 """The configuration: inside an installed wheel, else beside the package in a checkout."""
+
+NOT_HERE = (
+    # Cached features are read faster without workers.
+    r".*does not have many workers.*",
+    # An epoch may well have fewer steps than `log_every_n_steps`.
+    r".*is smaller than the logging interval.*",
+    # The run folder has held `config.yaml` and nothing of a logger's.
+    r"Experiment logs directory .* exists and is not empty",
+    # Backbones keep their networks in evaluation mode on purpose (see `captioning.backbones.base`).
+    r"Found \d+ module\(s\) in eval mode",
+    # Scores are computed once and are the same on all processes already.
+    r"It is recommended to use `self\.log\('(val|test)/.*sync_dist=True",
+    # Lightning's own use of PyTorch.
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+)
+"""Warnings that do not hold here, or not for the user."""
 
 
 def start(main: Callable[[], object]) -> None:
@@ -32,19 +50,19 @@ def start(main: Callable[[], object]) -> None:
 
 
 def explain(error: Exception) -> str:
-    """What came, what is allowed and what to do."""
+    """What came, what is allowed and what to do, in one line."""
     cause = error.__cause__ or error
-    if isinstance(cause, ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
-        path = str(cause.full_key or cause.key)
-        allowed = sorted(map(str, cause.parent_node))
-        close = get_close_matches(path.rpartition(".")[2], allowed, n=1)
+    if isinstance(error, MissingConfigException) and error.options:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        close = get_close_matches(name, error.options, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
-        parent = path.rpartition(".")[0]
-        where = f"in {parent}" if parent else "at the top level"
-        return f"there is no setting {path}.{hint} Settings {where}: {', '.join(allowed)}"
+        return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(sorted(error.options))}"
+    if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(cause.parent_node, DictConfig):
+        parent, _, name = str(cause.full_key or cause.key).rpartition(".")
+        return no_setting(parent, name, sorted(map(str, cause.parent_node)))
     if isinstance(error, InstantiationException):
         return str(cause) if isinstance(cause, CaptioningError) else f"{_last_line(error)}: {cause}"
-    return str(error)
+    return " ".join(str(error).split()) if isinstance(error, HydraException) else str(error)
 
 
 def _last_line(error: Exception) -> str:
@@ -52,7 +70,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _quiet() -> None:
-    # Advice of Lightning's that does not hold here: cached features are read faster without workers, and an epoch may
-    # well have fewer steps than `log_every_n_steps`.
-    warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=r".*is smaller than the logging interval.*")
+    # What Lightning tells of itself: devices, advertisements, files loaded. Its warnings stay, but for those below.
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in NOT_HERE:
+        warnings.filterwarnings("ignore", message=message)

@@ -6,22 +6,24 @@ before training starts.
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hydra
 import lightning as L
 import torch
 from hydra.utils import instantiate
+from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from captioning.backbones import Backbone
-from captioning.checks import check
+from captioning.checks import check, data_settings
 from captioning.command import CONF, start
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Splits
-from captioning.features.build import build_features
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
+from captioning.features.build import build_features
 from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
 from captioning.run_folder import make_run_folder
@@ -36,17 +38,18 @@ def main(config: DictConfig) -> float | None:
     check(config)
     L.seed_everything(config.seed, workers=True, verbose=False)
 
+    backbone: Backbone = instantiate(config.backbone)
     splits: Splits = instantiate(config.data.reader)()
     vocabulary = Vocabulary.from_captions(
         (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
     )
-    backbone: Backbone = instantiate(config.backbone)
     module = build_module(config, splits, vocabulary, backbone)
     data = CaptionData(splits, build_inputs(config, splits, backbone), vocabulary, **data_settings(config))
 
     with make_run_folder(config) as folder:
-        log.info("%s", describe(splits, data, vocabulary, module))
-        log.info("run folder: %s", folder)
+        say = rank_zero_only(log.info)
+        say("%s", describe(splits, data, vocabulary, module))
+        say("run folder: %s", folder)
         trainer: L.Trainer = instantiate(
             config.trainer, logger=parts(config.logger), callbacks=parts(config.callbacks), default_root_dir=folder
         )
@@ -62,13 +65,17 @@ def main(config: DictConfig) -> float | None:
 def build_module(config: DictConfig, splits: Splits, vocabulary: Vocabulary, backbone: Backbone) -> CaptioningModule:
     """Model, objective, search and scorers, meeting in the Lightning module."""
     model = instantiate(config.model, vocab_size=len(vocabulary), d_context=backbone.dim, grid=backbone.grid)
-    references = {name: [[r.text for r in e.references] for e in splits[name]] for name in ("val", "test")}
+
+    def scorer(split: str) -> Scorer:
+        references = [[reference.text for reference in example.references] for example in splits[split]]
+        return Scorer(references, config.metrics[split], config.metrics.timeout)
+
     return CaptioningModule(
         backbone=backbone,
         model=model,
         objective=instantiate(config.objective),
         search=instantiate(config.decoding),
-        scorers={name: Scorer(texts, config.metrics[name], config.metrics.timeout) for name, texts in references.items()},
+        scorers={split: scorer(split) for split in ("val", "test")},
         vocabulary=vocabulary,
         optimizer=instantiate(config.optimizer),
         schedule=instantiate(config.schedule),
@@ -92,12 +99,6 @@ def build_inputs(config: DictConfig, splits: Splits, backbone: Backbone) -> dict
     return dict(caches)
 
 
-def data_settings(config: DictConfig) -> dict[str, Any]:
-    """The arguments of the data module that are plain settings."""
-    names = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
-    return {name: config.data[name] for name in names} | {"seed": config.seed}
-
-
 def parts(group: DictConfig | None) -> list[Any]:
     """The objects of a group of named parts; those set to null are left out."""
     return [instantiate(part) for part in (group or {}).values() if part is not None]
@@ -108,7 +109,7 @@ def describe(splits: Splits, data: CaptionData, vocabulary: Vocabulary, module: 
     sizes = ", ".join(f"{name} {len(examples)}" for name, examples in splits.items())
     dropped = data.datasets["train"].dropped
     left_out = f" ({dropped} training images left out: every caption is too long)" if dropped else ""
-    count = sum(p.numel() for p in module.model.parameters())
+    count = sum(p.numel() for p in cast(nn.Module, module.model).parameters())
     backbone = sum(p.numel() for p in module.backbone.parameters())
     state = "trainable" if module.backbone.trainable else "frozen"
     return (

@@ -1,0 +1,1 @@
+"""Captioned photographs: readers, words, batches."""

@@ -115,7 +115,7 @@ class _Trace:
 
     tokens: list[Tensor] = field(default_factory=list)  # [B, K] a step: the token that each beam chose
     parents: list[Tensor] = field(default_factory=list)  # [B, K] a step: the beam that it went on from
-    attention: list[Tensor] = field(default_factory=list)  # [B, K, L] a step: the map of each beam that was gone on from
+    attention: list[Tensor] = field(default_factory=list)  # [B, K, L] a step: the map of each beam before its choice
 
     def add(self, tokens: Tensor, parents: Tensor, attention: Tensor | None) -> None:
         """Records one step."""

@@ -17,7 +17,8 @@ class Caption:
     Attributes:
         tokens: the T generated ids without BOS; the last is EOS unless the caption was cut at the maximum length.
         score: what the search ranked by: the log-probability of `tokens`, length-normalised where the search is.
-        attention: `[T, L]` on the CPU, the map of the step that predicted each token; None for a model without attention.
+        attention: `[T, L]` on the CPU, the map of the step that predicted each token; None for a model without
+            attention.
     """
 
     tokens: list[int]

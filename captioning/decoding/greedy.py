@@ -34,6 +34,7 @@ def greedy(
     token = torch.full((b, 1), BOS, device=device)
     ended = torch.zeros(b, dtype=torch.bool, device=device)
     score = torch.zeros(b, dtype=torch.float64, device=device)
+    lengths = torch.zeros(b, dtype=torch.long, device=device)
     tokens, maps = [], []
     for _ in range(max_length):
         step = model.step(token, state)
@@ -41,6 +42,7 @@ def greedy(
         best, token = log_probs(step.logits, forbidden).max(dim=-1)
         token = token.masked_fill(ended[:, None], PAD)
         score += best.squeeze(1).masked_fill(ended, 0.0)
+        lengths += ~ended
         tokens.append(token)
         if step.attention is not None:
             maps.append(step.attention.squeeze(1))
@@ -49,8 +51,7 @@ def greedy(
             break
     generated = torch.cat(tokens, dim=1).cpu()
     attention = torch.stack(maps, dim=1).cpu() if maps else None
-    lengths = (generated != PAD).sum(dim=1).tolist()
     return [
         Caption(generated[i, :n].tolist(), float(score[i]), None if attention is None else attention[i, :n])
-        for i, n in enumerate(lengths)
+        for i, n in enumerate(lengths.tolist())
     ]

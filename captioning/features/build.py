@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from captioning.backbones.base import Backbone
+from captioning.backbones.images import ImageTransform
+from captioning.errors import CaptioningError
 from captioning.features.cache import (
     DATA,
     HEADER_BYTES,
@@ -28,8 +30,6 @@ from captioning.features.cache import (
     describe,
     header,
 )
-from captioning.backbones.images import ImageTransform
-from captioning.errors import CaptioningError
 
 
 def build_features(

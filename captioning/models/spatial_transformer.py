@@ -7,8 +7,9 @@ A = d_attn = E / H, V words.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,9 @@ class SpatialTransformer(nn.Module):
         image_positions: `1d` encodes the L positions in row order, `2d` rows and columns apart.
     """
 
+    image_positions: Tensor
+    text_positions: Tensor
+
     def __init__(
         self,
         vocab_size: int,
@@ -93,6 +97,8 @@ class SpatialTransformer(nn.Module):
             raise ValueError(f"decoder_layers is {decoder_layers}; at least 1 is needed")
         if image_positions not in ("1d", "2d"):
             raise ValueError(f"image_positions is {image_positions!r}; allowed: 1d, 2d")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout is {dropout}; it is a probability, 0 <= dropout < 1")
         self.max_tokens = max_tokens
         self.d_feat = d_feat
         self.d_attn = d_feat // heads
@@ -102,8 +108,10 @@ class SpatialTransformer(nn.Module):
 
         self.embed = nn.Embedding(vocab_size, d_feat)
         self.project = nn.Linear(d_context, d_feat) if d_context != d_feat else nn.Identity()
-        self.encoder = nn.ModuleList(EncoderLayer(d_feat, heads, d_hidden, dropout) for _ in range(encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(d_feat, heads, d_hidden, dropout) for _ in range(decoder_layers))
+        encoder = (EncoderLayer(d_feat, heads, d_hidden, dropout) for _ in range(encoder_layers))
+        decoder = (DecoderLayer(d_feat, heads, d_hidden, dropout) for _ in range(decoder_layers))
+        self.encoder = cast(Sequence[EncoderLayer], nn.ModuleList(encoder))
+        self.decoder = cast(Sequence[DecoderLayer], nn.ModuleList(decoder))
         self.output = nn.Linear(d_feat, vocab_size)
 
         length = grid[0] * grid[1]
@@ -125,8 +133,9 @@ class SpatialTransformer(nn.Module):
     def encode(self, context: ContextSet) -> EncodedImage:
         """Source encoding (section 2.1), and its keys and values for every decoder layer."""
         vectors = self.project(context.vectors)
-        if vectors.shape[1] != self.image_positions.shape[0]:
-            raise ValueError(f"{vectors.shape[1]} context vectors came, the model is built for {len(self.image_positions)}")
+        expected = self.image_positions.shape[0]
+        if vectors.shape[1] != expected:
+            raise ValueError(f"{vectors.shape[1]} context vectors came, the model is built for {expected}")
         x = dropout(vectors + self.image_positions.to(vectors.dtype), self.dropout, self.training)
         tau: float | Tensor = temperature(self.scale, x.shape[1], self.d_attn)
         mask = None

@@ -53,7 +53,7 @@ class SelfAttention(nn.Module):
         query, key, value = self.project(x)
         if past is not None:
             key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
-        attended, _ = attend(query, key, value, tau)
+        attended, _ = attend(query, key, value, tau, dropout_p=self.dropout if self.training else 0.0)
         return self.norm(self.output(merge_heads(attended)) + x), KeyValue(key, value)
 
 

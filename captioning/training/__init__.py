@@ -1,0 +1,1 @@
+"""The Lightning module, objectives, schedules and callbacks."""

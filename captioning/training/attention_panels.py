@@ -23,7 +23,7 @@ class AttentionPanels(L.Callback):
     def __init__(self, folder: str | Path, images: int) -> None:
         self.folder, self.images = Path(folder), images
 
-    def on_test_batch_end(  # type: ignore[override]
+    def on_test_batch_end(
         self,
         trainer: L.Trainer,
         pl_module: L.LightningModule,

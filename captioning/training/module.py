@@ -8,6 +8,8 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.plugins.precision import Precision
+from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -59,7 +61,7 @@ class CaptioningModule(L.LightningModule):
         self.backbone, self.model, self.objective, self.search = backbone, model, objective, search
         self.vocabulary, self.config = vocabulary, dict(config)
         self._optimizer, self._schedule = optimizer, schedule
-        self.scores = nn.ModuleDict({split: CaptionScores(scorer) for split, scorer in scorers.items()})
+        self.val_scores, self.test_scores = CaptionScores(scorers["val"]), CaptionScores(scorers["test"])
         self.latest: dict[str, Scores] = {}
         self.nll = MeanMetric()
         self._words = 0
@@ -92,37 +94,53 @@ class CaptioningModule(L.LightningModule):
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
         torch._foreach_mul_(gradients, self.trainer.world_size / words)
 
-    def validation_step(self, batch: Batch, batch_index: int) -> list[Caption]:
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips as Lightning does, also with a fused optimiser in bf16-mixed.
+
+        Lightning refuses that in every mixed precision, but only the loss scale of 16-mixed would be in the way.
+        """
+        if gradient_clip_val and self.trainer.precision == "bf16-mixed":
+            algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
+            Precision.clip_gradients(self.trainer.precision_plugin, optimizer, gradient_clip_val, algorithm)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def validation_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
         """Likelihood of the references, and captions decoded freely."""
         context = self.context(batch)
         loss = self.objective(self.model, context, batch.sources, batch.targets, batch.word_index)
         words = len(batch.word_index)
         if words:
             self.nll.update(loss.terms["nll"] / words, words)
-        return self._decode(context, batch, "val")
+        return self._decode(context, batch, self.val_scores)
 
     def on_validation_epoch_end(self) -> None:
         """Scores the captions of all processes."""
         self.log("val/nll", self.nll, prog_bar=True)
-        self._log_scores("val")
+        self._log_scores("val", self.val_scores)
 
-    def test_step(self, batch: Batch, batch_index: int) -> list[Caption]:
+    def test_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
         """Captions decoded freely."""
-        return self._decode(self.context(batch), batch, "test")
+        return self._decode(self.context(batch), batch, self.test_scores)
 
     def on_test_epoch_end(self) -> None:
         """Scores the captions of all processes."""
-        self._log_scores("test")
+        self._log_scores("test", self.test_scores)
 
-    def _decode(self, context: ContextSet, batch: Batch, split: str) -> list[Caption]:
+    def _decode(self, context: ContextSet, batch: Batch, scores: CaptionScores) -> list[Caption]:
         captions = self.search(self.model, context)
-        self.scores[split].update(batch.index, [self.vocabulary.decode(caption.tokens) for caption in captions])
+        scores.update(batch.index, [self.vocabulary.decode(caption.tokens) for caption in captions])
         return captions
 
-    def _log_scores(self, split: str) -> None:
-        self.latest[split] = self.scores[split].compute()
+    def _log_scores(self, split: str, scores: CaptionScores) -> None:
+        self.latest[split] = scores.compute()
         self.log_dict({f"{split}/{name}": value for name, value in self.latest[split].corpus.items()})
-        self.scores[split].reset()
+        scores.reset()
 
     def configure_optimizers(self) -> Any:
         """The optimiser and its schedule, counted in optimiser steps."""

@@ -30,7 +30,7 @@ class Pointing(L.Callback):
         self.active = any(reference.nouns for example in examples for reference in example.references)
 
     @torch.no_grad()
-    def on_test_batch_end(  # type: ignore[override]
+    def on_test_batch_end(
         self,
         trainer: L.Trainer,
         pl_module: L.LightningModule,

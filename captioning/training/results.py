@@ -26,7 +26,7 @@ class Results(L.Callback):
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Writes the captions alone; Lightning calls this before the module scores them."""
         assert isinstance(pl_module, CaptioningModule)
-        self._captions = pl_module.scores["test"].captions()
+        self._captions = pl_module.test_scores.captions()
         self._write(trainer)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -34,7 +34,9 @@ class Results(L.Callback):
         assert isinstance(pl_module, CaptioningModule)
         scores = pl_module.latest["test"]
         self._write(trainer, scores)
-        record = {"scores": scores.corpus, "provenance": provenance(trainer)}
+        # beside the module's scores those that other callbacks have logged, such as the pointing score
+        logged = {name.removeprefix("test/"): float(value) for name, value in trainer.callback_metrics.items()}
+        record = {"scores": logged | scores.corpus, "provenance": provenance(trainer)}
         if trainer.is_global_zero:
             (self.folder / "scores.json").write_text(json.dumps(record, indent=2) + "\n")
 

@@ -1,0 +1,37 @@
+# Everything a fresh machine needs: Python >= 3.11, pip and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The versions that the tests passed with; `make test CONSTRAINTS=` takes the newest.
+CONSTRAINTS ?= -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint benchmark clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) --editable '.[dev]'
+	@touch $@
+
+install: $(VENV)/installed  ## install into .venv
+
+demo: install  ## train the spatial transformer on drawn shapes and show what it writes and where it looks
+	$(BIN)/python -m captioning.run experiment=demo
+
+test: install lint  ## linters, type checker and all tests
+	$(BIN)/python -m pytest
+
+lint: install  ## linters and type checker only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+benchmark: install  ## captions/s and images/s of this machine
+	$(BIN)/python -m captioning.benchmark
+
+clean:  ## remove what install and the tools made, but no runs
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,98 @@
+"""Settings against the signatures of what they are given to, so that a wrong value is found before anything is built."""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, Union
+
+from hydra.utils import get_object
+
+from captioning.errors import CaptioningError
+
+
+def check_settings(path: str, node: Any) -> None:
+    """Checks every `_target_` in a resolved configuration, `path` its key, against that target's signature.
+
+    Raises:
+        CaptioningError: a setting that the target does not take, or a value of another type than it takes.
+    """
+    if isinstance(node, Mapping):
+        if "_target_" in node:
+            try:
+                target = get_object(node["_target_"])
+            except Exception as error:  # whatever an import of the user's may raise
+                raise CaptioningError(f"{path}._target_={node['_target_']} cannot be imported: {error}") from error
+            check_call(path, target, {key: value for key, value in node.items() if not key.startswith("_")})
+        for key, value in node.items():
+            check_settings(f"{path}.{key}" if path else str(key), value)
+    elif isinstance(node, list):
+        for number, value in enumerate(node):
+            check_settings(f"{path}[{number}]", value)
+
+
+def check_call(path: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    """Checks the settings below `path` that `function` will be called with.
+
+    Raises:
+        CaptioningError: as for `check_settings`.
+    """
+    parameters = inspect.signature(function).parameters
+    try:
+        hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)  # type: ignore[misc]
+    except Exception:  # names that only a type checker imports
+        hints = {}
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        for name in settings:
+            if name not in parameters:
+                raise CaptioningError(no_setting(path, name, list(parameters)))
+    for name, value in settings.items():
+        hint = hints.get(name, Any)
+        if not _fits(value, hint):
+            raise CaptioningError(f"{path}.{name}={_shown(value)} is not allowed; it must be {_allowed(hint)}")
+
+
+def no_setting(path: str, name: str, allowed: list[str]) -> str:
+    """The message for a setting `name` that does not exist below `path`, where `allowed` do."""
+    close = get_close_matches(name, allowed, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    where = f"in {path}" if path else "at the top level"
+    full = f"{path}.{name}" if path else name
+    return f"there is no setting {full}.{hint} Settings {where}: {', '.join(sorted(allowed))}"
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value from YAML may stand for `hint`; what YAML cannot say, such as a class, is not judged."""
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in typing.get_args(hint))
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, choice) for choice in typing.get_args(hint))
+    if hint is type(None) or hint is None:
+        return value is None
+    if hint is bool or hint is str:
+        return isinstance(value, hint)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is Path:
+        return isinstance(value, str)
+    if inspect.isclass(origin or hint) and hint is not object:
+        return isinstance(value, Mapping | list)  # built by a nested `_target_`, or a sequence
+    return True
+
+
+def _allowed(hint: Any) -> str:
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}
+    if typing.get_origin(hint) is Literal:
+        return ", ".join(map(_shown, typing.get_args(hint)))
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_allowed(choice) for choice in typing.get_args(hint))
+    return "null" if hint is type(None) else names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
