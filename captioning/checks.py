@@ -4,11 +4,15 @@ import warnings
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from lightning import seed_everything
+from omegaconf import DictConfig, OmegaConf
 
+from captioning.data.module import CaptionData
+from captioning.data.vocabulary import Vocabulary
 from captioning.devices import has_bfloat16
 from captioning.errors import CaptioningError
-from captioning.metrics.scorer import METRICS
+from captioning.metrics.scorer import METRICS, Scorer
+from captioning.signatures import check_call, check_settings
 
 
 def check(config: DictConfig) -> None:
@@ -17,11 +21,12 @@ def check(config: DictConfig) -> None:
     Raises:
         CaptioningError: names both settings and what to change.
     """
+    _check_parts(config)
     _check_missing(config)
     _check_values(config)
     _check_lengths(config)
     _check_metrics(config)
-    _check_callbacks(config)
+    _check_validation(config)
     _check_precision(config)
 
 
@@ -47,12 +52,17 @@ def _parent(config: DictConfig, key: str) -> Any:
 
 
 def _check_values(config: DictConfig) -> None:
-    check_settings("", OmegaConf.to_container(config, resolve=True))
+    named = config.copy()
+    OmegaConf.update(named, "folder", "folder")  # which has no name yet
+    check_settings("", OmegaConf.to_container(named, resolve=True))
+    check_call("", seed_everything, {"seed": config.seed})
     check_call("data", CaptionData, data_settings(config))
     check_call("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
-    check_call("", seed_everything, {"seed": config.seed})
+    check_call("metrics", Scorer, {"timeout": config.metrics.timeout})
     if not isinstance(config.test, bool):
         raise CaptioningError(f"test={config.test} is not allowed; it must be true or false")
+    if not 0 <= config.seed < 2**32:
+        raise CaptioningError(f"seed={config.seed} is not allowed; it must be from 0 to {2**32 - 1}")
     for name in ("batch_size", "eval_batch_size", "captions_per_image", "max_words"):
         if config.data[name] < 1:
             raise CaptioningError(f"data.{name}={config.data[name]} is not allowed; it must be at least 1")
@@ -78,37 +88,45 @@ def _check_lengths(config: DictConfig) -> None:
 
 def _check_metrics(config: DictConfig) -> None:
     for split in ("val", "test"):
-        unknown = [name for name in config.metrics[split] if name not in METRICS]
-        if unknown or not config.metrics[split]:
+        chosen = config.metrics[split]
+        if not chosen or isinstance(chosen, str) or any(name not in METRICS for name in chosen):
             raise CaptioningError(
-                f"metrics.{split}={list(config.metrics[split])} is not allowed; choose one or more of "
-                f"{', '.join(METRICS)}"
+                f"metrics.{split}={chosen} is not allowed; it must be a list of one or more of {', '.join(METRICS)}"
             )
 
 
-def _check_callbacks(config: DictConfig) -> None:
-    callbacks = config.callbacks or {}
+def _check_parts(config: DictConfig) -> None:
+    callbacks = config.get("callbacks") or {}
     if callbacks.get("checkpoint") is None:
         raise CaptioningError("a run keeps its best checkpoint: callbacks.checkpoint cannot be null or deleted")
     if config.test and callbacks.get("results") is None:
         raise CaptioningError("callbacks.results writes the test's captions and scores: without it set test=false")
-    if callbacks.get("learning_rate") is not None and not any((config.logger or {}).values()):
-        raise CaptioningError("there is no logger for callbacks.learning_rate: keep logger.csv, or set it to null too")
+    if callbacks.get("learning_rate") is not None and not any((config.get("logger") or {}).values()):
+        raise CaptioningError("callbacks.learning_rate needs a logger: keep logger.csv, or set it to null too")
+
+
+def _check_validation(config: DictConfig) -> None:
+    for name, callback in config.callbacks.items():
+        if callback is not None and "monitor" in callback:
+            _check_monitor(f"callbacks.{name}.monitor", str(callback.monitor), list(config.metrics.val))
     every, epochs = config.trainer.check_val_every_n_epoch, config.trainer.max_epochs
     if config.test and every and epochs and 0 < epochs < every:
         raise CaptioningError(
             f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), "
             "so there is no best checkpoint to test: change one of them or set test=false"
         )
-    _check_monitor(str(callbacks.checkpoint.monitor), list(config.metrics.val))
+    if config.test and config.trainer.limit_val_batches == 0:
+        raise CaptioningError(
+            "without validation (trainer.limit_val_batches=0) there is no best checkpoint to test: set test=false"
+        )
 
 
-def _check_monitor(monitor: str, chosen: list[str]) -> None:
+def _check_monitor(key: str, monitor: str, chosen: list[str]) -> None:
     known = [f"val/BLEU-{n}" for n in range(1, 5)] if "BLEU" in chosen else []
     known += [f"val/{name}" for name in METRICS if name in chosen and name != "BLEU"]
     if monitor not in known:
         raise CaptioningError(
-            f"callbacks.checkpoint.monitor={monitor} is not computed with metrics.val={chosen}; "
+            f"{key}={monitor} is not computed with metrics.val={chosen}; "
             f"choose one of {', '.join(known)}, or add its metric"
         )
 
@@ -116,6 +134,10 @@ def _check_monitor(monitor: str, chosen: list[str]) -> None:
 def _check_precision(config: DictConfig) -> None:
     precision = str(config.trainer.precision)
     accelerator = config.trainer.accelerator
+    if accelerator in ("gpu", "cuda") and not torch.accelerator.is_available():
+        raise CaptioningError(
+            f"trainer.accelerator={accelerator}, and PyTorch finds no GPU here; use trainer=cpu or trainer=auto"
+        )
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.cuda.is_available())
     if on_cpu and precision.startswith("16"):
         raise CaptioningError(f"trainer.precision={precision} needs a GPU; on a CPU use 32-true or bf16-mixed")

@@ -47,6 +47,11 @@ def start(main: Callable[[], object]) -> None:
     except (CaptioningError, HydraException, OmegaConfBaseException) as error:
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(1)
+    except ValueError as error:
+        if not str(error).startswith("Config group override"):  # Hydra's, for model=null
+            raise
+        print("error: a group of settings cannot be null; set what is in it to null, part by part", file=sys.stderr)
+        sys.exit(1)
 
 
 def explain(error: Exception) -> str:
@@ -62,7 +67,7 @@ def explain(error: Exception) -> str:
         return no_setting(parent, name, sorted(map(str, cause.parent_node)))
     if isinstance(error, InstantiationException):
         return str(cause) if isinstance(cause, CaptioningError) else f"{_last_line(error)}: {cause}"
-    return " ".join(str(error).split()) if isinstance(error, HydraException) else str(error)
+    return str(error) if isinstance(error, CaptioningError) else " ".join(str(error).split())
 
 
 def _last_line(error: Exception) -> str:

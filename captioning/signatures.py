@@ -1,4 +1,4 @@
-"""Settings against the signatures of what they are given to, so that a wrong value is found before anything is built."""
+"""Settings against the signatures of what they are given to: a wrong value is found before anything is built."""
 
 import inspect
 import types
@@ -24,7 +24,8 @@ def check_settings(path: str, node: Any) -> None:
             try:
                 target = get_object(node["_target_"])
             except Exception as error:  # whatever an import of the user's may raise
-                raise CaptioningError(f"{path}._target_={node['_target_']} cannot be imported: {error}") from error
+                reason = " ".join(str(error).split())
+                raise CaptioningError(f"{path}._target_={node['_target_']} cannot be imported: {reason}") from error
             check_call(path, target, {key: value for key, value in node.items() if not key.startswith("_")})
         for key, value in node.items():
             check_settings(f"{path}.{key}" if path else str(key), value)
@@ -51,7 +52,8 @@ def check_call(path: str, function: Callable[..., Any], settings: Mapping[str, A
     for name, value in settings.items():
         hint = hints.get(name, Any)
         if not _fits(value, hint):
-            raise CaptioningError(f"{path}.{name}={_shown(value)} is not allowed; it must be {_allowed(hint)}")
+            full = f"{path}.{name}" if path else name
+            raise CaptioningError(f"{full}={_shown(value)} is not allowed; it must be {_allowed(hint)}")
 
 
 def no_setting(path: str, name: str, allowed: list[str]) -> str:
@@ -86,12 +88,21 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _allowed(hint: Any) -> str:
+    choices = list(dict.fromkeys(_choices(hint)))
+    return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
+
+
+def _choices(hint: Any) -> list[str]:
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return [_shown(choice) for choice in typing.get_args(hint)]
+    if origin in (Union, types.UnionType):
+        return [name for choice in typing.get_args(hint) for name in _choices(choice)]
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}
-    if typing.get_origin(hint) is Literal:
-        return ", ".join(map(_shown, typing.get_args(hint)))
-    if typing.get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_allowed(choice) for choice in typing.get_args(hint))
-    return "null" if hint is type(None) else names.get(hint, getattr(hint, "__name__", str(hint)))
+    if hint is type(None):
+        return ["null"]
+    # Of other types YAML can only say how to build them.
+    return [names[hint]] if hint in names else ["a list or an object with a _target_"]
 
 
 def _shown(value: Any) -> str:

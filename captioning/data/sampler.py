@@ -56,7 +56,8 @@ class BucketSampler(Sampler[Request]):
                 batch = np.resize(batch, self.world_size)
             part = np.array_split(batch, self.world_size)[self.rank].tolist()
             if part:
-                yield Request(self.epoch, part)
+                # Evaluation asks for the same captions in every epoch, so that its likelihoods can be compared.
+                yield Request(self.epoch if self.shuffle else 0, part)
 
     def _batches(self) -> list[np.ndarray]:
         size = self.batch_size * self.world_size

@@ -54,23 +54,27 @@ def beam_search(
 
     for length in range(1, max_length + 1):
         step = model.step(tokens, state)
-        scores = open_scores[:, :, None] + log_probs(step.logits, forbidden)
-        v = scores.shape[-1]
-        # There are at most K continuations by EOS, so the best 2K hold K open ones.
-        top, choice = scores.flatten(1).topk(min(2 * width, scores[0].numel()), dim=1)
-        ends = choice % v == EOS
-        best.update(top[:, :width].masked_fill(~ends[:, :width], -torch.inf), choice // v, length, length_penalty)
+        # There are at most K continuations by EOS, so the best 2K hold K open ones; and they are among the best 2K of
+        # each hypothesis, so that only those are added up.
+        gains, words = log_probs(step.logits, forbidden).topk(min(2 * width, step.logits.shape[-1]), dim=-1)
+        scores = (open_scores[:, :, None] + gains).flatten(1)
+        top, choice = scores.topk(min(2 * width, scores.shape[1]), dim=1)
+        beams, words = choice // gains.shape[-1], words.flatten(1).gather(1, choice)
+        ends = words == EOS
+        best.update(top[:, :width].masked_fill(~ends[:, :width], -torch.inf), beams, length, length_penalty)
 
         order = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :width]
         open_scores = top.masked_fill(ends, -torch.inf).gather(1, order)
-        parents, tokens = (choice // v).gather(1, order), (choice % v).gather(1, order)
+        parents, tokens = beams.gather(1, order), words.gather(1, order)
         trace.add(tokens, parents, step.attention)
 
         # What an open hypothesis can reach at most: no further loss, at the length that flatters it most.
         final = length if length == max_length else max_length
         bound = open_scores[:, 0] / min(length + 1, final) ** length_penalty
         bound = torch.maximum(bound, open_scores[:, 0] / final**length_penalty)
-        best.done |= (best.ended >= width) | (bound <= best.score)
+        best.done |= bound <= best.score
+        if length < max_length:  # at the last step open hypotheses are cut and compete, however many have ended
+            best.done |= best.ended >= width
         if best.done.all():
             break
         if length < max_length:

@@ -73,7 +73,8 @@ class InterAttention(nn.Module):
 
     def image(self, encoded: Tensor) -> KeyValue:
         """Keys and values `[B, H, L, A]` of an encoded image `[B, L, E]`: once for all its captions."""
-        return KeyValue(*self.project_image(encoded))
+        # Contiguous, because decoding multiplies by them at every step and would copy them each time.
+        return KeyValue(*(projected.contiguous() for projected in self.project_image(encoded)))
 
     def forward(
         self, x: Tensor, image: KeyValue, tau: float | Tensor, mask: Tensor | None, need_weights: bool

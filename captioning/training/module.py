@@ -3,6 +3,7 @@
 B images, N captions per image, W real target positions.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -145,7 +146,8 @@ class CaptioningModule(L.LightningModule):
     def configure_optimizers(self) -> Any:
         """The optimiser and its schedule, counted in optimiser steps."""
         optimizer = self._optimizer([p for p in self.parameters() if p.requires_grad])
-        schedule = self._schedule(optimizer, int(self.trainer.estimated_stepping_batches))
+        steps = min(self.trainer.estimated_stepping_batches, sys.maxsize)  # an endless training has infinitely many
+        schedule = self._schedule(optimizer, int(steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
@@ -64,7 +65,8 @@ class CrossEntropy:
     ) -> Loss:
         """See `Objective`."""
         hidden = model(context, sources).hidden.flatten(0, 2)[word_index]
-        log_probs = model.readout(hidden).float().log_softmax(dim=-1)
+        logits = model.readout(hidden)
+        log_probs = logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
         nll = -log_probs.gather(1, targets[:, None]).sum()
         total = nll
         if self.label_smoothing:

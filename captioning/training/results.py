@@ -35,8 +35,12 @@ class Results(L.Callback):
         scores = pl_module.latest["test"]
         self._write(trainer, scores)
         # beside the module's scores those that other callbacks have logged, such as the pointing score
-        logged = {name.removeprefix("test/"): float(value) for name, value in trainer.callback_metrics.items()}
-        record = {"scores": logged | scores.corpus, "provenance": provenance(trainer)}
+        logged = {
+            name.removeprefix("test/"): float(value)
+            for name, value in trainer.callback_metrics.items()
+            if name.startswith("test/")
+        }
+        record = {"scores": scores.corpus | logged | scores.corpus, "provenance": provenance(trainer)}
         if trainer.is_global_zero:
             (self.folder / "scores.json").write_text(json.dumps(record, indent=2) + "\n")
 

@@ -81,7 +81,7 @@ def recomputed(
     scale: str = "sqrt_len_d",
     drop: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One image `[L, D]` and one caption `[C]` by section 1.1: hidden `[C, E]`, logits `[C, V]`, maps `[layers, H, C, L]`.
+    """Section 1.1 for one image `[L, D]` and caption `[C]`: hidden `[C, E]`, logits `[C, V]`, maps `[layers, H, C, L]`.
 
     Knows of the model its weights and nothing else.
     """

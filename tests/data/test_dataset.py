@@ -1,0 +1,117 @@
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captioning.backbones.images import ImageTransform
+from captioning.data.dataset import CaptionDataset, Photographs
+from captioning.data.example import Example, Reference
+from captioning.data.sampler import Request
+from captioning.data.vocabulary import Vocabulary
+from captioning.tokens import BOS, EOS, PAD, UNK
+
+WORDS = ["a", "b", "c", "d", "e"]
+
+
+class Features:
+    """Row i is filled with i."""
+
+    def rows(self, indices: Sequence[int]) -> Tensor:
+        return torch.tensor([float(i) for i in indices])[:, None, None].expand(-1, 3, 2)
+
+
+def example(number: int, *captions: str) -> Example:
+    return Example(number, Path(f"{number}.png"), tuple(Reference(text, tuple(text.split())) for text in captions))
+
+
+EXAMPLES = [
+    example(100, "a b", "c"),
+    example(101, "a b c d e a b"),  # longer than max_words
+    example(102, "e d c b", "a a a a a", "x a"),
+    example(103, "d", "d d", "d d d", "d d d d", "a", "b"),
+]
+
+
+def dataset(drop: bool, captions_per_image: int = 9, seed: int = 0, max_words: int = 4) -> CaptionDataset:
+    return CaptionDataset(EXAMPLES, Features(), Vocabulary(WORDS), max_words, captions_per_image, drop, seed)
+
+
+def test_training_drops_and_counts_images_without_usable_captions() -> None:
+    data = dataset(drop=True)
+    assert (len(data), data.dropped, data.positions) == (3, 1, [0, 2, 3])
+    assert data.lengths() == [2, 4, 4]
+
+
+def test_evaluation_keeps_them() -> None:
+    data = dataset(drop=False)
+    assert (len(data), data.dropped, data.positions) == (4, 0, [0, 1, 2, 3])
+    assert data.lengths() == [2, 0, 4, 4]
+    batch = data[Request(0, [1])]
+    assert batch.index.tolist() == [1]
+    assert batch.word_index.numel() == 0
+
+
+def test_a_request_counts_the_images_that_are_left() -> None:
+    batch = dataset(drop=True)[Request(0, [1, 0])]
+    assert batch.index.tolist() == [2, 0]  # places in the split, which the scorer counts too
+    assert batch.inputs[:, 0, 0].tolist() == [2.0, 0.0]
+    a, b, c, d, e = range(4, 9)
+    assert batch.tokens.tolist() == [
+        [[BOS, e, d, c, b, EOS], [BOS, UNK, a, EOS, PAD, PAD]],  # the caption of five words is left out
+        [[BOS, a, b, EOS, PAD, PAD], [BOS, c, EOS, PAD, PAD, PAD]],
+    ]
+
+
+def test_exactly_max_words_is_not_too_long() -> None:
+    assert dataset(drop=True, max_words=7).dropped == 0
+    assert dataset(drop=True, max_words=6).dropped == 1
+
+
+def test_draws_are_keyed_by_seed_epoch_and_position() -> None:
+    data = dataset(drop=True, captions_per_image=2)
+    draws = {epoch: tuple(r.text for r in data.chosen(3, epoch)) for epoch in range(30)}
+    assert {epoch: tuple(r.text for r in data.chosen(3, epoch)) for epoch in reversed(range(30))} == draws
+    assert len(set(draws.values())) > 8  # of the 15 pairs
+    again = dataset(drop=False, captions_per_image=2)
+    assert {epoch: tuple(r.text for r in again.chosen(3, epoch)) for epoch in range(30)} == draws
+    other = dataset(drop=True, captions_per_image=2, seed=1)
+    assert {epoch: tuple(r.text for r in other.chosen(3, epoch)) for epoch in range(30)} != draws
+    assert all(len(set(draw)) == 2 for draw in draws.values())
+
+
+def test_draws_do_not_depend_on_the_batch() -> None:
+    """So that neither workers nor ranks change them."""
+    data = dataset(drop=True, captions_per_image=2)
+    for epoch in range(5):
+        alone = data[Request(epoch, [2])].targets.tolist()
+        together = data[Request(epoch, [0, 1, 2])].targets.tolist()
+        assert together[-len(alone) :] == alone
+
+
+def test_every_caption_is_drawn_alike() -> None:
+    data = dataset(drop=True, captions_per_image=2)
+    counts = Counter(r.text for epoch in range(600) for r in data.chosen(3, epoch))
+    assert len(counts) == 6
+    assert all(abs(count - 200) < 50 for count in counts.values())
+
+
+def test_photographs_are_decoded_when_asked_for(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{shade}.png" for shade in (10, 20, 30)]
+    for path in paths:
+        Image.new("RGB", (6, 9), (int(path.stem), 0, 0)).save(path)
+    photographs = Photographs(paths, ImageTransform(5))
+    rows = photographs.rows([2, 0])
+    assert rows.shape == (2, 3, 5, 5)
+    assert rows.dtype == torch.uint8
+    assert rows[:, 0, 0, 0].tolist() == [30, 10]
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_a_reference_without_words_is_not_read(drop: bool) -> None:
+    examples = [example(0, "", "a")]
+    data = CaptionDataset(examples, Features(), Vocabulary(WORDS), 4, 5, drop)
+    assert data[Request(0, [0])].tokens.tolist() == [[[BOS, 4, EOS]]]

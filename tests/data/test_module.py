@@ -1,0 +1,105 @@
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from captioning.data.batch import Batch
+from captioning.data.example import Example, Reference
+from captioning.data.module import CaptionData
+from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError
+
+WORDS = ["a", "b", "c", "d", "e"]
+
+
+class Features:
+    def rows(self, indices: Sequence[int]) -> Tensor:
+        return torch.tensor([float(i) for i in indices])[:, None, None].expand(-1, 3, 2).clone()
+
+
+def examples(count: int, longest: int = 6) -> list[Example]:
+    return [
+        Example(
+            f"{i}.jpg",
+            Path(f"{i}.jpg"),
+            tuple(
+                Reference(f"{i} {n}: a long caption, as written", tuple(WORDS[(i + n + k) % 5] for k in range(length)))
+                for n, length in enumerate((1 + i % longest, 2, longest))
+            ),
+        )
+        for i in range(count)
+    ]
+
+
+def data(num_workers: int = 0, **settings: int) -> CaptionData:
+    splits = {"train": examples(23), "val": examples(9), "test": examples(5)}
+    defaults = {"batch_size": 4, "eval_batch_size": 4, "captions_per_image": 2, "max_words": 5, "seed": 3}
+    inputs = dict.fromkeys(splits, Features())
+    return CaptionData(splits, inputs, Vocabulary(WORDS), num_workers=num_workers, **(defaults | settings))
+
+
+def batches(module: CaptionData, split: str, epochs: int = 2) -> list[Batch]:
+    loader = getattr(module, f"{split}_dataloader")()
+    found = []
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        found += list(loader)
+        assert len(loader) * (epoch + 1) == len(found)
+    return found
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_workers_do_not_change_the_batches(split: str) -> None:
+    alone, helped = batches(data(0), split), batches(data(2), split)
+    for a, b in zip(alone, helped, strict=True):
+        for name in ("index", "inputs", "tokens", "word_index"):
+            assert torch.equal(getattr(a, name), getattr(b, name)), name
+
+
+def test_an_epoch_holds_each_image_once() -> None:
+    seen = torch.cat([batch.index for batch in batches(data(), "train", epochs=1)]).tolist()
+    assert sorted(seen) == list(range(23))
+    assert torch.cat([batch.index for batch in batches(data(), "val", epochs=1)]).tolist() == list(range(9))
+
+
+def test_features_stay_with_their_image() -> None:
+    for batch in batches(data(), "train"):
+        assert batch.inputs[:, 0, 0].tolist() == batch.index.tolist()
+
+
+def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
+    def captions(split: str, epoch: int) -> dict[int, list[list[int]]]:
+        module = data(max_words=6)
+        loader = getattr(module, f"{split}_dataloader")()
+        loader.sampler.set_epoch(epoch)
+        return {
+            int(i): [[t for t in row if t] for row in rows]
+            for batch in loader
+            for i, rows in zip(batch.index, batch.tokens.tolist(), strict=True)
+        }
+
+    assert captions("train", 0) != captions("train", 1)
+    assert captions("train", 1) == captions("train", 1)
+    assert captions("val", 0) == captions("val", 1)
+
+
+def test_references_are_all_as_written_long_ones_too() -> None:
+    module = data(max_words=2)
+    assert module.references("test") == [
+        [f"{i} {n}: a long caption, as written" for n in range(3)] for i in range(5)
+    ]
+    assert [e.image_id for e in module.examples("test")] == [f"{i}.jpg" for i in range(5)]
+
+
+def test_digest_follows_the_captions() -> None:
+    assert data().digest() == data(batch_size=7).digest()
+    splits = {"train": examples(23), "val": examples(9), "test": examples(6)}
+    other = CaptionData(splits, dict.fromkeys(splits, Features()), Vocabulary(WORDS))
+    assert other.digest() != data().digest()
+
+
+def test_training_without_a_usable_caption_is_refused() -> None:
+    with pytest.raises(CaptioningError, match="max_words=0"):
+        data(max_words=0)

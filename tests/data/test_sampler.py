@@ -1,0 +1,140 @@
+import itertools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from captioning.data.sampler import BucketSampler
+
+
+def lengths(count: int, seed: int = 0) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randint(1, 14) for _ in range(count)]
+
+
+def parts(count: int, batch_size: int, shuffle: bool, world_size: int, epoch: int = 0) -> list[list[list[int]]]:
+    """For each rank the positions of its batches."""
+    ranks = []
+    for rank in range(world_size):
+        sampler = BucketSampler(lengths(count), batch_size, shuffle, seed=5, rank=rank, world_size=world_size)
+        sampler.set_epoch(epoch)
+        ranks.append([request.positions for request in sampler])
+        assert len(sampler) == len(ranks[-1])
+    return ranks
+
+
+def flat(batches: list[list[int]]) -> list[int]:
+    return list(itertools.chain.from_iterable(batches))
+
+
+COUNTS = st.integers(1, 70)
+SIZES = st.integers(1, 7)
+RANKS = st.integers(1, 4)
+
+
+@settings(deadline=None, derandomize=True)
+@given(COUNTS, SIZES, RANKS, st.booleans())
+def test_ranks_share_the_batches_of_one_process(count: int, size: int, ranks: int, shuffle: bool) -> None:
+    (whole,) = parts(count, size * ranks, shuffle, 1)
+    shared = parts(count, size, shuffle, ranks)
+    for k, batch in enumerate(whole):
+        pieces = [rank[k] for rank in shared if k < len(rank)]
+        union = flat(pieces)
+        if shuffle and len(batch) < ranks:
+            assert [len(piece) for piece in pieces] == [1] * ranks  # every process takes part in every step
+            assert set(union) == set(batch)
+        else:
+            assert union == batch
+            sizes = [len(piece) for piece in pieces] + [0] * (ranks - len(pieces))
+            assert max(sizes) - min(sizes) <= 1
+            assert max(sizes) <= size
+    steps = {len(rank) for rank in shared}
+    assert max(steps) == len(whole)
+    if shuffle:
+        assert steps == {len(whole)}
+
+
+@settings(deadline=None, derandomize=True)
+@given(COUNTS, SIZES, RANKS)
+def test_evaluation_gives_each_image_once_and_in_order(count: int, size: int, ranks: int) -> None:
+    shared = parts(count, size, False, ranks)
+    assert sorted(flat([flat(rank) for rank in shared])) == list(range(count))
+    (whole,) = parts(count, size, False, 1)
+    assert flat(whole) == list(range(count))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_training_gives_each_image_once_where_the_last_batch_is_large_enough(ranks: int) -> None:
+    count = 4 * ranks * 3 + ranks  # three whole global batches and one of an image per rank
+    seen = flat([flat(rank) for rank in parts(count, 4, True, ranks)])
+    assert sorted(seen) == list(range(count))
+
+
+def test_a_last_batch_smaller_than_the_ranks_is_filled_by_repeats() -> None:
+    shared = parts(7, 2, True, 3)  # global batches of 6 and 1
+    assert [len(rank) for rank in shared] == [2, 2, 2]
+    seen = flat([flat(rank) for rank in shared])
+    assert len(seen) == 9
+    assert set(seen) == set(range(7))
+    evaluated = parts(7, 2, False, 3)
+    assert [rank[1:] for rank in evaluated] == [[[6]], [], []]
+
+
+def test_order_changes_with_the_epoch_and_with_the_seed_and_comes_again() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        sampler = BucketSampler(lengths(100), 4, True, seed)
+        sampler.set_epoch(epoch)
+        first = flat([request.positions for request in sampler])
+        assert flat([request.positions for request in sampler]) == first
+        return first
+
+    orders = [order(seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
+    assert len({tuple(o) for o in orders}) == 6
+    assert order(1, 2) == orders[-1]
+
+
+def test_neighbours_change_with_the_epoch() -> None:
+    """Batches are not always the same images in another order."""
+
+    def batches(epoch: int) -> set[frozenset[int]]:
+        return {frozenset(batch) for batch in parts(400, 4, True, 1, epoch)[0]}
+
+    assert len(batches(0) & batches(1)) < 10
+
+
+def padding(batches: list[list[int]], words: list[int]) -> float:
+    slots = sum(len(batch) * max(words[i] for i in batch) for batch in batches)
+    return 1 - sum(words[i] for batch in batches for i in batch) / slots
+
+
+def test_buckets_pad_little() -> None:
+    words = lengths(1600)
+    order = list(range(1600))
+    random.Random(1).shuffle(order)
+    unbucketed = padding([order[i : i + 16] for i in range(0, 1600, 16)], words)
+    bucketed = padding([r.positions for r in BucketSampler(words, 16, True)], words)
+    assert unbucketed > 0.35
+    assert bucketed < 0.05
+
+
+def test_long_batches_are_spread_over_the_epoch() -> None:
+    words = lengths(1600)
+    longest = [max(words[i] for i in r.positions) for r in BucketSampler(words, 16, True)]
+    assert longest != sorted(longest)
+    quarters = [sum(longest[i : i + 25]) / 25 for i in range(0, 100, 25)]
+    assert max(quarters) - min(quarters) < 5
+
+
+def test_requests_carry_the_epoch_in_training_only() -> None:
+    """Evaluation reads the same captions in every epoch, or its likelihoods could not be compared."""
+    for shuffle, expected in ((True, {3}), (False, {0})):
+        sampler = BucketSampler(lengths(9), 2, shuffle)
+        sampler.set_epoch(3)
+        assert {request.epoch for request in sampler} == expected
+
+
+def test_no_images_no_batches() -> None:
+    sampler = BucketSampler([], 4, False)
+    assert len(sampler) == 0
+    assert list(sampler) == []

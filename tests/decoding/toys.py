@@ -1,0 +1,193 @@
+"""Captioners small enough to know everything about, and what the searches' answers are held against.
+
+B images, N hypotheses, C positions, V words, L context vectors.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from captioning.backbones.context import ContextSet
+from captioning.decoding import FORBIDDEN, Caption
+from captioning.models import CaptionOutput, SpatialTransformer, Step
+from captioning.tokens import BOS, EOS
+
+Search = Callable[..., list[Caption]]
+
+
+@dataclass(frozen=True)
+class TableState:
+    """The words so far as one number in base V, `[B, N]`."""
+
+    image: Tensor
+    code: Tensor
+
+    def reorder(self, parents: Tensor) -> Self:
+        return replace(self, code=self.code.gather(1, parents))
+
+
+class Table:
+    """Any function of image and prefix: `logits` `[images, V^max_tokens, V]`, `maps` `[images, V^max_tokens, L]`.
+
+    An image's context holds its number, so that images can come in any order.
+    """
+
+    def __init__(self, logits: Tensor, maps: Tensor | None, max_tokens: int) -> None:
+        self.logits, self.maps, self.max_tokens = logits, maps, max_tokens
+        self.steps = 0
+
+    def start(self, context: ContextSet, n: int) -> TableState:
+        image = context.vectors[:, 0, 0].long()
+        return TableState(image, torch.zeros(len(image), n, dtype=torch.long))
+
+    def step(self, tokens: Tensor, state: TableState) -> Step:
+        self.steps += 1
+        assert tokens.shape == state.code.shape
+        state = replace(state, code=state.code * self.logits.shape[-1] + tokens)
+        assert (state.code < self.logits.shape[1]).all(), "more tokens than max_tokens"
+        rows = state.image[:, None].expand_as(state.code), state.code
+        return Step(self.logits[rows], None if self.maps is None else self.maps[rows], state)
+
+    def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
+        steps, state = [], self.start(context, tokens.shape[1])
+        for t in range(tokens.shape[2]):
+            steps.append(self.step(tokens[..., t], state))
+            state = steps[-1].state
+        maps = None
+        if need_weights and self.maps is not None:
+            maps = torch.stack([step.attention for step in steps], dim=2)
+        return CaptionOutput(torch.stack([step.logits for step in steps], dim=2), maps)
+
+    def readout(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+
+def pictures(numbers: Sequence[int]) -> ContextSet:
+    """Images of a `Table`."""
+    return ContextSet(torch.tensor(numbers, dtype=torch.float64).view(-1, 1, 1), (1, 1))
+
+
+def table(
+    seed: int,
+    words: int = 2,
+    max_tokens: int = 4,
+    images: int = 5,
+    eos: float = 0.0,
+    spread: float = 2.0,
+    attention: bool = True,
+) -> Table:
+    """Random logits for `words` words beside the four special tokens; `eos` is added to the logits of EOS."""
+    generator = torch.Generator().manual_seed(seed)
+    v = 4 + words
+    logits = spread * torch.randn(images, v**max_tokens, v, generator=generator, dtype=torch.float64)
+    logits[..., EOS] += eos
+    maps = (
+        torch.rand(images, v**max_tokens, 3, generator=generator, dtype=torch.float64).softmax(-1)
+        if attention
+        else None
+    )
+    return Table(logits, maps, max_tokens)
+
+
+def transformer(seed: int = 1, eos: float = 1.0, **changes: Any) -> SpatialTransformer:
+    """A spatial transformer of 7 steps and 9 words in double precision that heeds its images and words."""
+    torch.manual_seed(seed)
+    arguments = {"d_feat": 14, "heads": 2, "d_hidden": 11, "encoder_layers": 1, "decoder_layers": 2}
+    model = SpatialTransformer(13, 5, (1, 3), 7, **(arguments | changes)).double().eval()
+    for name, parameter in model.named_parameters():
+        nn.init.normal_(parameter, mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.4)
+        if "attention.output" in name:
+            parameter.data *= 4
+    with torch.no_grad():
+        model.output.weight *= 2
+        model.output.bias[EOS] += eos
+    return model
+
+
+def photographs(b: int, seed: int = 0, masked: bool = False) -> ContextSet:
+    """Images of `transformer`."""
+    torch.manual_seed(seed)
+    mask = torch.rand(b, 3) < 0.6
+    mask[:, 1] = True
+    return ContextSet(3 * torch.randn(b, 3, 5, dtype=torch.float64), (1, 3), mask if masked else None)
+
+
+def take(context: ContextSet, rows: Sequence[int]) -> ContextSet:
+    """Some images of `context`."""
+    mask = None if context.mask is None else context.mask[list(rows)]
+    return ContextSet(context.vectors[list(rows)], context.grid, mask)
+
+
+@torch.no_grad()
+def parallel(model: Any, context: ContextSet, i: int, tokens: Sequence[int]) -> tuple[list[float], Tensor | None]:
+    """Log-probability of each token that image `i` is said to show, and the maps `[T, L]`, by teacher forcing."""
+    inputs = torch.tensor([BOS, *tokens[:-1]]).view(1, 1, -1)
+    output = model(take(context, [i]), inputs, need_weights=True)
+    log_probs = model.readout(output.hidden)[0, 0].double().log_softmax(dim=-1)
+    chosen = [float(log_probs[t, token]) for t, token in enumerate(tokens)]
+    return chosen, None if output.attention is None else output.attention[0, 0]
+
+
+def assert_same(found: list[Caption], expected: list[Caption]) -> None:
+    """The same tokens; scores and maps up to rounding."""
+    assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
+    for caption, other in zip(found, expected, strict=True):
+        assert caption.score == other.score or math.isclose(caption.score, other.score, rel_tol=1e-11)
+        assert (caption.attention is None) == (other.attention is None)
+        if caption.attention is not None:
+            torch.testing.assert_close(caption.attention, other.attention, rtol=0, atol=1e-11)
+
+
+def all_captions(words: Sequence[int], max_length: int) -> Iterator[list[int]]:
+    """Every sequence that a search may answer: ended within `max_length` tokens, or cut there."""
+    for length in range(max_length + 1):
+        for sentence in itertools.product(words, repeat=length):
+            yield [*sentence, EOS] if length < max_length else list(sentence)
+
+
+def brute_force(
+    model: Table, image: int, max_length: int, length_penalty: float, forbidden: Sequence[int] = FORBIDDEN
+) -> tuple[list[int], float]:
+    """The best of all captions and its score."""
+    v = model.logits.shape[-1]
+    log_probs = model.logits[image].log_softmax(dim=-1).tolist()
+    best: tuple[list[int], float] = ([], -math.inf)
+    for tokens in all_captions([w for w in range(v) if w not in (*forbidden, EOS)], max_length):
+        code, total = BOS, 0.0
+        for token in tokens:
+            total += log_probs[code][token]
+            code = code * v + token
+        score = total / len(tokens) ** length_penalty
+        if score > best[1]:
+            best = tokens, score
+    return best
+
+
+def plain_beam(model: Table, image: int, width: int, max_length: int, length_penalty: float) -> tuple[list[int], float]:
+    """Beam search as its docstring tells it, with lists and without the early end by score, which must not matter."""
+    v = model.logits.shape[-1]
+    log_probs = model.logits[image].log_softmax(dim=-1).tolist()
+    live: list[tuple[float, list[int], int]] = [(0.0, [], BOS)]
+    ended: list[tuple[float, list[int]]] = []
+    for _ in range(max_length):
+        continued = [
+            (score + log_probs[code][token], [*tokens, token], code * v + token)
+            for score, tokens, code in live
+            for token in range(v)
+            if token not in FORBIDDEN
+        ]
+        continued.sort(key=lambda hypothesis: -hypothesis[0])
+        ended += [(score, tokens) for score, tokens, _ in continued[:width] if tokens[-1] == EOS]
+        live = [hypothesis for hypothesis in continued if hypothesis[1][-1] != EOS][:width]
+        if len(ended) >= width and len(continued[0][1]) < max_length:
+            live = []
+        if not live:
+            break
+    candidates = ended + [(score, tokens) for score, tokens, _ in live]
+    score, tokens = max((score / len(tokens) ** length_penalty, tokens) for score, tokens in candidates)
+    return tokens, score

@@ -1,0 +1,237 @@
+"""The loss law: batches, accumulated batches and processes change nothing but the time."""
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from captioning.data.batch import Batch
+from captioning.training.module import CaptioningModule
+from captioning.training.objective import CrossEntropy
+from captioning.training.schedule import warmup_decay
+
+from .world import QUIET, WORDS, batch, data, examples, flat, loader, module, trainer
+
+LR = 0.5
+pytestmark = QUIET
+
+
+def gradient(model: torch.nn.Module, batches: list[Batch], smoothing: float = 0.0) -> Tensor:
+    """Of the mean over all real words of `batches`, by torch's own cross-entropy over padded captions."""
+    model = copy.deepcopy(model).double()
+    logits, targets = [], []
+    for given in batches:
+        context = module().double().context(given.to(torch.device("cpu")))
+        every = model.readout(model(context, given.sources).hidden)
+        logits.append(every.flatten(0, 2))
+        targets.append(given.tokens[..., 1:].flatten())
+    mean = cross_entropy(torch.cat(logits), torch.cat(targets), ignore_index=0, label_smoothing=smoothing)
+    mean.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def step(found: CaptioningModule, batches: list[Batch], **settings: Any) -> Tensor:
+    """The change of the model's parameters by training on `batches`."""
+    before = flat(found.model)
+    trainer(**settings).fit(found, loader(batches))
+    return flat(found.model) - before
+
+
+def test_halves_have_unequal_numbers_of_words() -> None:
+    assert len(batch(0, 2).word_index) != len(batch(2, 6).word_index)
+    assert len(batch(0, 2).tokens) != len(batch(2, 6).tokens)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_one_step_is_that_of_the_mean_over_words(smoothing: float) -> None:
+    found = module(objective=CrossEntropy(smoothing))
+    expected = -LR * gradient(found.model, [batch(0, 6)], smoothing)
+    torch.testing.assert_close(step(found, [batch(0, 6)]), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_accumulated_halves_are_the_whole() -> None:
+    whole = step(module(), [batch(0, 6)])
+    halves = step(module(), [batch(0, 2), batch(2, 6)], accumulate_grad_batches=2)
+    torch.testing.assert_close(halves, whole, rtol=1e-9, atol=1e-12)
+    single = step(module(), [batch(0, 6)], precision="32-true")
+    halved = step(module(), [batch(0, 2), batch(2, 6)], precision="32-true", accumulate_grad_batches=2)
+    assert ((halved - single).norm() / single.norm()).item() < 1e-6
+
+
+def test_last_incomplete_window_of_accumulation() -> None:
+    """Three batches by twos: the third makes a step of its own, with its own number of words."""
+    found = module()
+    first = -LR * gradient(found.model, [batch(0, 2), batch(2, 3)])
+    moved = module()
+    torch.nn.utils.vector_to_parameters((flat(moved.model) + first).float(), moved.model.parameters())
+    moved.model.double()
+    torch.nn.utils.vector_to_parameters(flat(found.model) + first, moved.model.parameters())
+    second = -LR * gradient(moved.model, [batch(3, 6)])
+    change = step(found, [batch(0, 2), batch(2, 3), batch(3, 6)], accumulate_grad_batches=2)
+    torch.testing.assert_close(change, first + second, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("windows", [1, 2])
+def test_clipping_comes_after_the_division(windows: int) -> None:
+    found = module()
+    batches = [batch(0, 2), batch(2, 6)]
+    mean = gradient(found.model, batches)
+    limit = mean.norm().item() / 3
+    given = batches if windows == 2 else [batch(0, 6)]
+    change = step(found, given, accumulate_grad_batches=windows, gradient_clip_val=limit)
+    torch.testing.assert_close(change, -LR * mean / 3, rtol=1e-5, atol=1e-9)
+    unclipped = step(module(), [batch(0, 6)], gradient_clip_val=mean.norm().item() * 1.01)
+    torch.testing.assert_close(unclipped, -LR * mean, rtol=1e-9, atol=1e-12)
+
+
+def test_clipping_by_value() -> None:
+    found = module()
+    mean = gradient(found.model, [batch(0, 6)])
+    limit = mean.abs().max().item() / 2
+    change = step(found, [batch(0, 6)], gradient_clip_val=limit, gradient_clip_algorithm="value")
+    torch.testing.assert_close(change, -LR * mean.clamp(-limit, limit), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", [partial(torch.optim.SGD, lr=LR), partial(torch.optim.SGD, lr=LR, fused=True)])
+def test_bf16_mixed_takes_about_the_same_step_and_clips(optimizer: Any) -> None:
+    mean = gradient(module().model, [batch(0, 6)])
+    change = step(module(optimizer=optimizer), [batch(0, 6)], precision="bf16-mixed")
+    assert ((change + LR * mean).norm() / (LR * mean).norm()).item() < 0.03
+    limit = mean.norm().item() / 4
+    clipped = step(module(optimizer=optimizer), [batch(0, 6)], precision="bf16-mixed", gradient_clip_val=limit)
+    assert clipped.norm().item() == pytest.approx(LR * limit, rel=1e-3)
+
+
+def test_parameters_stay_float32_in_bf16_mixed() -> None:
+    found = module(optimizer=partial(torch.optim.Adam, lr=0.1, fused=True))
+    change = step(found, [batch(0, 6)], precision="bf16-mixed", gradient_clip_val=1.0)
+    assert {p.dtype for p in found.parameters()} == {torch.float32}
+    assert change.isfinite().all()
+    assert change.abs().max() > 0.01
+
+
+class Losses(L.Callback):
+    """What was logged."""
+
+    def __init__(self) -> None:
+        self.train: list[float] = []
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        self.train.append(float(trainer.callback_metrics["train/nll"]))
+
+
+def test_logged_likelihood_is_per_word_and_not_smoothed() -> None:
+    found, losses = module(objective=CrossEntropy(0.4)), Losses()
+    given = batch(0, 6)
+    context = found.context(given)
+    logits = found.model.readout(found.model(context, given.sources).hidden).flatten(0, 2)
+    expected = cross_entropy(logits, given.tokens[..., 1:].flatten(), ignore_index=0).item()
+    trainer(callbacks=[losses], accumulate_grad_batches=3).fit(found, loader([given]))
+    assert losses.train == pytest.approx([expected], rel=1e-5)
+
+
+SPLITS = {"train": examples(7), "val": examples(5), "test": examples(5)}
+
+
+def train_and_validate(devices: int, batch_size: int) -> tuple[Tensor, dict[str, float]]:
+    found = module(splits=SPLITS)
+    before = flat(found.model)
+    strategy = {"strategy": "ddp_spawn"} if devices > 1 else {}
+    run = trainer(devices=devices, max_epochs=2, **strategy)
+    run.fit(found, data(SPLITS, batch_size=batch_size, eval_batch_size=batch_size))
+    return flat(found.model) - before, {name: float(value) for name, value in run.callback_metrics.items()}
+
+
+def test_two_processes_are_one() -> None:
+    """Global batches of 4 and 3 images for 2 epochs, then validation of 5 images in batches of 4 and 1."""
+    change, logged = train_and_validate(1, 4)
+    shared, shared_logged = train_and_validate(2, 2)
+    torch.testing.assert_close(shared, change, rtol=1e-9, atol=1e-12)
+    assert change.norm() > 0.1
+    for name, value in logged.items():
+        if name.startswith("val/"):
+            assert shared_logged[name] == pytest.approx(value, rel=1e-6), name
+    assert {"val/nll", "val/BLEU-4"} <= logged.keys()
+
+
+class Weights(L.Callback):
+    """The model's weights after each step."""
+
+    def __init__(self) -> None:
+        self.seen: list[Tensor] = []
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        self.seen.append(flat(pl_module.model))
+
+
+def test_averaged_weights_are_validated_kept_and_tested(tmp_path: Path) -> None:
+    found = module(splits=SPLITS)
+    weights = Weights()
+    keep = ModelCheckpoint(tmp_path, "best", "val/nll", mode="min", save_last=True)
+    run = trainer(max_epochs=1, precision="32-true", enable_checkpointing=True, callbacks=[weights, EMAWeightAveraging(decay=0.5), keep])
+    initial = flat(found.model)
+    source = data(SPLITS)
+    run.fit(found, source)
+    average = initial
+    for count, seen in enumerate(weights.seen):
+        average = seen if count == 0 else 0.5 * average + 0.5 * seen  # the first step's weights begin the average
+    saved = torch.load(tmp_path / "best.ckpt", weights_only=True)
+    fresh = module(splits=SPLITS)
+    fresh.load_state_dict(saved["state_dict"])
+    torch.testing.assert_close(flat(fresh.model), average, rtol=1e-5, atol=1e-6)
+    assert (flat(fresh.model) - weights.seen[-1]).norm() > 1e-3
+    fresh_scores = trainer(precision="32-true").validate(fresh, source, verbose=False)[0]
+    assert fresh_scores["val/nll"] == pytest.approx(float(keep.best_model_score), rel=1e-5)
+    run.test(found, source, ckpt_path="best", verbose=False, weights_only=True)
+    torch.testing.assert_close(flat(found.model), average, rtol=1e-5, atol=1e-6)
+
+
+def test_checkpoint_holds_what_builds_the_captioner_again(tmp_path: Path) -> None:
+    found = module()
+    found.backbone.scale.fill_(0.125)
+    run = trainer(enable_checkpointing=True, callbacks=[ModelCheckpoint(tmp_path, "all")], precision="32-true")
+    run.fit(found, loader([batch(0, 6)]))
+    saved = torch.load(tmp_path / "all.ckpt", weights_only=True)
+    assert saved["captioning"] == {"config": {"seed": 1, "model": {"d_feat": 6}}, "words": WORDS}
+    assert saved["state_dict"]["backbone.scale"].item() == 0.125
+    again = module(model=None)
+    again.load_state_dict(saved["state_dict"])
+    assert torch.equal(flat(again), flat(found))
+    assert not any("scores" in key or "nll" in key for key in saved["state_dict"])
+
+
+def test_frozen_backbone_is_not_optimised() -> None:
+    found = module(optimizer=partial(torch.optim.SGD, lr=LR, weight_decay=0.3))
+    before = flat(found.backbone)
+    step(found, [batch(0, 6)])
+    assert torch.equal(flat(found.backbone), before)
+
+
+def test_schedule_counts_optimiser_steps() -> None:
+    """Two epochs of 5 batches by twos are 6 steps; the fourth of them has the rate of progress 3/6."""
+
+    class Rates(L.Callback):
+        def __init__(self) -> None:
+            self.seen: list[float] = []
+
+        def on_before_optimizer_step(self, trainer: L.Trainer, *_: Any) -> None:
+            self.seen.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    rates = Rates()
+    found = module(schedule=partial(warmup_decay, decay="linear"), optimizer=partial(torch.optim.SGD, lr=6.0))
+    batches = [batch(i, i + 1) for i in range(5)]
+    trainer(max_epochs=2, accumulate_grad_batches=2, callbacks=[rates]).fit(found, loader(batches))
+    assert rates.seen == pytest.approx([6, 5, 4, 3, 2, 1])
+
+
+def test_training_without_an_end_has_a_schedule() -> None:
+    found = module(schedule=partial(warmup_decay, warmup_steps=2))
+    trainer(max_epochs=-1, max_time={"seconds": 0}).fit(found, loader([batch(0, 1)]))
+    trainer(max_epochs=-1, max_steps=2).fit(module(), loader([batch(0, 1)]))

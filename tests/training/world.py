@@ -1,0 +1,129 @@
+"""A captioning task so small that every number of its training can be computed again by hand.
+
+D = 7 features on a grid of 2 x 3, captions of one to five words, one reference image per word.
+"""
+
+import random
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from captioning.backbones.small_cnn import SmallCNN
+from captioning.command import NOT_HERE
+from captioning.data.batch import Batch, collate
+from captioning.data.example import Example, Noun, Reference
+from captioning.data.module import CaptionData
+from captioning.data.vocabulary import Vocabulary
+from captioning.decoding import greedy
+from captioning.metrics import Scorer
+from captioning.models import SpatialTransformer
+from captioning.models.outputs import Captioner
+from captioning.training.module import CaptioningModule
+from captioning.training.objective import CrossEntropy
+from captioning.training.schedule import warmup_decay
+
+WORDS = ["red", "green", "blue", "square", "disc", "star", "left"]
+DIM, GRID = 7, 3
+QUIET = [
+    pytest.mark.filterwarnings(f"ignore:{message}")
+    for message in (
+        *NOT_HERE,  # what every command leaves out, each with its reason there
+        "You defined a `validation_step` but have no `val_dataloader`",  # these tests train without validation
+    )
+]
+"""Marks for tests that run Lightning's trainer."""
+
+
+class Features:
+    """Random context vectors, the same for the same position."""
+
+    def rows(self, indices: Sequence[int]) -> Tensor:
+        return torch.stack([torch.randn(GRID * GRID, DIM, generator=torch.Generator().manual_seed(i)) for i in indices])
+
+
+def examples(count: int, folder: Path | None = None) -> list[Example]:
+    rng = random.Random(count)
+    found = []
+    for i in range(count):
+        path = (folder or Path()) / f"picture {i}.png"
+        if folder:
+            Image.new("RGB", (12, 12), (20 * i, 50, 90)).save(path)
+        captions = [rng.choices(WORDS, k=rng.randint(1, 5)) for _ in range(rng.randint(1, 3))]
+        found.append(Example(i, path, tuple(Reference(" ".join(c), tuple(c), (Noun(0, (0, 0, 1, 1)),)) for c in captions)))
+    return found
+
+
+def batch(first: int, last: int) -> Batch:
+    """Images `first` to `last` - 1 of a fixed set of captions whose lengths differ much."""
+    ids = Vocabulary(WORDS)
+    chosen = examples(40)[first:last]
+    captions = [[ids.encode(r.words) for r in e.references] for e in chosen]
+    return collate(range(first, last), Features().rows(range(first, last)), captions)
+
+
+def transformer() -> SpatialTransformer:
+    torch.manual_seed(0)
+    return SpatialTransformer(
+        vocab_size=len(WORDS) + 4,
+        d_context=DIM,
+        grid=(GRID, GRID),
+        max_tokens=6,
+        d_feat=6,
+        heads=3,
+        d_hidden=5,
+        encoder_layers=1,
+        decoder_layers=1,
+        dropout=0.0,
+    )
+
+
+def module(
+    model: Captioner | None = None,
+    objective: Any = None,
+    optimizer: Any = None,
+    schedule: Any = None,
+    splits: dict[str, list[Example]] | None = None,
+    metrics: Sequence[str] = ("BLEU",),
+) -> CaptioningModule:
+    torch.manual_seed(1)
+    splits = splits or {"val": examples(2), "test": examples(2)}
+    return CaptioningModule(
+        backbone=SmallCNN(dim=DIM, size=2 * GRID, grid=GRID, trainable=False),
+        model=model or transformer(),
+        objective=objective or CrossEntropy(),
+        search=partial(greedy, max_length=5),
+        scorers={name: Scorer([[r.text for r in e.references] for e in splits[name]], metrics) for name in ("val", "test")},
+        vocabulary=Vocabulary(WORDS),
+        optimizer=optimizer or partial(torch.optim.SGD, lr=0.5),
+        schedule=schedule or warmup_decay,
+        config={"seed": 1, "model": {"d_feat": 6}},
+    )
+
+
+def data(splits: dict[str, list[Example]], **settings: Any) -> CaptionData:
+    defaults = {"batch_size": 2, "eval_batch_size": 2, "max_words": 5}
+    return CaptionData(splits, dict.fromkeys(splits, Features()), Vocabulary(WORDS), **(defaults | settings))
+
+
+def trainer(**settings: Any) -> L.Trainer:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    defaults = {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0, "precision": "64-true"}
+    return L.Trainer(**(quiet | defaults | {"use_distributed_sampler": False} | settings))
+
+
+def loader(batches: Sequence[Batch]) -> DataLoader[Batch]:
+    """Gives `batches` as they are, in this order."""
+    return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+def flat(model: nn.Module) -> Tensor:
+    """All parameters in one vector."""
+    return torch.cat([p.detach().double().flatten() for p in model.parameters()])
