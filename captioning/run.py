@@ -23,6 +23,7 @@ from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Splits
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError
 from captioning.features.build import build_features
 from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
@@ -55,7 +56,8 @@ def main(config: DictConfig) -> float | None:
         )
         trainer.fit(module, data)
         if config.test:
-            trainer.test(module, data, ckpt_path="best", verbose=False, weights_only=True)
+            load_best(module, trainer)
+            trainer.test(module, data, verbose=False)
             if trainer.is_global_zero:
                 print_summary(folder)
         best = trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
@@ -97,6 +99,18 @@ def build_inputs(config: DictConfig, splits: Splits, backbone: Backbone) -> dict
     }
     backbone.scale.fill_(caches["train"].scale())
     return dict(caches)
+
+
+def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:
+    """The weights of the best checkpoint, and only these.
+
+    `trainer.test(ckpt_path="best")` would also restore callbacks: the stopwatch to the time of that checkpoint, and in
+    place of averaged weights those from which training goes on.
+    """
+    path = trainer.checkpoint_callback.best_model_path  # type: ignore[union-attr]
+    if not path:
+        raise CaptioningError("no validation took place, so there is no best checkpoint to test: set test=false")
+    module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
 
 
 def parts(group: DictConfig | None) -> list[Any]:

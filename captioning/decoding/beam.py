@@ -43,8 +43,8 @@ def beam_search(
     Returns:
         B captions, the best of each image.
     """
-    if width < 1:
-        raise ValueError(f"width is {width}; a beam needs at least 1 hypothesis")
+    if width < 1 or max_length < 1:
+        raise ValueError(f"width is {width} and max_length is {max_length}; both must be at least 1")
     b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, 1)
     tokens = torch.full((b, 1), BOS, device=device)
@@ -59,13 +59,13 @@ def beam_search(
         gains, words = log_probs(step.logits, forbidden).topk(min(2 * width, step.logits.shape[-1]), dim=-1)
         scores = (open_scores[:, :, None] + gains).flatten(1)
         top, choice = scores.topk(min(2 * width, scores.shape[1]), dim=1)
-        beams, words = choice // gains.shape[-1], words.flatten(1).gather(1, choice)
+        origin, words = choice // gains.shape[-1], words.flatten(1).gather(1, choice)
         ends = words == EOS
-        best.update(top[:, :width].masked_fill(~ends[:, :width], -torch.inf), beams, length, length_penalty)
+        best.update(top[:, :width].masked_fill(~ends[:, :width], -torch.inf), origin, length, length_penalty)
 
         order = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :width]
         open_scores = top.masked_fill(ends, -torch.inf).gather(1, order)
-        parents, tokens = beams.gather(1, order), words.gather(1, order)
+        parents, tokens = origin.gather(1, order), words.gather(1, order)
         trace.add(tokens, parents, step.attention)
 
         # What an open hypothesis can reach at most: no further loss, at the length that flatters it most.

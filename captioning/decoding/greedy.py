@@ -29,6 +29,8 @@ def greedy(
     Returns:
         B captions; the score is the sum of log-probabilities, EOS included.
     """
+    if max_length < 1:
+        raise ValueError(f"max_length is {max_length}; it must be at least 1")
     b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, 1)
     token = torch.full((b, 1), BOS, device=device)

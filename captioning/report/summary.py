@@ -8,8 +8,8 @@ SHOWN = 3
 
 def print_summary(folder: Path) -> None:
     """Prints the score table, a few captions beside their references, and where everything lies."""
-    record = json.loads((folder / "scores.json").read_text())
-    lines = (folder / "captions.jsonl").read_text().splitlines()
+    record = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    lines = (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]  # captions may hold U+2028
     print(f"\n{'test score':<32}{'0-100':>7}")
     for name, value in record["scores"].items():
         print(f"{name:<32}{value:>7.1f}")

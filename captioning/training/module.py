@@ -88,7 +88,8 @@ class CaptioningModule(L.LightningModule):
         Lightning calls this after accumulation and before clipping. Processes have averaged their gradients by then,
         hence the factor of their number.
         """
-        words = torch.tensor(float(self._words), device=self.device)
+        precision = torch.promote_types(self.dtype, torch.float32)  # type: ignore[arg-type]
+        words = torch.tensor(self._words, dtype=precision, device=self.device)
         self._words = 0
         if self.trainer.world_size > 1:
             torch.distributed.all_reduce(words)

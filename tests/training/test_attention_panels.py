@@ -1,0 +1,44 @@
+"""Which pictures the callback draws; `tests/report/test_panels.py` looks at the pictures."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from captioning.training import attention_panels
+from captioning.training.attention_panels import AttentionPanels
+
+from .tested import CELLS, SAID, run_test
+from .world import QUIET
+
+pytestmark = QUIET
+
+
+def test_words_and_maps_of_each_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real drawing, listened to: words without EOS, one map per word, at the photograph's own bright cell."""
+    drawn: dict[str, Any] = {}
+    draw = attention_panels.save_panel
+
+    def listening(path: Path, photograph: torch.Tensor, words: list[str], maps: torch.Tensor, title: str) -> None:
+        drawn[path.name] = (photograph, words, maps, title)
+        draw(path, photograph, words, maps, title)
+
+    monkeypatch.setattr(attention_panels, "save_panel", listening)
+    run_test(tmp_path, [AttentionPanels(tmp_path / "attention", images=2)])
+    assert list(drawn) == ["77.png", "1.png"]
+    for i, (photograph, words, maps, title) in enumerate(drawn.values()):
+        assert words == SAID
+        assert title == "red square left"
+        assert maps.shape == (3, 3, 3)
+        assert maps.flatten(1).argmax(dim=1).tolist() == [CELLS[i]] * 3
+        assert photograph.shape == (3, 6, 6)
+        assert photograph[:, 0, 0].tolist() == pytest.approx([20 * i / 255, 50 / 255, 90 / 255])
+        with Image.open(tmp_path / "attention" / list(drawn)[i]) as panel:
+            assert panel.format == "PNG"
+
+
+def test_no_images_no_folder(tmp_path: Path) -> None:
+    run_test(tmp_path, [AttentionPanels(tmp_path / "attention", images=0)])
+    assert not (tmp_path / "attention").exists()

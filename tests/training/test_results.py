@@ -1,0 +1,91 @@
+"""What a test leaves behind; the pictures and the pointing score of the same run are looked at here too."""
+
+import json
+from pathlib import Path
+
+import lightning as L
+import pytest
+from PIL import Image
+
+from captioning.errors import CaptioningError
+from captioning.training.attention_panels import AttentionPanels
+from captioning.training.pointing import Pointing
+from captioning.training.results import Results
+from captioning.training.stopwatch import Stopwatch
+
+from .tested import SAID, run_test
+from .world import QUIET
+
+pytestmark = QUIET
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tested")
+    callbacks: list[L.Callback] = [
+        Results(folder),
+        Pointing(),
+        AttentionPanels(folder / "attention", images=3),
+        Stopwatch("val/CIDEr"),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LC_ALL", "C")
+        run_test(folder, callbacks, metrics=("BLEU", "CIDEr"))
+    return folder
+
+
+def lines(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def test_captions_one_line_per_image_in_order(folder: Path) -> None:
+    found = lines(folder)
+    assert [line["image_id"] for line in found] == [77, *(f"folder/{i}.jpg" for i in range(1, 5))]
+    assert {line["caption"] for line in found} == {"red square left"}
+    references = ["A red square, left!", "disc and a rather long\u2028rest"]
+    assert all(line["references"] == references for line in found)
+    assert all(set(line["scores"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"} for line in found)
+
+
+def test_scores_and_provenance(folder: Path) -> None:
+    record = json.loads((folder / "scores.json").read_text())
+    assert set(record) == {"scores", "provenance"}
+    scores = record["scores"]
+    bleu = [f"BLEU-{n}" for n in range(1, 5)]
+    names = {*bleu, *(f"{name} (no brevity penalty)" for name in bleu), "CIDEr", "pointing", "pointing (images shuffled)"}
+    assert set(scores) == names
+    assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(100)  # of 0-100: red, square and left are all there
+    provenance = record["provenance"]
+    wanted = {"commit", "versions", "data_digest", "tokenizer", "seconds_trained", "seconds_to_best", "device"}
+    assert wanted <= set(provenance)
+    assert {"python", "captioning", "torch", "lightning", "pycocoevalcap"} <= set(provenance["versions"])
+    assert provenance["parameters"]["trainable"] == 1
+    assert provenance["parameters"]["frozen"] > 0
+    assert provenance["precision"] == "32-true"
+    assert provenance["processes"] == 1
+
+
+def test_pointing_by_hand(folder: Path) -> None:
+    """The batch of four counts, the last image has no other to be shuffled with."""
+    scores = json.loads((folder / "scores.json").read_text())["scores"]
+    # First captions: all four hit. Second captions (cell 0): only the image whose bright cell is 0.
+    assert scores["pointing"] == pytest.approx(100 * 5 / 8)
+    # Bright cells 4 0 8 2 rolled to 2 4 0 8: no first caption hits, of the second ones that with cell 0.
+    assert scores["pointing (images shuffled)"] == pytest.approx(100 * 1 / 8)
+
+
+def test_panels_of_the_first_images_by_id(folder: Path) -> None:
+    assert {path.name for path in (folder / "attention").iterdir()} == {"77.png", "1.png", "2.png"}
+    for path in (folder / "attention").iterdir():
+        with Image.open(path) as panel:
+            assert panel.width > 3 * panel.height / len(SAID)
+
+
+def test_captions_are_on_disk_when_the_scorer_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_JAVA_OPTIONS", "-Xmx1")  # a heap that no Java starts with
+    with pytest.raises(CaptioningError, match="heap"):
+        run_test(tmp_path, [Results(tmp_path)])
+    found = lines(tmp_path)
+    assert [line["caption"] for line in found] == ["red square left"] * 5
+    assert not any("scores" in line for line in found)
+    assert not (tmp_path / "scores.json").exists()
