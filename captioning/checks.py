@@ -1,11 +1,12 @@
 """Combinations of settings that cannot work, refused before anything is computed."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from lightning import seed_everything
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
@@ -37,18 +38,16 @@ def data_settings(config: DictConfig) -> dict[str, Any]:
 
 
 def _check_missing(config: DictConfig) -> None:
-    # An interpolation of a missing value is missing too; only the value itself can be given.
-    missing = [
-        key
-        for key in sorted(OmegaConf.missing_keys(config))
-        if "${" not in str(OmegaConf.to_container(_parent(config, key), resolve=False)[key.rpartition(".")[2]])
-    ]
-    if missing:
-        raise CaptioningError(f"{missing[0]} is not set and has no default: add {missing[0]}=VALUE")
+    for key in _missing(OmegaConf.to_container(config, resolve=False)):
+        raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
 
 
-def _parent(config: DictConfig, key: str) -> Any:
-    return OmegaConf.select(config, key.rpartition(".")[0]) if "." in key else config
+def _missing(node: Any, path: str = "") -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _missing(value, f"{path}.{key}" if path else key)
+    elif node == MISSING:
+        yield path
 
 
 def _check_values(config: DictConfig) -> None:

@@ -5,10 +5,9 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union
-
-from hydra.utils import get_object
 
 from captioning.errors import CaptioningError
 
@@ -22,7 +21,7 @@ def check_settings(path: str, node: Any) -> None:
     if isinstance(node, Mapping):
         if "_target_" in node:
             try:
-                target = get_object(node["_target_"])
+                target = _located(node["_target_"])
             except Exception as error:  # whatever an import of the user's may raise
                 reason = " ".join(str(error).split())
                 raise CaptioningError(f"{path}._target_={node['_target_']} cannot be imported: {reason}") from error
@@ -34,6 +33,18 @@ def check_settings(path: str, node: Any) -> None:
             check_settings(f"{path}[{number}]", value)
 
 
+def _located(target: str) -> Any:
+    """What a `_target_` names; an attribute wins over a module of the same name, as in Hydra."""
+    first, *rest = target.split(".")
+    found, path = import_module(first), first
+    for name in rest:
+        path = f"{path}.{name}"
+        found = getattr(found, name) if hasattr(found, name) else import_module(path)
+    if not callable(found):
+        raise TypeError(f"it is a {type(found).__name__}, not a class or function")
+    return found
+
+
 def check_call(path: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Checks the settings below `path` that `function` will be called with.
 
@@ -42,7 +53,7 @@ def check_call(path: str, function: Callable[..., Any], settings: Mapping[str, A
     """
     parameters = inspect.signature(function).parameters
     try:
-        hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)  # type: ignore[misc]
+        hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
     except Exception:  # names that only a type checker imports
         hints = {}
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -82,7 +93,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is Path:
         return isinstance(value, str)
-    if inspect.isclass(origin or hint) and hint is not object:
+    if inspect.isclass(origin or hint) and hint not in (Any, object):
         return isinstance(value, Mapping | list)  # built by a nested `_target_`, or a sequence
     return True
 

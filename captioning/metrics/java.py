@@ -170,9 +170,10 @@ class JavaProcess:
             raise self._ended()
 
     def _reap(self) -> None:
-        # A program that closed its output ends by itself; that it did not fail is known a moment later.
+        # A program that closed its output ends by itself; that it did not fail is known a moment later, which on a
+        # busy machine takes seconds.
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
+            self._process.wait(self.timeout)
         self.close()
 
     def _ended(self) -> CaptioningError:

@@ -83,6 +83,12 @@ def test_draws_are_keyed_by_seed_epoch_and_position() -> None:
     assert all(len(set(draw)) == 2 for draw in draws.values())
 
 
+def test_images_draw_apart_from_each_other() -> None:
+    examples = [example(i, "a", "b", "c", "d") for i in range(20)]
+    data = CaptionDataset(examples, Features(), Vocabulary(WORDS), 4, 2, drop_uncaptioned=True)
+    assert len({tuple(r.text for r in data.chosen(i, epoch=0)) for i in range(20)}) > 3
+
+
 def test_draws_do_not_depend_on_the_batch() -> None:
     """So that neither workers nor ranks change them."""
     data = dataset(drop=True, captions_per_image=2)

@@ -16,9 +16,11 @@ SEEDS = st.integers(0, 2**32 - 1)
 EOS_LOGITS = st.sampled_from([-4.0, -1.0, 1.0, 3.0])
 
 
-def test_a_width_of_one_is_needed() -> None:
-    with pytest.raises(ValueError, match="width is 0; a beam needs at least 1"):
+def test_width_and_length_of_one_are_needed() -> None:
+    with pytest.raises(ValueError, match="width is 0 and max_length is 15; both must be at least 1"):
         beam_search(table(0), pictures([0]), width=0)
+    with pytest.raises(ValueError, match="width is 3 and max_length is 0; both must be at least 1"):
+        beam_search(table(0), pictures([0]), max_length=0)
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.7, 1.0])

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from captioning.backbones import Backbone
 from captioning.backbones.small_cnn import SmallCNN
+from captioning.errors import CaptioningError
 from captioning.features.build import build_features
 from captioning.features.cache import FeatureCache
-from captioning.errors import CaptioningError
 
 COUNT, BATCH = 11, 2
 PROCESSES = multiprocessing.get_context("spawn")

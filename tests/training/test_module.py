@@ -142,7 +142,7 @@ SPLITS = {"train": examples(7), "val": examples(5), "test": examples(5)}
 
 
 def train_and_validate(devices: int, batch_size: int) -> tuple[Tensor, dict[str, float]]:
-    found = module(splits=SPLITS)
+    found = module(splits=SPLITS).double()  # here too, since the spawned processes hand their weights back to this one
     before = flat(found.model)
     strategy = {"strategy": "ddp_spawn"} if devices > 1 else {}
     run = trainer(devices=devices, **strategy)

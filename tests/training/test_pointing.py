@@ -18,9 +18,7 @@ def test_data_without_boxes_have_no_pointing_score(tmp_path: Path, monkeypatch: 
     with_boxes = tested.photographs
 
     def without_boxes(folder: Path) -> list[Example]:
-        return [
-            replace(e, references=tuple(replace(r, nouns=()) for r in e.references)) for e in with_boxes(folder)
-        ]
+        return [replace(e, references=tuple(replace(r, nouns=()) for r in e.references)) for e in with_boxes(folder)]
 
     monkeypatch.setattr(tested, "photographs", without_boxes)
     run = tested.run_test(tmp_path, [Pointing()])

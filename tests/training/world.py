@@ -1,6 +1,6 @@
 """A captioning task so small that every number of its training can be computed again by hand.
 
-D = 7 features on a grid of 2 x 3, captions of one to five words, one reference image per word.
+D = 7 features on a grid of 3 x 3, captions of one to five words, one to three captions per image.
 """
 
 import random
@@ -57,7 +57,9 @@ def examples(count: int, folder: Path | None = None) -> list[Example]:
         if folder:
             Image.new("RGB", (12, 12), (20 * i, 50, 90)).save(path)
         captions = [rng.choices(WORDS, k=rng.randint(1, 5)) for _ in range(rng.randint(1, 3))]
-        found.append(Example(i, path, tuple(Reference(" ".join(c), tuple(c), (Noun(0, (0, 0, 1, 1)),)) for c in captions)))
+        found.append(
+            Example(i, path, tuple(Reference(" ".join(c), tuple(c), (Noun(0, (0, 0, 1, 1)),)) for c in captions))
+        )
     return found
 
 
@@ -100,7 +102,9 @@ def module(
         model=model or transformer(),
         objective=objective or CrossEntropy(),
         search=partial(greedy, max_length=5),
-        scorers={name: Scorer([[r.text for r in e.references] for e in splits[name]], metrics) for name in ("val", "test")},
+        scorers={
+            name: Scorer([[r.text for r in e.references] for e in splits[name]], metrics) for name in ("val", "test")
+        },
         vocabulary=Vocabulary(WORDS),
         optimizer=optimizer or partial(torch.optim.SGD, lr=0.5),
         schedule=schedule or warmup_decay,
@@ -114,7 +118,12 @@ def data(splits: dict[str, list[Example]], **settings: Any) -> CaptionData:
 
 
 def trainer(**settings: Any) -> L.Trainer:
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
     defaults = {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0, "precision": "64-true"}
     return L.Trainer(**(quiet | defaults | {"use_distributed_sampler": False} | settings))
 

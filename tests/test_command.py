@@ -1,0 +1,140 @@
+"""Mistakes on the command line: one clear line each, before anything is computed."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from captioning import run
+from captioning.command import start
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current directory, and logging as it was (Hydra configures it for this test's output)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield tmp_path
+    root.handlers[:], root.level = handlers, level
+
+
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+    """The message of a command that must end with exit code 1, one line, no traceback, and nothing left behind."""
+    monkeypatch.setattr(sys, "argv", ["captioning.run", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        start(run.main)
+    assert ended.value.code == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "Traceback" not in printed.err
+    # Hydra names the overrides of a job that failed, which a sweep needs.
+    lines = [line for line in printed.err.splitlines() if not line.startswith("Error executing job with overrides")]
+    assert len(lines) == 1, printed.err
+    assert lines[0].startswith("error: ")
+    assert not list(Path().iterdir())
+    return lines[0].removeprefix("error: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ("model.dropuot=0.3", ["there is no setting model.dropuot", "Did you mean dropout?", "d_feat", "heads"]),
+        ("modle=x", ["there is no setting modle", "Did you mean model?", "backbone", "seed"]),
+        ("trainer.max_epoch=3", ["trainer.max_epoch", "Did you mean max_epochs?"]),
+        ("+model.extra=3", ["there is no setting model.extra", "decoder_layers"]),
+        ("+trainer.max_epoch=3", ["there is no setting trainer.max_epoch", "Did you mean max_epochs?"]),
+        ("backbone.weights=null", ["there is no setting backbone.weights", "trainable"]),
+        ("model=spatial_transfomer", ["no model=spatial_transfomer", "Did you mean spatial_transformer?"]),
+        ("data=flickr", ["no data=flickr", "Did you mean flickr8k?", "shapes"]),
+        ("schedule=cosin", ["no schedule=cosin", "Did you mean cosine?", "constant, cosine, linear"]),
+        ("experiment=x", ["no experiment=x", "demo", "flickr8k"]),
+        ("logger=null", ["a group of settings cannot be null"]),
+        ("model.d_feat=[1", ["no viable alternative", "[1"]),
+        ("nonsense", ["nonsense", "EQUAL"]),
+        ("~callbacks.nothing", ["callbacks.nothing", "does not exist"]),
+        ("decoding=beam,greedy", ["decoding=beam,greedy", "--multirun"]),
+    ],
+)
+def test_misspelt_settings_and_options(
+    arguments: str, parts: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = refused(capsys, monkeypatch, arguments)
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["schedule.decay=exp"], ["schedule.decay=exp", "one of constant, linear, cosine"]),
+        (["model.scale=none"], ["model.scale=none", "sqrt_len_d, sqrt_d"]),
+        (["model.image_positions=3d"], ["model.image_positions=3d", "1d, 2d"]),
+        (["model.d_feat=wide"], ["model.d_feat=wide", "a whole number"]),
+        (["model.d_feat=8.5"], ["model.d_feat=8.5", "a whole number"]),
+        (["model.d_feat=null"], ["model.d_feat=null", "a whole number"]),
+        (["optimizer.lr=1e-3x"], ["optimizer.lr=1e-3x", "a number"]),
+        (["optimizer._target_=torch.optim.Adamm"], ["optimizer._target_=torch.optim.Adamm", "cannot be imported"]),
+        (["trainer.precision=31"], ["trainer.precision=31", "bf16-mixed"]),
+        (["trainer.max_epochs=many"], ["trainer.max_epochs=many", "a whole number"]),
+        (["callbacks.early_stopping.patience=x"], ["callbacks.early_stopping.patience=x", "a whole number"]),
+        (["seed=abc"], ["seed=abc", "a whole number"]),
+        (["seed=-1"], ["seed=-1", "from 0"]),
+        (["test=maybe"], ["test=maybe", "true or false"]),
+        (["data.batch_size=0"], ["data.batch_size=0", "at least 1"]),
+        (["data.captions_per_image=two"], ["data.captions_per_image=two", "a whole number"]),
+        (["data.vocabulary.min_count=x"], ["data.vocabulary.min_count=x", "a whole number"]),
+        (["metrics.val=[BLUE,CIDEr]"], ["metrics.val=['BLUE', 'CIDEr']", "BLEU, METEOR, ROUGE-L, CIDEr"]),
+        (["metrics.test=BLEU"], ["metrics.test=BLEU", "a list"]),
+        (["metrics.timeout=x"], ["metrics.timeout=x", "a number"]),
+        (["data=flickr8k"], ["data.root is not set", "data.root=VALUE"]),
+        (["data=flickr8k", "data.root=nowhere", "backbone=small_cnn"], ["nowhere/images does not exist", "data.root"]),
+        (["backbone=vgg11", "backbone.weights=no.pt"], ["backbone.weights=no.pt does not exist", "DEFAULT, null"]),
+        (["backbone.grid=5"], ["backbone.size=112", "backbone.grid=5", "20, 40, 80"]),
+    ],
+)
+def test_misspelt_values(
+    arguments: list[str], parts: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = refused(capsys, monkeypatch, *arguments)
+    for part in parts:
+        assert part in message
+
+
+def test_as_a_user_sees_it(tmp_path: Path) -> None:
+    """In a process of its own: standard output empty, one line on standard error, exit code 1."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "captioning.run", "model.dropuot=0.3"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if not name.startswith("HYDRA")},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("error: there is no setting model.dropuot. Did you mean dropout?")
+    assert ended.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_errors_of_our_own_keep_their_traceback() -> None:
+    def main() -> None:
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        start(main)
+
+
+def test_interrupted_quietly(capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        start(main)
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,153 @@
+"""Every file of the configuration composes, and all that a CPU can do in miniature takes a step."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
+from PIL import Image
+
+from captioning import run
+from captioning.command import CONF, NOT_HERE
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+
+OPTIONS = [
+    (str(path.parent.relative_to(CONF)), path.stem)
+    for path in sorted(CONF.glob("*/*.yaml"))
+    if not path.stem.startswith("_")
+]
+NEEDS_MORE = {
+    ("trainer", "gpu"): "needs a GPU",
+    ("trainer", "ddp"): "needs GPUs",
+    ("logger", "wandb"): "starts a service; tests/test_run.py runs it in a process of its own",
+}
+MINIATURE = {
+    "model.d_feat": 8,
+    "model.heads": 2,
+    "model.d_hidden": 8,
+    "data.num_workers": 0,
+    "data.vocabulary.min_count": 1,
+    "data.reader.train": 6,
+    "data.reader.val": 2,
+    "data.reader.test": 2,
+    "backbone.weights": None,
+    "backbone.size": 48,
+    "trainer.accelerator": "cpu",
+    "trainer.max_epochs": 1,
+    "trainer.check_val_every_n_epoch": 1,
+    "trainer.limit_train_batches": 1,
+    "metrics.val": ["CIDEr"],
+    "test": False,
+    "callbacks.progress_bar": None,
+}
+SMALL_CNN = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
+
+
+def composed(*overrides: str, name: str = "config") -> DictConfig:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(name, list(overrides), return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    with open_dict(config):
+        del config["hydra"]
+    return config
+
+
+def miniature(config: DictConfig) -> DictConfig:
+    """The same with every size that it has set to a very small one."""
+    sizes = MINIATURE | (SMALL_CNN if "SmallCNN" in config.backbone._target_ else {})
+    nothing = object()
+    for key, value in sizes.items():
+        if OmegaConf.select(config, key, default=nothing) is not nothing:
+            OmegaConf.update(config, key, value)
+    return config
+
+
+def photographs(folder: Path) -> None:
+    """Four photographs in every layout that a data set's configuration reads."""
+    entries: list[dict[str, Any]] = []
+    for i, split in enumerate(["train", "train", "val", "test"]):
+        for below in ("images", "val2014"):
+            (folder / below).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (60, 50), (60 * i, 9, 9)).save(folder / below / f"{i}.jpg")
+        sentences = [{"raw": "A dog runs .", "tokens": ["a", "dog", "runs"]}, {"raw": "Dogs", "tokens": ["dogs"]}]
+        entries.append({"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences})
+    (folder / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
+    coco = [entry | {"filepath": "val2014", "cocoid": 100 + entry["imgid"]} for entry in entries]
+    (folder / "dataset_coco.json").write_text(json.dumps({"images": coco}))
+
+
+def test_files_are_found() -> None:
+    groups = {group for group, _ in OPTIONS}
+    assert groups >= {
+        "data",
+        "backbone",
+        "model",
+        "objective",
+        "decoding",
+        "trainer",
+        "logger",
+        "callbacks",
+        "experiment",
+    }
+    assert set(NEEDS_MORE) <= set(OPTIONS)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(CONF.glob("*.yaml"))])
+def test_main_files_compose(name: str) -> None:
+    assert OmegaConf.to_container(composed(name=name), resolve=True)
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_options_compose_and_resolve(group: str, option: str) -> None:
+    config = composed(f"{group}={option}")
+    if OmegaConf.is_missing(config.data, "root"):
+        config.data.root = "somewhere"
+    resolved = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(resolved, dict)
+    part = resolved.get(group)
+    if group not in ("experiment", "callbacks", "logger", "data"):
+        assert isinstance(part, dict)
+        assert "_target_" in part
+
+
+@pytest.mark.parametrize(("group", "option"), [option for option in OPTIONS if option not in NEEDS_MORE])
+def test_options_take_a_step(group: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    photographs(tmp_path / "photographs")
+    # a data set's own backbone is large, and has its own turn
+    overrides = [f"{group}={option}", *(["backbone=small_cnn"] if group == "data" else [])]
+    config = miniature(composed(*overrides))
+    if OmegaConf.is_missing(config.data, "root"):
+        config.data.root = "photographs"
+    score = run.main.__wrapped__(config)  # beneath Hydra's command line
+    assert score is not None
+    assert score >= 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "checkpoints" / "best.ckpt").exists()
+    assert "CAPTIONING_RUN_FOLDER" not in os.environ
+
+
+@pytest.mark.filterwarnings("ignore:this CPU has no bfloat16")  # true on some machines, and the step is small
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_both_precisions_with_all_that_training_offers(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    overrides = [
+        f"trainer.precision={precision}",
+        "trainer.gradient_clip_val=0.5",
+        "trainer.accumulate_grad_batches=2",
+        "objective.label_smoothing=0.1",
+        "schedule=cosine",
+        "schedule.warmup_steps=2",
+        "callbacks=averaged",
+    ]
+    config = miniature(composed(*overrides))
+    config.trainer.limit_train_batches = 3
+    config.data.batch_size = 2
+    assert run.main.__wrapped__(config) is not None
