@@ -22,11 +22,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from captioning.backbones.context import ContextSet
 from captioning.command import CONF, start
 from captioning.data.batch import Batch, collate
-from captioning.decoding import beam_search, greedy
+from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.devices import has_bfloat16
+from captioning.tokens import EOS
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16}
 PEAK_SIZE = 2048
+NO_END = (*FORBIDDEN, EOS)
+"""Forbidden in decoding, so that every caption has the full length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,8 @@ def main(config: DictConfig) -> None:
             continue
         print(f"training, {precision:<11}" + measure_training(config, model, batch, grid, precision))
     for name, search in (
-        ("greedy", partial(greedy, max_length=config.beam.max_length)),
-        (f"beam {config.beam.width}", partial(beam_search, **config.beam)),
+        ("greedy", partial(greedy, max_length=config.beam.max_length, forbidden=NO_END)),
+        (f"beam {config.beam.width}", partial(beam_search, **config.beam, forbidden=NO_END)),
     ):
         print(f"decoding, {name:<11}" + measure_decoding(config, model, batch, grid, search))
 
@@ -116,7 +119,7 @@ def measure_decoding(
     grid: tuple[int, int],
     search: Callable[[nn.Module, ContextSet], object],
 ) -> str:
-    """Encoding and search, every caption to the full length: random weights hardly ever end one."""
+    """Encoding and search, every caption to the full length."""
     model.eval()
     context = ContextSet(batch.inputs, grid)
     (timing,) = timed((lambda: search(model, context),), config.repeats, batch.tokens.device)

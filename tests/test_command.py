@@ -111,7 +111,8 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "captioning.run", "model.dropuot=0.3"],
         cwd=tmp_path,
-        env={name: value for name, value in os.environ.items() if not name.startswith("HYDRA")},
+        env={name: value for name, value in os.environ.items() if not name.startswith("HYDRA")}
+        | {"PYTHONPATH": str(Path(run.__file__).parents[1])},
         capture_output=True,
         text=True,
     )

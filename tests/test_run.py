@@ -11,6 +11,8 @@ import torch
 import yaml
 from PIL import Image
 
+import captioning
+
 MODEL = ["d_feat=8", "heads=2", "d_hidden=8", "encoder_layers=1", "decoder_layers=1"]
 TINY = [
     *(f"model.{setting}" for setting in MODEL),
@@ -33,6 +35,8 @@ SHAPES = [
     "backbone.grid=4",
     "backbone.dim=8",
 ]
+PACKAGE = str(Path(captioning.__file__).parents[1])
+"""Where this package lies, so that the process runs no other one that may be installed."""
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 
 
@@ -40,7 +44,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     ended = subprocess.run(
         [sys.executable, "-m", "captioning.run", *arguments],
         cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | environment,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": PACKAGE} | environment,
         capture_output=True,
         text=True,
         timeout=500,
@@ -145,9 +149,10 @@ def test_the_same_again_overwrites_nothing_and_says_the_same(
     assert again.stderr == ""  # the scenes are drawn already
     folder = folder_of(home, again)
     assert folder == home / "runs" / "shapes-spatial_transformer-seed1-2"
-    assert contents(folder_of(home, first)) == before
-    captions = contents(folder)["captions.jsonl"][1]
-    assert captions == before["captions.jsonl"][1]
+    unchanged = contents(folder_of(home, first)) == before  # pytest would take minutes to show the difference
+    assert unchanged
+    identical = contents(folder)["captions.jsonl"][1] == before["captions.jsonl"][1]
+    assert identical
     weights = [torch.load(f / "checkpoints" / "best.ckpt")["state_dict"] for f in (folder, folder_of(home, first))]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
@@ -161,7 +166,7 @@ def test_sweep_over_seeds_without_test(home: Path, first: subprocess.CompletedPr
         assert set(contents(folder)) == {"config.yaml", "checkpoints/best.ckpt", "checkpoints/last.ckpt", "metrics.csv"}
         assert yaml.safe_load((folder / "config.yaml").read_text())["seed"] == seed
         assert "test/" not in (folder / "metrics.csv").read_text().splitlines()[0]
-    assert contents(folders[0])["metrics.csv"][1] != contents(folders[1])["metrics.csv"][1]
+    assert (folders[0] / "metrics.csv").read_text() != (folders[1] / "metrics.csv").read_text()
     assert not list(home.rglob("multirun.yaml")) or (home / "runs" / "multirun.yaml").exists()
 
 
@@ -217,8 +222,9 @@ def test_photographs_with_cached_features_and_wandb(tmp_path: Path) -> None:
 
     second = run(tmp_path, *command, "logger=wandb", WANDB_MODE="offline", WANDB_SILENT="true")
     assert "features of" not in second.stderr
-    assert contents(tmp_path / "cache") == cached
+    unchanged = contents(tmp_path / "cache") == cached
+    assert unchanged
     again = folder_of(tmp_path, second)
-    assert (again / "captions.jsonl").read_bytes() == (folder / "captions.jsonl").read_bytes()
+    assert (again / "captions.jsonl").read_text() == (folder / "captions.jsonl").read_text()
     assert list(again.rglob("*.wandb"))
     assert (again / "metrics.csv").exists()

@@ -38,9 +38,9 @@ class Results(L.Callback):
         logged = {
             name.removeprefix("test/"): float(value)
             for name, value in trainer.callback_metrics.items()
-            if name.startswith("test/")
+            if name.startswith("test/") and name.removeprefix("test/") not in scores.corpus
         }
-        record = {"scores": scores.corpus | logged | scores.corpus, "provenance": provenance(trainer)}
+        record = {"scores": scores.corpus | logged, "provenance": provenance(trainer)}
         if trainer.is_global_zero:
             (self.folder / "scores.json").write_text(json.dumps(record, indent=2) + "\n")
 
