@@ -5,7 +5,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
@@ -13,7 +12,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from captioning.errors import CaptioningError
-from captioning.signatures import no_setting
+from captioning.signatures import did_you_mean, no_setting
 
 _PACKAGE = Path(__file__).parent
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
@@ -59,8 +58,7 @@ def explain(error: Exception) -> str:
     cause = error.__cause__ or error
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        close = get_close_matches(name, error.options, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(name, list(error.options))
         return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(sorted(error.options))}"
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(cause.parent_node, DictConfig):
         parent, _, name = str(cause.full_key or cause.key).rpartition(".")

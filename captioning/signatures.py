@@ -67,13 +67,17 @@ def check_call(path: str, function: Callable[..., Any], settings: Mapping[str, A
             raise CaptioningError(f"{full}={_shown(value)} is not allowed; it must be {_allowed(hint)}")
 
 
+def did_you_mean(name: str, allowed: list[str]) -> str:
+    """A hint at the closest of `allowed`, with a space before it, or nothing where none is close."""
+    close = get_close_matches(name, allowed, n=1)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
 def no_setting(path: str, name: str, allowed: list[str]) -> str:
     """The message for a setting `name` that does not exist below `path`, where `allowed` do."""
-    close = get_close_matches(name, allowed, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
     where = f"in {path}" if path else "at the top level"
     full = f"{path}.{name}" if path else name
-    return f"there is no setting {full}.{hint} Settings {where}: {', '.join(sorted(allowed))}"
+    return f"there is no setting {full}.{did_you_mean(name, allowed)} Settings {where}: {', '.join(sorted(allowed))}"
 
 
 def _fits(value: Any, hint: Any) -> bool:

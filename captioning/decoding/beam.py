@@ -69,9 +69,8 @@ def beam_search(
         trace.add(tokens, parents, step.attention)
 
         # What an open hypothesis can reach at most: no further loss, at the length that flatters it most.
-        final = length if length == max_length else max_length
-        bound = open_scores[:, 0] / min(length + 1, final) ** length_penalty
-        bound = torch.maximum(bound, open_scores[:, 0] / final**length_penalty)
+        bound = open_scores[:, 0] / min(length + 1, max_length) ** length_penalty
+        bound = torch.maximum(bound, open_scores[:, 0] / max_length**length_penalty)
         best.done |= bound <= best.score
         if length < max_length:  # at the last step open hypotheses are cut and compete, however many have ended
             best.done |= best.ended >= width
