@@ -12,16 +12,33 @@ from captioning.backbones.context import ContextSet
 
 
 @dataclass(frozen=True, slots=True)
+class Policy:
+    """The random choices of a pass: the location that each step of a sampled image attends to.
+
+    Attributes:
+        log_prob: `[B, N, C]`, log alpha_t(s_t) of the location taken; 0 where not sampled.
+        entropy: `[B, N, C]`, of alpha_t in nats; 0 where not sampled.
+        sampled: `[B]` bool, the images whose locations were drawn.
+    """
+
+    log_prob: Tensor
+    entropy: Tensor
+    sampled: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class CaptionOutput:
     """The parallel forward pass over given captions.
 
     Attributes:
         hidden: `[B, N, C, E]`, what `readout` turns into logits.
         attention: `[B, N, C, L]`, the map of each step as shown in pictures; None unless asked for.
+        policy: of a pass along sampled paths (hard attention).
     """
 
     hidden: Tensor
     attention: Tensor | None = None
+    policy: Policy | None = None
 
 
 class DecodeState(Protocol):
@@ -53,9 +70,6 @@ class Step:
 class Captioner(Protocol):
     """The verbs that every captioning model has."""
 
-    max_tokens: int
-    """The largest number of input tokens, BOS included."""
-
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
         """Teacher forcing: inputs `tokens` `[B, N, C]` begin with BOS."""
         ...
@@ -74,4 +88,22 @@ class Captioner(Protocol):
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """Named maps `[B, N, C, M, L]` for pictures; M is layers x heads, or one."""
+        ...
+
+
+class StochasticCaptioner(Captioner, Protocol):
+    """A captioner that can attend to sampled locations, for objectives that learn from them."""
+
+    def __call__(
+        self,
+        context: ContextSet,
+        tokens: Tensor,
+        need_weights: bool = False,
+        sampled: Tensor | None = None,
+        locations: Tensor | None = None,
+    ) -> CaptionOutput:
+        """As `Captioner`, with a policy if `sampled` `[B]` tells which images attend to sampled locations.
+
+        `locations` `[B, N, C]` are taken there in place of drawn ones.
+        """
         ...

@@ -23,7 +23,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
 from captioning.metrics import CaptionScores, Scorer, Scores
 from captioning.models.outputs import Captioner
-from captioning.training.objective import Objective
+from captioning.training.objectives import Objective
 
 Search = Callable[[Captioner, ContextSet], list[Caption]]
 
@@ -89,12 +89,17 @@ class CaptioningModule(L.LightningModule):
         hence the factor of their number.
         """
         precision = torch.promote_types(self.dtype, torch.float32)  # type: ignore[arg-type]
-        words = torch.tensor(self._words, dtype=precision, device=self.device)
+        words = self._total(torch.tensor(self._words, dtype=precision, device=self.device))
         self._words = 0
-        if self.trainer.world_size > 1:
-            torch.distributed.all_reduce(words)
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
         torch._foreach_mul_(gradients, self.trainer.world_size / words)
+        self.log_dict({f"train/{name}": value for name, value in self.objective.end_step(self._total).items()})
+
+    def _total(self, value: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.trainer.world_size > 1:
+            torch.distributed.all_reduce(value)
+        return value
 
     def configure_gradient_clipping(
         self,

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from captioning.data.batch import Batch
 from captioning.run import load_best
 from captioning.training.module import CaptioningModule
-from captioning.training.objective import CrossEntropy
+from captioning.training.objectives import CrossEntropy
 from captioning.training.schedule import warmup_decay
 
 from .world import QUIET, WORDS, batch, data, examples, flat, loader, module, trainer

@@ -27,7 +27,7 @@ from captioning.metrics import Scorer
 from captioning.models import SpatialTransformer
 from captioning.models.outputs import Captioner
 from captioning.training.module import CaptioningModule
-from captioning.training.objective import CrossEntropy
+from captioning.training.objectives import CrossEntropy
 from captioning.training.schedule import warmup_decay
 
 WORDS = ["red", "green", "blue", "square", "disc", "star", "left"]

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
 from captioning.models.outputs import CaptionOutput
-from captioning.training.objective import CrossEntropy, Loss
+from captioning.training.objectives import CrossEntropy, Loss
 
 from .world import batch, transformer
 

@@ -1,0 +1,7 @@
+"""Objectives: how a batch becomes a loss."""
+
+from captioning.training.objectives.cross_entropy import CrossEntropy
+from captioning.training.objectives.loss import Loss, Objective
+from captioning.training.objectives.reinforce import Reinforce
+
+__all__ = ["CrossEntropy", "Loss", "Objective", "Reinforce"]

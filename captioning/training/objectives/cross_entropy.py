@@ -1,0 +1,43 @@
+"""Maximum likelihood, and soft attention's regularisation.
+
+B images, N captions per image, C prediction steps, W real target positions.
+"""
+
+from torch import Tensor
+
+from captioning.backbones.context import ContextSet
+from captioning.models.outputs import Captioner
+from captioning.training.objectives.doubly_stochastic import doubly_stochastic
+from captioning.training.objectives.loss import Loss, Objective, check_label_smoothing, real_positions, word_losses
+
+
+class CrossEntropy(Objective):
+    """The sum over captions of -log p(y | image) + lambda sum_i (1 - sum_t alpha_ti)^2 (Xu et al. 2015, Eq. 14).
+
+    Args:
+        label_smoothing: the share of each target that is spread evenly over all V words (Szegedy et al. 2016).
+        doubly_stochastic: lambda. In the equation's scale: the likelihood summed over a caption's steps, the square
+            over all locations, neither divided by its number.
+    """
+
+    def __init__(self, label_smoothing: float = 0.0, doubly_stochastic: float = 0.0) -> None:
+        super().__init__()
+        check_label_smoothing(label_smoothing)
+        self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
+
+    def forward(
+        self, model: Captioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor
+    ) -> Loss:
+        """See `Objective`."""
+        output = model(context, sources, need_weights=bool(self.doubly_stochastic))
+        logits = model.readout(output.hidden.flatten(0, 2)[word_index])
+        nll, losses = word_losses(logits, targets, self.label_smoothing)
+        total, terms = losses.sum(), {"nll": nll.detach().sum()}
+        if self.doubly_stochastic:
+            if output.attention is None:
+                raise ValueError("objective.doubly_stochastic needs attention, and the model has none: set it to 0")
+            real = real_positions(word_index, sources.shape)
+            penalty = doubly_stochastic(output.attention, real, context.mask)
+            total = total + self.doubly_stochastic * penalty
+            terms["doubly_stochastic"] = penalty.detach()
+        return Loss(total, terms)

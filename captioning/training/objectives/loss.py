@@ -1,0 +1,92 @@
+"""What every objective shares.
+
+B images, N captions per image, C prediction steps, W real target positions, V words.
+
+Every loss is a sum over the batch's captions; the Lightning module divides the gradient by the number of real words of
+all processes and accumulated batches, so that N processes equal one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from captioning.backbones.context import ContextSet
+from captioning.models.outputs import Captioner
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The loss of a batch.
+
+    Attributes:
+        total: what is minimised, a sum over captions.
+        terms: detached sums to log per word; `nll` is always the unsmoothed negative log-likelihood in nats.
+    """
+
+    total: Tensor
+    terms: Mapping[str, Tensor]
+
+
+class Objective(nn.Module, ABC):
+    """Runs the model as it needs it: teacher-forced once, or along sampled paths.
+
+    A module for its buffers, which checkpoints keep, and for its mode: in evaluation it gives the likelihood alone.
+    """
+
+    @abstractmethod
+    def forward(
+        self, model: Captioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor
+    ) -> Loss:
+        """The loss of captions.
+
+        Args:
+            model: in training or evaluation mode.
+            context: B images.
+            sources: `[B, N, C]`, BOS w1 .. wn.
+            targets: `[W]`, w1 .. wn EOS of all captions.
+            word_index: `[W]`, where the targets lie in the flattened `[B, N, C]`.
+        """
+
+    def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """Moves on what the objective itself learns; called once per optimiser step, after its last batch.
+
+        Args:
+            total: sums a tensor over all processes.
+
+        Returns:
+            What to log.
+        """
+        return {}
+
+
+def word_losses(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    """The negative log-likelihood of each word, and the loss of it.
+
+    Args:
+        logits: `[W, V]`.
+        targets: `[W]`.
+        label_smoothing: the share of each target that is spread evenly over all V words (Szegedy et al. 2016).
+
+    Returns:
+        Two `[W]` in at least single precision, in nats; the same tensor twice without smoothing.
+    """
+    log_probs = logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    nll = -log_probs.gather(1, targets[:, None]).squeeze(1)
+    if not label_smoothing:
+        return nll, nll
+    return nll, (1 - label_smoothing) * nll - label_smoothing * log_probs.mean(dim=-1)
+
+
+def real_positions(word_index: Tensor, shape: torch.Size) -> Tensor:
+    """`[B, N, C]` bool: the positions with a target."""
+    real = torch.zeros(shape.numel(), dtype=torch.bool, device=word_index.device)
+    return real.index_fill_(0, word_index, True).view(shape)
+
+
+def check_label_smoothing(label_smoothing: float) -> None:
+    """Raises ValueError unless it is a share."""
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing is {label_smoothing}; it must be at least 0 and below 1")

@@ -1,0 +1,143 @@
+"""Hard attention's objective: REINFORCE with a moving-average baseline (Xu et al. 2015, section 4.1).
+
+B images, N captions per image, S samples per caption, C prediction steps, W real target positions.
+"""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from captioning.backbones.context import ContextSet
+from captioning.models.outputs import StochasticCaptioner
+from captioning.training.objectives.doubly_stochastic import doubly_stochastic
+from captioning.training.objectives.loss import Loss, Objective, check_label_smoothing, real_positions, word_losses
+
+Credit = Literal["caption", "future"]
+
+
+class Reinforce(Objective):
+    """A surrogate whose gradient estimates that of sum_s p(s|a) log p(y|s,a) <= log p(y|a) (Eq. 10-12).
+
+    Per caption, averaged over S sampled paths s:
+
+        -log p(y|s,a) - lambda_r (log p(y|s,a) - b) log p(s|a) - lambda_e H[s]
+
+    where the advantage (log p(y|s,a) - b) is held constant, log p(s|a) = sum_t log alpha_t(s_t) is not (also through
+    the LSTM), and H is the entropy of alpha summed over the path's steps. An image whose coin says so takes the
+    expected context at every step instead and has the likelihood alone: soft attention's loss (end of section 4.1).
+
+    Args:
+        label_smoothing: of the first term alone; the reward is the likelihood itself.
+        doubly_stochastic: lambda of Eq. 14, off by default for hard attention (D).
+        samples: S.
+        sample_probability: that an image of a batch is sampled; one coin for all its captions and words (D).
+        reinforce: lambda_r.
+        entropy: lambda_e.
+        decay: of the baseline, b_k = decay b_{k-1} + (1 - decay) mean_k with b_0 = 0, the mean over all sampled
+            captions of an optimiser step on all processes. Step k uses b_{k-1}; one without samples leaves it (D).
+        credit: `caption` rewards every location by the whole caption's log p(y|s,a), as Eq. 12 does. `future` rewards
+            s_t by the words that it can influence, those at and after t, with a baseline of its own for each step.
+        max_words: the longest caption, for the number of baselines under `future`.
+    """
+
+    baseline: Tensor
+    _rewards: Tensor
+
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        doubly_stochastic: float = 0.0,
+        samples: int = 1,
+        sample_probability: float = 0.5,
+        reinforce: float = 1.0,
+        entropy: float = 0.002,
+        decay: float = 0.9,
+        credit: Credit = "caption",
+        max_words: int = 14,
+    ) -> None:
+        super().__init__()
+        check_label_smoothing(label_smoothing)
+        if samples < 1:
+            raise ValueError(f"samples is {samples}; it must be at least 1")
+        if not 0 <= sample_probability <= 1:
+            raise ValueError(f"sample_probability is {sample_probability}; it must be from 0 to 1")
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay is {decay}; it must be at least 0 and below 1")
+        if credit not in get_args(Credit):
+            raise ValueError(f"credit is {credit!r}; allowed: {', '.join(get_args(Credit))}")
+        self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
+        self.samples, self.sample_probability = samples, sample_probability
+        self.reinforce, self.entropy, self.decay = reinforce, entropy, decay
+        self.credit: Credit = credit
+        steps = max_words + 1 if credit == "future" else 1
+        self.register_buffer("baseline", torch.zeros(steps, dtype=torch.float64))
+        # rewards of the optimiser step's batches so far: their sum and their number for each baseline
+        self.register_buffer("_rewards", torch.zeros(2, steps, dtype=torch.float64), persistent=False)
+
+    def forward(  # type: ignore[override]
+        self, model: StochasticCaptioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor
+    ) -> Loss:
+        """See `Objective`; in evaluation the likelihood under the model's own choice of context."""
+        if not self.training:
+            hidden = model(context, sources).hidden.flatten(0, 2)[word_index]
+            return Loss(*_likelihood(*word_losses(model.readout(hidden), targets, self.label_smoothing)))
+
+        device = sources.device
+        sampled = torch.rand(len(sources), device=device) < self.sample_probability
+        sources, targets, word_index = self._repeated(sources, targets, word_index)
+        output = model(context, sources, need_weights=bool(self.doubly_stochastic), sampled=sampled)
+        logits = model.readout(output.hidden.flatten(0, 2)[word_index])
+        nll, losses = word_losses(logits, targets, self.label_smoothing)
+        total, terms = _likelihood(nll, losses)
+
+        real = real_positions(word_index, sources.shape)
+        policy = output.policy
+        assert policy is not None
+        on_path = real & sampled[:, None, None]
+        rewards = self._reward(nll.detach(), word_index, sources.shape)
+        advantage = rewards - self.baseline[: rewards.shape[-1]].to(rewards.dtype)
+        total = total - self.reinforce * (advantage * policy.log_prob * on_path).sum()
+        total = total - self.entropy * (policy.entropy * on_path).sum()
+        self._note(rewards, on_path)
+        if self.doubly_stochastic:
+            assert output.attention is not None
+            penalty = doubly_stochastic(output.attention, real, context.mask)
+            total = total + self.doubly_stochastic * penalty
+            terms["doubly_stochastic"] = penalty.detach()
+        return Loss(total / self.samples, {name: term / self.samples for name, term in terms.items()})
+
+    def _repeated(self, sources: Tensor, targets: Tensor, word_index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same with S copies of each caption side by side, `[B, N S, C]` and twice `[W S]`."""
+        steps, s = sources.shape[-1], self.samples
+        copies = torch.arange(s, device=word_index.device)
+        caption, step = word_index // steps, word_index % steps
+        index = (caption[:, None] * s + copies) * steps + step[:, None]
+        return sources.repeat_interleave(s, dim=1), targets.repeat_interleave(s), index.flatten()
+
+    def _reward(self, nll: Tensor, word_index: Tensor, shape: torch.Size) -> Tensor:
+        """log p(y|s,a) of each caption, `[B, N, 1]`, or of its words at and after each step, `[B, N, C]`."""
+        log_probs = torch.zeros(shape.numel(), dtype=nll.dtype, device=nll.device)
+        log_probs = log_probs.index_copy_(0, word_index, -nll).view(shape)
+        if self.credit == "caption":
+            return log_probs.sum(dim=-1, keepdim=True)
+        return log_probs.flip(-1).cumsum(dim=-1).flip(-1)
+
+    def _note(self, rewards: Tensor, on_path: Tensor) -> None:
+        """Adds the batch to the rewards of the optimiser step."""
+        counted = on_path.any(dim=-1, keepdim=True) if self.credit == "caption" else on_path
+        sums = torch.stack([(rewards * counted).sum(dim=(0, 1)), counted.sum(dim=(0, 1)).to(rewards.dtype)])
+        self._rewards[:, : sums.shape[1]] += sums
+
+    def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """Moves the baseline by the rewards since the last call; logs it (under `future` that of the first step)."""
+        reward, count = total(self._rewards)
+        moved = self.decay * self.baseline + (1 - self.decay) * reward / count.clamp(min=1)
+        self.baseline = torch.where(count > 0, moved, self.baseline)
+        self._rewards.zero_()
+        return {"baseline": self.baseline[0]}
+
+
+def _likelihood(nll: Tensor, losses: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    return losses.sum(), {"nll": nll.detach().sum()}
