@@ -2,9 +2,11 @@
 
 import warnings
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 import torch
+from hydra.utils import get_object
 from lightning import seed_everything
 from omegaconf import MISSING, DictConfig, OmegaConf
 
@@ -14,6 +16,7 @@ from captioning.devices import has_bfloat16
 from captioning.errors import CaptioningError
 from captioning.metrics.scorer import METRICS, Scorer
 from captioning.signatures import check_call, check_settings
+from captioning.training.objectives import Reinforce
 
 
 def check(config: DictConfig) -> None:
@@ -26,6 +29,7 @@ def check(config: DictConfig) -> None:
     _check_missing(config)
     _check_values(config)
     _check_lengths(config)
+    _check_objective(config)
     _check_metrics(config)
     _check_validation(config)
     _check_precision(config)
@@ -82,6 +86,16 @@ def _check_lengths(config: DictConfig) -> None:
         raise CaptioningError(
             f"decoding.max_length={config.decoding.max_length} needs a model that reads as many tokens, and "
             f"model.max_tokens={limit}: set decoding.max_length={limit} or less"
+        )
+
+
+def _check_objective(config: DictConfig) -> None:
+    model = get_object(config.model._target_)
+    if get_object(config.objective._target_) is Reinforce and "sampled" not in signature(model.forward).parameters:
+        raise CaptioningError(
+            "objective=reinforce learns from sampled attention, and "
+            f"model {config.model._target_} samples "
+            "none: use model=sat_hard or model=sat_soft, or objective=cross_entropy"
         )
 
 

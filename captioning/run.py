@@ -20,7 +20,7 @@ from captioning.backbones import Backbone
 from captioning.checks import check, data_settings
 from captioning.command import CONF, start
 from captioning.data.dataset import Inputs, Photographs
-from captioning.data.example import Splits
+from captioning.data.example import Splits, reference_texts
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -67,17 +67,15 @@ def main(config: DictConfig) -> float | None:
 def build_module(config: DictConfig, splits: Splits, vocabulary: Vocabulary, backbone: Backbone) -> CaptioningModule:
     """Model, objective, search and scorers, meeting in the Lightning module."""
     model = instantiate(config.model, vocab_size=len(vocabulary), d_context=backbone.dim, grid=backbone.grid)
-
-    def scorer(split: str) -> Scorer:
-        references = [[reference.text for reference in example.references] for example in splits[split]]
-        return Scorer(references, config.metrics[split], config.metrics.timeout)
-
     return CaptioningModule(
         backbone=backbone,
         model=model,
         objective=instantiate(config.objective),
         search=instantiate(config.decoding),
-        scorers={split: scorer(split) for split in ("val", "test")},
+        scorers={
+            split: Scorer(reference_texts(splits[split]), config.metrics[split], config.metrics.timeout)
+            for split in ("val", "test")
+        },
         vocabulary=vocabulary,
         optimizer=instantiate(config.optimizer),
         schedule=instantiate(config.schedule),

@@ -43,6 +43,8 @@ def config(*overrides: str) -> DictConfig:
         ["model.max_tokens=31", "data.max_words=30", "decoding.max_length=31"],
         ["+trainer.strategy=ddp", "trainer=cpu", "trainer.devices=2"],
         ["decoding=greedy"],
+        ["model=sat_soft", "objective=reinforce"],
+        ["model=sat_hard", "objective=cross_entropy"],
     ],
 )
 def test_what_works_passes(overrides: list[str]) -> None:
@@ -56,6 +58,8 @@ def test_what_works_passes(overrides: list[str]) -> None:
             ["data.max_words=15"],
             ["data.max_words=15", "model.max_tokens=15", "model.max_tokens=16", "data.max_words=14"],
         ),
+        (["objective=reinforce"], ["objective=reinforce", "SpatialTransformer", "model=sat_hard"]),
+        (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption, future"]),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),
         (["callbacks.early_stopping.monitor=val/CIDER"], ["callbacks.early_stopping.monitor=val/CIDER", "val/METEOR"]),

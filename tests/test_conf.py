@@ -28,6 +28,7 @@ NEEDS_MORE = {
 }
 MINIATURE = {
     "model.d_feat": 8,
+    "model.d_embed": 8,
     "model.heads": 2,
     "model.d_hidden": 8,
     "data.num_workers": 0,

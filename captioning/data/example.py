@@ -41,6 +41,11 @@ Splits = Mapping[str, Sequence[Example]]
 """`train`, `val` and `test`, each a sequence of examples."""
 
 
+def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
+    """The references of each example as written, for the scorers: all of them, long ones too."""
+    return [[reference.text for reference in example.references] for example in examples]
+
+
 def digest(splits: Splits) -> str:
     """SHA-256 over ids, file names and captions of every split: equal digests, the same task."""
     sha = hashlib.sha256()

@@ -63,10 +63,6 @@ class CaptionData(L.LightningDataModule):
         if not len(self.datasets["train"]):
             raise CaptioningError(f"no training image has a caption of at most max_words={max_words} words; raise it")
 
-    def references(self, split: str) -> list[list[str]]:
-        """The references of each image of a split as written, for the scorers: all of them, long ones too."""
-        return [[reference.text for reference in example.references] for example in self.splits[split]]
-
     def examples(self, split: str) -> Sequence[Example]:
         """The examples that `Batch.index` counts."""
         return self.splits[split]

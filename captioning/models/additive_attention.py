@@ -3,8 +3,9 @@
 B images, N captions per image, L context vectors, A attention features.
 
 The scores w . tanh(P_i + Q_n) pass through an array `[B, N, L, A]` at every step, hundreds of megabytes in all. Here it
-exists for one image at a time on a CPU, where that stays in the cache, and is computed again in the backward pass: tanh
-costs less than writing and reading it.
+exists for one image at a time on a CPU, where that stays in the cache, and is computed again in the backward pass: that
+costs less than writing and reading it. On a CPU PyTorch's sigmoid is three times as fast as its tanh, hence
+tanh(x) = 2 sigmoid(2 x) - 1.
 """
 
 from collections.abc import Iterator
@@ -34,9 +35,9 @@ def _blocks(keys: Tensor) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, len(keys), size))
 
 
-def _tanh(keys: Tensor, query: Tensor, out: Tensor | None) -> Tensor:
-    """`[b, N, L, A]` of a block, written over `out` if given."""
-    return torch.add(keys[:, None], query[:, :, None], out=out).tanh_()
+def _sigmoid(keys: Tensor, query: Tensor, out: Tensor | None) -> Tensor:
+    """sigmoid(2 (keys + query)) of a block, `[b, N, L, A]`, written over `out` if given."""
+    return torch.add(2 * query[:, :, None], keys[:, None], alpha=2, out=out).sigmoid_()
 
 
 class _AdditiveScores(torch.autograd.Function):
@@ -46,9 +47,9 @@ class _AdditiveScores(torch.autograd.Function):
         scores = keys.new_empty(*query.shape[:2], keys.shape[1])
         tile = None
         for block in _blocks(keys):
-            tile = _tanh(keys[block], query[block], tile)
-            scores[block] = torch.mv(tile.flatten(0, 2), weight).view(scores[block].shape)
-        return scores
+            tile = _sigmoid(keys[block], query[block], tile)
+            scores[block] = torch.mv(tile.flatten(0, 2), 2 * weight).view(scores[block].shape)
+        return scores.sub_(weight.sum())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -57,12 +58,13 @@ class _AdditiveScores(torch.autograd.Function):
         d_keys, d_query, d_weight = torch.empty_like(keys), torch.empty_like(query), torch.zeros_like(weight)
         tile = slope = None
         for block in _blocks(keys):
-            tile = _tanh(keys[block], query[block], tile)
+            tile = _sigmoid(keys[block], query[block], tile)
             d_weight.addmv_(tile.flatten(0, 2).T, gradient[block].flatten())
             if slope is None:
                 slope = torch.empty_like(tile)
             expanded = gradient[block][..., None].expand_as(tile)
-            torch.ops.aten.tanh_backward.grad_input(expanded, tile, grad_input=slope)
+            torch.ops.aten.sigmoid_backward.grad_input(expanded, tile, grad_input=slope)
             torch.sum(slope, dim=2, out=d_query[block])
             torch.sum(slope, dim=1, out=d_keys[block])
-        return d_keys.mul_(weight), d_query.mul_(weight), d_weight
+        # the derivative of tanh at x is 4 s (1 - s) with s = sigmoid(2 x)
+        return d_keys.mul_(4 * weight), d_query.mul_(4 * weight), d_weight.mul_(2).sub_(gradient.sum())

@@ -150,9 +150,9 @@ class ShowAttendTell(nn.Module):
         """
         image, hidden, cell = self._read(context, tokens.shape[1])
         words = self.embed(tokens)
-        from_words = self.lstm_word(words)
+        from_words = self.lstm_word(words).unbind(dim=2)  # slices would cost a whole zero tensor each in backward
         hiddens, contexts, maps, log_probs, entropies = [], [], [], [], []
-        for t in range(tokens.shape[2]):
+        for t, from_word in enumerate(from_words):
             log_alpha = self._log_alpha(image, hidden)
             alpha = log_alpha.exp()
             if sampled is None:
@@ -163,7 +163,7 @@ class ShowAttendTell(nn.Module):
                 log_probs.append(log_alpha.gather(-1, drawn[..., None]).squeeze(-1))
                 entropies.append(_entropy(alpha, log_alpha, image.mask))
             z = self._context(image, hidden, weights)
-            hidden, cell = self._lstm(from_words[..., t, :], hidden, z, cell)
+            hidden, cell = self._lstm(from_word, hidden, z, cell)
             hiddens.append(hidden)
             contexts.append(z)
             if need_weights:

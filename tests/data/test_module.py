@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from captioning.data.batch import Batch
-from captioning.data.example import Example, Reference
+from captioning.data.example import Example, Reference, reference_texts
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -87,7 +87,9 @@ def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
 
 def test_references_are_all_as_written_long_ones_too() -> None:
     module = data(max_words=2)
-    assert module.references("test") == [[f"{i} {n}: a long caption, as written" for n in range(3)] for i in range(5)]
+    assert reference_texts(module.examples("test")) == [
+        [f"{i} {n}: a long caption, as written" for n in range(3)] for i in range(5)
+    ]
     assert [e.image_id for e in module.examples("test")] == [f"{i}.jpg" for i in range(5)]
 
 
