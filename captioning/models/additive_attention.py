@@ -48,8 +48,9 @@ class _AdditiveScores(torch.autograd.Function):
         tile = None
         for block in _blocks(keys):
             tile = _sigmoid(keys[block], query[block], tile)
-            scores[block] = torch.mv(tile.flatten(0, 2), 2 * weight).view(scores[block].shape)
-        return scores.sub_(weight.sum())
+            # centred, because in half precision 2 w . sigmoid - sum(w) would be rounded like sum(w)
+            scores[block] = torch.mv(tile.sub_(0.5).flatten(0, 2), 2 * weight).view(scores[block].shape)
+        return scores
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,12 +60,12 @@ class _AdditiveScores(torch.autograd.Function):
         tile = slope = None
         for block in _blocks(keys):
             tile = _sigmoid(keys[block], query[block], tile)
-            d_weight.addmv_(tile.flatten(0, 2).T, gradient[block].flatten())
             if slope is None:
                 slope = torch.empty_like(tile)
             expanded = gradient[block][..., None].expand_as(tile)
             torch.ops.aten.sigmoid_backward.grad_input(expanded, tile, grad_input=slope)
             torch.sum(slope, dim=2, out=d_query[block])
             torch.sum(slope, dim=1, out=d_keys[block])
+            d_weight.addmv_(tile.sub_(0.5).flatten(0, 2).T, gradient[block].flatten())
         # the derivative of tanh at x is 4 s (1 - s) with s = sigmoid(2 x)
-        return d_keys.mul_(4 * weight), d_query.mul_(4 * weight), d_weight.mul_(2).sub_(gradient.sum())
+        return d_keys.mul_(4 * weight), d_query.mul_(4 * weight), d_weight.mul_(2)

@@ -171,7 +171,9 @@ class ShowAttendTell(nn.Module):
         policy = None
         if sampled is not None:
             where = sampled[:, None, None]
-            policy = Policy(torch.stack(log_probs, 2) * where, torch.stack(entropies, 2) * where, sampled)
+            # not a product: 0 times the minus infinity of a masked location is not a number
+            log_prob, entropy = (torch.stack(x, dim=2).where(where, 0.0) for x in (log_probs, entropies))
+            policy = Policy(log_prob, entropy, sampled)
         hidden_features = self._output_features(words, torch.stack(hiddens, dim=2), torch.stack(contexts, dim=2))
         return CaptionOutput(hidden_features, torch.stack(maps, dim=2) if need_weights else None, policy)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, Caption
-from captioning.models import CaptionOutput, SpatialTransformer, Step
+from captioning.models import CaptionOutput, ShowAttendTell, SpatialTransformer, Step
 from captioning.tokens import BOS, EOS
 
 Search = Callable[..., list[Caption]]
@@ -109,8 +109,20 @@ def transformer(seed: int = 1, eos: float = 1.0, **changes: Any) -> SpatialTrans
     return model
 
 
+def show_attend_tell(seed: int = 7, **changes: Any) -> ShowAttendTell:
+    """Show, Attend and Tell of 9 words in double precision that heeds its images and words."""
+    torch.manual_seed(seed)
+    arguments = {"d_embed": 7, "d_hidden": 11, "d_attention": 13}
+    model = ShowAttendTell(13, 5, (1, 3), **(arguments | changes)).double().eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    with torch.no_grad():
+        model.output.weight *= 2
+    return model
+
+
 def photographs(b: int, seed: int = 0, masked: bool = False) -> ContextSet:
-    """Images of `transformer`."""
+    """Images of `transformer` and of `show_attend_tell`."""
     torch.manual_seed(seed)
     mask = torch.rand(b, 3) < 0.6
     mask[:, 1] = True

@@ -279,7 +279,8 @@ def test_gradients_of_the_whole_pass(mask: Tensor | None, sampled: Tensor | None
 # What it is made of
 
 
-def test_size_is_about_that_of_the_spatial_transformer() -> None:
+def test_size_is_about_that_of_the_spatial_transformer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.init, "orthogonal_", lambda matrix: matrix)  # slow, and no size depends on it
     model = ShowAttendTell(10_000, 512, (14, 14))
     m, n, d = 512, 1216, 512
     embedding = 10_000 * m
@@ -289,7 +290,7 @@ def test_size_is_about_that_of_the_spatial_transformer() -> None:
     lstm = 4 * n * (m + n + d) + 4 * n  # one bias
     readout = n * m + d * m + m * 10_000  # no bias, and not the weights of the embedding
     total = embedding + initial_states + attention + gate + lstm + readout
-    assert total == 26_954_433
+    assert total == 27_119_297
     assert sum(parameter.numel() for parameter in model.parameters()) == total
     assert abs(total / 27_052_816 - 1) < 0.01
     assert (model.dropout, model.choice, model.temperature, model.output_tanh) == (0.5, "expected", 1.0, False)
@@ -784,7 +785,7 @@ def test_under_bfloat16_autocast_the_cell_stays_in_single_precision(dtype: torch
         assert state.cell.dtype == torch.float32
         output = model(context, tokens, True, sampled, paths(mask=MASK))
         found = model.readout(output.hidden)
-    torch.testing.assert_close(found.float(), logits, rtol=0, atol=0.03 * float(logits.abs().max()))
+    torch.testing.assert_close(found.float(), logits, rtol=0, atol=0.03 * float(logits.detach().abs().max()))
     torch.testing.assert_close(output.attention.float(), exact.attention, rtol=0, atol=0.02)
     loss = found.float().log_softmax(dim=-1)[..., 4].sum()
     if sampled is not None:

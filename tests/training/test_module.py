@@ -15,10 +15,10 @@ from torch.nn.functional import cross_entropy
 from captioning.data.batch import Batch
 from captioning.run import load_best
 from captioning.training.module import CaptioningModule
-from captioning.training.objectives import CrossEntropy
+from captioning.training.objectives import CrossEntropy, Reinforce
 from captioning.training.schedule import warmup_decay
 
-from .world import QUIET, WORDS, batch, data, examples, flat, loader, module, trainer
+from .world import QUIET, SYSTEMS, WORDS, batch, data, examples, flat, hard, loader, module, trainer
 
 LR = 0.5
 pytestmark = QUIET
@@ -58,13 +58,50 @@ def test_one_step_is_that_of_the_mean_over_words(smoothing: float) -> None:
     torch.testing.assert_close(step(found, [batch(0, 6)]), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_accumulated_halves_are_the_whole() -> None:
-    whole = step(module(), [batch(0, 6)])
-    halves = step(module(), [batch(0, 2), batch(2, 6)], accumulate_grad_batches=2)
+def learned_by_objective(found: CaptioningModule) -> Tensor:
+    """The baseline of hard attention; the other objectives learn nothing."""
+    return torch.cat([torch.zeros(0, dtype=torch.float64), *found.objective.state_dict().values()])
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_accumulated_halves_are_the_whole(system: str) -> None:
+    once, twice = SYSTEMS[system](), SYSTEMS[system]()
+    whole = step(once, [batch(0, 6)])
+    halves = step(twice, [batch(0, 2), batch(2, 6)], accumulate_grad_batches=2)
     torch.testing.assert_close(halves, whole, rtol=1e-9, atol=1e-12)
-    single = step(module(), [batch(0, 6)], precision="32-true")
-    halved = step(module(), [batch(0, 2), batch(2, 6)], precision="32-true", accumulate_grad_batches=2)
+    torch.testing.assert_close(learned_by_objective(twice), learned_by_objective(once), rtol=1e-12, atol=0)
+    single = step(SYSTEMS[system](), [batch(0, 6)], precision="32-true")
+    halved = step(SYSTEMS[system](), [batch(0, 2), batch(2, 6)], precision="32-true", accumulate_grad_batches=2)
     assert ((halved - single).norm() / single.norm()).item() < 1e-6
+
+
+def test_objective_learns_once_per_step() -> None:
+    """Two batches in one step move the baseline by a tenth, in two steps by a tenth of the rest again."""
+    one, two = (hard(optimizer=partial(torch.optim.SGD, lr=0.0)) for _ in range(2))
+    one.objective, two.objective = (Reinforce(sample_probability=1.0, decay=0.9) for _ in range(2))
+    step(one, [batch(0, 2), batch(0, 2)], accumulate_grad_batches=2)
+    step(two, [batch(0, 2), batch(0, 2)])
+    assert one.objective.baseline.item() < -0.1
+    assert two.objective.baseline.item() == pytest.approx(1.9 * one.objective.baseline.item(), rel=1e-9)
+
+
+class Baselines(L.Callback):
+    """What was logged after each step."""
+
+    def __init__(self) -> None:
+        self.logged: list[float] = []
+        self.held: list[float] = []
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        self.logged.append(float(trainer.callback_metrics["train/baseline"]))
+        self.held.append(pl_module.objective.baseline[0].item())
+
+
+def test_baseline_is_logged() -> None:
+    seen = Baselines()
+    step(hard(), [batch(0, 2), batch(2, 6)], callbacks=[seen])
+    assert seen.logged == seen.held
+    assert seen.logged[0] != seen.logged[1]
 
 
 def test_last_incomplete_window_of_accumulation() -> None:
@@ -141,21 +178,38 @@ def test_logged_likelihood_is_per_word_and_not_smoothed() -> None:
 SPLITS = {"train": examples(7), "val": examples(5), "test": examples(5)}
 
 
-def train_and_validate(devices: int, batch_size: int) -> tuple[Tensor, dict[str, float]]:
-    found = module(splits=SPLITS).double()  # here too, since the spawned processes hand their weights back to this one
-    before = flat(found.model)
+def train_and_validate(
+    system: str, devices: int, batch_size: int, **settings: Any
+) -> tuple[Tensor, Tensor, dict[str, float]]:
+    """The changes of the weights and of the objective, and what was logged."""
+    found = SYSTEMS[system](
+        splits=SPLITS
+    ).double()  # here too, since the spawned processes hand their weights back to this one
+    before, known = flat(found.model), learned_by_objective(found)
     strategy = {"strategy": "ddp_spawn"} if devices > 1 else {}
-    run = trainer(devices=devices, **strategy)
+    run = trainer(devices=devices, **strategy, **settings)
     run.fit(found, data(SPLITS, batch_size=batch_size, eval_batch_size=batch_size))
-    return flat(found.model) - before, {name: float(value) for name, value in run.callback_metrics.items()}
+    logged = {name: float(value) for name, value in run.callback_metrics.items()}
+    return flat(found.model) - before, learned_by_objective(found) - known, logged
 
 
-def test_two_processes_are_one() -> None:
+@pytest.mark.parametrize(
+    ("system", "settings"),
+    [
+        ("transformer", {}),
+        ("soft attention", {}),
+        # two steps of two batches each: the second uses what the first has learned
+        ("hard attention", {"accumulate_grad_batches": 2, "max_epochs": 2}),
+    ],
+)
+def test_two_processes_are_one(system: str, settings: dict[str, int]) -> None:
     """Global batches of 4 and 3 images, then validation of 5 images in batches of 4 and 1."""
-    change, logged = train_and_validate(1, 4)
-    shared, shared_logged = train_and_validate(2, 2)
+    change, learned, logged = train_and_validate(system, 1, 4, **settings)
+    shared, shared_learned, shared_logged = train_and_validate(system, 2, 2, **settings)
     torch.testing.assert_close(shared, change, rtol=1e-9, atol=1e-12)
     assert change.norm() > 0.1
+    torch.testing.assert_close(shared_learned, learned, rtol=1e-9, atol=1e-12)
+    assert learned.all()
     for name, value in logged.items():
         if name.startswith("val/"):
             assert shared_logged[name] == pytest.approx(value, rel=1e-6), name
@@ -209,6 +263,26 @@ def test_checkpoint_holds_what_builds_the_captioner_again(tmp_path: Path) -> Non
     again.load_state_dict(saved["state_dict"])
     assert torch.equal(flat(again), flat(found))
     assert not any("scores" in key or "nll" in key for key in saved["state_dict"])
+
+
+def test_checkpoint_holds_the_baseline_and_training_goes_on_with_it(tmp_path: Path) -> None:
+    batches = [batch(0, 2), batch(2, 6), batch(6, 9)]
+    whole = hard()
+    trainer(max_epochs=2).fit(whole, loader(batches))
+    first = hard()
+    keep = ModelCheckpoint(tmp_path, "half")
+    trainer(enable_checkpointing=True, callbacks=[keep]).fit(first, loader(batches))
+    held = torch.load(tmp_path / "half.ckpt", weights_only=True)["state_dict"]
+    objective = {name: value for name, value in held.items() if name.startswith("objective")}
+    assert list(objective) == ["objective.baseline"]
+    assert torch.equal(objective["objective.baseline"], first.objective.baseline)
+    assert not torch.equal(first.objective.baseline, hard().objective.baseline)
+    second = hard()
+    trainer(max_epochs=2, enable_checkpointing=True, callbacks=[keep]).fit(
+        second, loader(batches), ckpt_path=tmp_path / "half.ckpt"
+    )
+    torch.testing.assert_close(second.objective.baseline, whole.objective.baseline, rtol=1e-12, atol=0)
+    torch.testing.assert_close(flat(second.model), flat(whole.model), rtol=1e-12, atol=1e-14)
 
 
 def test_frozen_backbone_is_not_optimised() -> None:

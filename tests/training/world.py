@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from captioning.backbones.context import ContextSet
 from captioning.backbones.small_cnn import SmallCNN
 from captioning.command import NOT_HERE
 from captioning.data.batch import Batch, collate
@@ -24,10 +25,10 @@ from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import greedy
 from captioning.metrics import Scorer
-from captioning.models import SpatialTransformer
-from captioning.models.outputs import Captioner
+from captioning.models import ShowAttendTell, SpatialTransformer
+from captioning.models.outputs import Captioner, CaptionOutput, DecodeState, Step
 from captioning.training.module import CaptioningModule
-from captioning.training.objectives import CrossEntropy
+from captioning.training.objectives import CrossEntropy, Reinforce
 from captioning.training.schedule import warmup_decay
 
 WORDS = ["red", "green", "blue", "square", "disc", "star", "left"]
@@ -87,6 +88,38 @@ def transformer() -> SpatialTransformer:
     )
 
 
+def show_attend_tell() -> ShowAttendTell:
+    torch.manual_seed(0)
+    sizes = {"d_embed": 5, "d_hidden": 11, "d_attention": 3}
+    return ShowAttendTell(len(WORDS) + 4, DIM, (GRID, GRID), **sizes, dropout=0.0, temperature=0.2)
+
+
+class Led(nn.Module):
+    """Attends to the location that the word it reads names, where locations are to be sampled.
+
+    So the path of a caption is the same on every process and in every batch, and the gradient of its probability is
+    not zero, which it would be if the probability were one.
+    """
+
+    def __init__(self, model: ShowAttendTell) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, context: ContextSet, tokens: Tensor, need_weights: bool = False, sampled: Tensor | None = None
+    ) -> CaptionOutput:
+        return self.model(context, tokens, need_weights, sampled, locations=tokens % GRID**2)
+
+    def readout(self, hidden: Tensor) -> Tensor:
+        return self.model.readout(hidden)
+
+    def start(self, context: ContextSet, n: int) -> DecodeState:
+        return self.model.start(context, n)
+
+    def step(self, tokens: Tensor, state: DecodeState) -> Step:
+        return self.model.step(tokens, state)
+
+
 def module(
     model: Captioner | None = None,
     objective: Any = None,
@@ -110,6 +143,22 @@ def module(
         schedule=schedule or warmup_decay,
         config={"seed": 1, "model": {"d_feat": 6}},
     )
+
+
+def soft(**settings: Any) -> CaptioningModule:
+    """Soft attention with its regularisation."""
+    return module(show_attend_tell(), CrossEntropy(doubly_stochastic=1.0), **settings)
+
+
+def hard(**settings: Any) -> CaptioningModule:
+    """Hard attention whose every image is sampled, along known paths; the baseline has learned a little."""
+    objective = Reinforce(sample_probability=1.0, entropy=0.1, credit="future", max_words=5)
+    objective.baseline -= torch.arange(12.0, 0.0, -2.0)
+    return module(Led(show_attend_tell()), objective, **settings)
+
+
+SYSTEMS = {"transformer": module, "soft attention": soft, "hard attention": hard}
+"""Modules by kind of training, each built afresh with the same weights."""
 
 
 def data(splits: dict[str, list[Example]], **settings: Any) -> CaptionData:

@@ -10,7 +10,7 @@ from captioning.data.batch import Batch, collate
 from captioning.models.outputs import CaptionOutput
 from captioning.training.objectives import CrossEntropy, Loss
 
-from .world import batch, transformer
+from ..world import batch, transformer
 
 V = 11
 

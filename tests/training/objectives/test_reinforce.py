@@ -1,0 +1,690 @@
+"""The gradient of hard attention, computed exactly over all paths of a network so small that they can be counted.
+
+L = 3 locations, captions of at most T = 3 steps: 27 paths. The network is followed here by loops over its equations.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from captioning.backbones.context import ContextSet
+from captioning.data.batch import Batch, collate
+from captioning.models import ShowAttendTell
+from captioning.models.outputs import CaptionOutput
+from captioning.tokens import BOS, EOS
+from captioning.training.objectives import CrossEntropy, Loss, Reinforce
+
+L, D, V = 3, 5, 13
+WORDS = [4, 9]  # T = 3 with EOS
+PATHS = list(itertools.product(range(L), repeat=3))
+CAPTIONS = [[[5, 6], [8]], [], [[], [9, 4]], [[7]]]
+"""Of four images; unequal lengths, too few captions, none at all."""
+
+Path = Sequence[int]
+
+
+def network(gate: bool = True, temperature: float = 1.0) -> ShowAttendTell:
+    """With weights large enough for attention that is far from even."""
+    sizes = {"d_embed": 7, "d_hidden": 2, "d_attention": 11}
+    model = ShowAttendTell(V, D, (1, L), **sizes, dropout=0.0, gate=gate, temperature=temperature).double()
+    generator = torch.Generator().manual_seed(3)
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.7, generator=generator)
+    return model
+
+
+def images(count: int) -> Tensor:
+    return torch.randn(count, L, D, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+
+
+def one_caption(words: Sequence[int] = WORDS) -> Batch:
+    return collate([0], images(1), [[words]])
+
+
+def many_captions() -> Batch:
+    return collate(range(4), images(4), CAPTIONS)
+
+
+def some_paths(samples: int = 1, seed: int = 0) -> Tensor:
+    """`[B, N S, C]` for `many_captions`."""
+    return torch.randint(L, (4, 2 * samples, 3), generator=torch.Generator().manual_seed(seed))
+
+
+@dataclass
+class Walk:
+    """One caption along one path.
+
+    Attributes:
+        likelihoods: `[T]`, log p of each word.
+        uniform: `[T]`, the mean of log p over all words.
+        choices: `[T]`, log alpha_t(s_t); nothing where the context is the expected one.
+        scores: `[T, L]`, e of Eq. 4 divided by the temperature.
+        alpha: `[T, L]`.
+    """
+
+    likelihoods: Tensor
+    uniform: Tensor
+    choices: Tensor
+    scores: Tensor
+    alpha: Tensor
+
+
+def walk(model: ShowAttendTell, image: Tensor, words: Sequence[int], path: Path | None) -> Walk:
+    """Eq. 1-9 for one caption; without a path the context is the expected one."""
+    mean = image.mean(dim=0)
+    hidden, cell = model.initial_hidden(mean), model.initial_cell(mean)
+    likelihoods, uniform, choices, scores, alphas = [], [], [], [], []
+    for t, (word, target) in enumerate(zip([BOS, *words], [*words, EOS], strict=True)):
+        keys = [model.attention_context(a) + model.attention_hidden(hidden) for a in image]
+        e = torch.stack([model.attention_score.dot(key.tanh()) for key in keys]) / model.temperature
+        alpha = e.exp() / e.exp().sum()
+        z = alpha @ image if path is None else image[path[t]]
+        if model.gate is not None:
+            z = model.gate(hidden).sigmoid() * z
+        embedded = model.embed.weight[word]
+        i, f, o, g = (model.lstm_word(embedded) + model.lstm_hidden(hidden) + model.lstm_context(z)).view(4, -1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        hidden = o.sigmoid() * cell.tanh()
+        logits = model.output(embedded + model.output_hidden(hidden) + model.output_context(z))
+        log_probs = logits - logits.exp().sum().log()
+        likelihoods.append(log_probs[target])
+        uniform.append(sum(log_probs) / V)
+        scores.append(e)
+        alphas.append(alpha)
+        if path is not None:
+            choices.append(alpha[path[t]].log())
+    return Walk(
+        *(torch.stack(found or [mean.new_zeros(())]) for found in (likelihoods, uniform, choices, scores, alphas))
+    )
+
+
+def flat_gradient(value: Tensor, model: ShowAttendTell) -> Tensor:
+    """Of `value` in all parameters, as one vector."""
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(value, parameters, allow_unused=True)
+    return torch.cat(
+        [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)]
+    )
+
+
+@cache
+def exact(gate: bool = True) -> tuple[Tensor, Tensor]:
+    """p(s|a) of all paths of `one_caption`, and the gradient of -sum_s p(s|a) log p(y|s,a).
+
+    The latter by automatic differentiation of the sum itself (Eq. 10).
+    """
+    model = network(gate)
+    walks = [walk(model, images(1)[0], WORDS, path) for path in PATHS]
+    weights = torch.stack([w.choices.sum().exp() for w in walks])
+    likelihoods = torch.stack([w.likelihoods.sum() for w in walks])
+    return weights.detach(), flat_gradient(-weights @ likelihoods, model)
+
+
+def surrogate(
+    found: Walk,
+    reinforce: float = 1.0,
+    entropy: float = 0.0,
+    baseline: float | Sequence[float] = 0.0,
+    label_smoothing: float = 0.0,
+    credit: str = "caption",
+) -> Tensor:
+    """The loss of one sampled caption; its gradient is Eq. 12 before the sum over samples."""
+    likelihoods = found.likelihoods.tolist()
+    loss = -((1 - label_smoothing) * found.likelihoods + label_smoothing * found.uniform).sum()
+    for t, choice in enumerate(found.choices):
+        rewarded, expected = (likelihoods, baseline) if credit == "caption" else (likelihoods[t:], baseline[t])
+        loss = loss - reinforce * (sum(rewarded) - expected) * choice
+    for alpha in found.alpha.flatten():
+        loss = loss + entropy * alpha * alpha.log()
+    return loss
+
+
+class Led:
+    """The network led along given paths, a note kept of the images that it was told to sample."""
+
+    def __init__(self, model: ShowAttendTell, locations: Tensor | None = None) -> None:
+        self.model, self.locations = model, locations
+        self.readout = model.readout
+
+    def __call__(
+        self, context: ContextSet, tokens: Tensor, need_weights: bool = False, sampled: Tensor | None = None
+    ) -> CaptionOutput:
+        self.sampled = sampled
+        self.output = self.model(context, tokens, need_weights, sampled, self.locations)
+        return self.output
+
+
+def loss(objective: torch.nn.Module, model: Any, given: Batch, mask: Tensor | None = None) -> Loss:
+    context = ContextSet(given.inputs, (1, given.inputs.shape[1]), mask)
+    return objective(model, context, given.sources, given.targets, given.word_index)
+
+
+def along(objective: Reinforce, model: ShowAttendTell, path: Path, given: Batch) -> Tensor:
+    """The objective's gradient for one caption along one path."""
+    found = loss(objective, Led(model, torch.tensor(path)[None, None]), given)
+    return flat_gradient(found.total, model)
+
+
+def sampling(**settings: Any) -> Reinforce:
+    """The bare estimator: every image sampled, no entropy."""
+    return Reinforce(**({"sample_probability": 1.0, "entropy": 0.0} | settings))
+
+
+def with_baseline(objective: Reinforce, values: float | Sequence[float]) -> Reinforce:
+    objective.baseline.copy_(torch.tensor(values, dtype=torch.float64))
+    return objective
+
+
+def every_gradient(objective: Reinforce, gate: bool = True) -> Tensor:
+    """The objective's gradients for `one_caption` along each of all paths, `[S, P]`."""
+    model = network(gate)
+    return torch.stack([along(objective, model, path, one_caption()) for path in PATHS])
+
+
+def variance(gradients: Tensor) -> float:
+    """The trace of the covariance of `every_gradient`."""
+    weights, _ = exact()
+    return float(weights @ (gradients - weights @ gradients).square().sum(dim=1))
+
+
+def assert_equal(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def last_baseline(objective: Reinforce) -> list[float]:
+    return objective.baseline.tolist()
+
+
+def alone(value: Tensor) -> Tensor:
+    """The sum over the one process that there is."""
+    return value
+
+
+# The estimator is unbiased
+
+
+def test_probabilities_of_all_paths_sum_to_one_and_are_uneven() -> None:
+    weights, _ = exact()
+    assert weights.sum().item() == pytest.approx(1, rel=1e-12)
+    assert weights.max() > 10 * weights.min()
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize("baseline", [0.0, -6.5, 40.0])
+def test_averaged_over_all_paths_it_is_the_gradient_of_the_lower_bound(gate: bool, baseline: float) -> None:
+    weights, expected = exact(gate)
+    assert expected.norm() > 1
+    assert_equal(weights @ every_gradient(with_baseline(sampling(), baseline), gate), expected)
+
+
+@pytest.mark.parametrize("baseline", [(0.0, 0.0, 0.0), (-7.0, -5.0, -2.0), (30.0, -20.0, 10.0)])
+def test_so_it_is_with_credit_for_the_future_alone(baseline: tuple[float, ...]) -> None:
+    weights, expected = exact()
+    objective = with_baseline(sampling(credit="future", max_words=2), baseline)
+    assert_equal(weights @ every_gradient(objective), expected)
+
+
+@pytest.mark.parametrize("first", [((0, 0, 0), (2, 1, 0)), ((1, 2, 2), (0, 1, 1)), ((2, 0, 1), (2, 2, 2))])
+def test_second_batch_uses_the_baseline_of_the_first(first: tuple[Path, Path]) -> None:
+    model, objective = network(), sampling()
+    words = [[5, 6], [8, 7]]
+    loss(objective, Led(model, torch.tensor([first])), collate([0], images(2)[1:], [words]))
+    assert objective.end_step(alone)["baseline"] == objective.baseline
+    rewards = [
+        walk(model, images(2)[1], w, path).likelihoods.sum().item() for w, path in zip(words, first, strict=True)
+    ]
+    baseline = 0.1 * sum(rewards) / 2
+    assert last_baseline(objective) == pytest.approx([baseline], rel=1e-12)
+    path = (1, 0, 2)
+    assert_equal(
+        along(objective, model, path, one_caption()),
+        flat_gradient(surrogate(walk(model, images(1)[0], WORDS, path), baseline=baseline), model),
+    )
+    weights, expected = exact()
+    assert_equal(weights @ every_gradient(objective), expected)
+    assert last_baseline(objective) == pytest.approx([baseline], rel=1e-12)  # until the optimiser's next step
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_with_the_coin_half_of_it_is_soft_attention(gate: bool) -> None:
+    model, given = network(gate), one_caption()
+    weights, expected = exact(gate)
+    soft = flat_gradient(loss(CrossEntropy(), model, given).total, model)
+    assert (soft - expected).norm() > 0.1
+    heads = weights @ every_gradient(sampling(sample_probability=1.0), gate)
+    tails = along(sampling(sample_probability=0.0), model, (0, 0, 0), given)
+    assert_equal((heads + tails) / 2, (expected + soft) / 2)
+
+
+@pytest.mark.parametrize("credit", ["caption", "future"])
+def test_drawn_paths_estimate_the_gradient(credit: str) -> None:
+    """The mean of S drawn gradients is away from the exact one by about the root of the variance over S."""
+    model, samples = network(), 2000
+    settings = {"credit": credit, "max_words": 2}
+    torch.manual_seed(0)
+    found = flat_gradient(loss(sampling(samples=samples, **settings), model, one_caption()).total, model)
+    distance = (found - exact()[1]).square().sum().item()
+    assert 0.1 < distance / (variance(every_gradient(sampling(**settings))) / samples) < 4
+
+
+# Along one path
+
+
+SETTINGS = [
+    {},
+    {"reinforce": 0.0},
+    {"reinforce": 2.5, "entropy": 0.7},
+    {"entropy": 0.002, "label_smoothing": 0.3},
+]
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_gradient_and_value_along_a_path(settings: dict[str, float], gate: bool) -> None:
+    """The advantage is a constant, and log p(s|a) and the entropy are not, also where they depend on it through h."""
+    model = network(gate, temperature=0.6)
+    objective = with_baseline(sampling(**settings), -3.0)
+    for path in PATHS[::5]:
+        expected = surrogate(walk(model, images(1)[0], WORDS, path), baseline=-3.0, **settings)
+        found = loss(objective, Led(model, torch.tensor(path)[None, None]), one_caption()).total
+        assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+        assert_equal(flat_gradient(found, model), flat_gradient(expected, model))
+
+
+@pytest.mark.parametrize("path", [(0, 1, 2), (2, 2, 0)])
+def test_credit_for_the_future_along_a_path(path: Path) -> None:
+    model, baseline = network(), [-6.0, -3.5, 1.0]
+    objective = with_baseline(sampling(credit="future", max_words=2, reinforce=1.5), baseline)
+    expected = surrogate(walk(model, images(1)[0], WORDS, path), 1.5, baseline=baseline, credit="future")
+    assert_equal(along(objective, model, path, one_caption()), flat_gradient(expected, model))
+
+
+def test_credits_are_the_same_for_a_caption_of_one_step() -> None:
+    model, given = network(), one_caption([])
+    for location in range(L):
+        caption, future = sampling(), sampling(credit="future", max_words=2)
+        with_baseline(caption, -2.0)
+        with_baseline(future, [-2.0, 50.0, 60.0])
+        assert_equal(along(future, model, [location], given), along(caption, model, [location], given))
+
+
+def test_variance_of_both_credits() -> None:
+    """Exact, each with the expectation of its reward as the baseline: two unbiased estimators that do differ.
+
+    Neither has always the smaller variance, since the likelihood's own gradient goes with the rewards of the past.
+    What can be proved: away from any baseline b, the variances at b + c and b - c add up to twice that at b and twice
+    the square of c times the variance of d log p(s|a).
+    """
+    model, shift = network(), 3.0
+    weights, expected = exact()
+    walks = [walk(model, images(1)[0], WORDS, path) for path in PATHS]
+    words = weights @ torch.stack([w.likelihoods.detach() for w in walks])
+    policy = variance(torch.stack([flat_gradient(w.choices.sum(), model) for w in walks]))
+    found = {}
+    for credit, baseline in (("caption", words.sum().tolist()), ("future", words.flip(0).cumsum(0).flip(0).tolist())):
+        objective = with_baseline(sampling(credit=credit, max_words=2), baseline)
+        gradients = every_gradient(objective)
+        assert_equal(weights @ gradients, expected)
+        found[credit] = variance(gradients)
+        around = []
+        for sign in (1, -1):
+            moved = with_baseline(sampling(credit=credit, max_words=2), (objective.baseline + sign * shift).tolist())
+            around.append(variance(every_gradient(moved)))
+        assert sum(around) == pytest.approx(2 * found[credit] + 2 * shift**2 * policy, rel=1e-9)
+    assert found["caption"] != pytest.approx(found["future"], rel=0.01)
+
+
+@pytest.mark.parametrize("words", [[], WORDS])
+def test_entropy_term_against_its_derivative_in_the_scores(words: list[int]) -> None:
+    """dH/de_i = -alpha_i (log alpha_i + H); a caption of one step has scores that no path can change."""
+    model, weight = network(temperature=0.6), 0.8
+    for path in ((0, 1, 2), (2, 0, 0)):
+        found = walk(model, images(1)[0], words, path[: len(words) + 1])
+        entropy_by_scores = found.scores.new_zeros(())
+        for alphas, scores in zip(found.alpha.tolist(), found.scores, strict=True):
+            entropy = -sum(a * math.log(a) for a in alphas)
+            for a, e in zip(alphas, scores, strict=True):
+                entropy_by_scores = entropy_by_scores - a * (math.log(a) + entropy) * e
+        given = one_caption(words)
+        location = path[: len(words) + 1]
+        with_entropy = along(sampling(entropy=weight), model, location, given)
+        without = along(sampling(), model, location, given)
+        expected = -weight * flat_gradient(entropy_by_scores, model)
+        assert expected.norm() > 0.01
+        assert_equal(with_entropy - without, expected)
+
+
+def test_reward_is_not_smoothed() -> None:
+    model, path = network(), (2, 0, 1)
+    parts = []
+    for smoothing in (0.0, 0.4):
+        on, off = (sampling(label_smoothing=smoothing, reinforce=weight) for weight in (1.0, 0.0))
+        parts.append(along(on, model, path, one_caption()) - along(off, model, path, one_caption()))
+    assert parts[0].norm() > 1
+    assert_equal(parts[1], parts[0])
+
+
+def test_smoothed_likelihood_against_loops() -> None:
+    model, smoothing, path = network(), 0.3, (1, 1, 2)
+    objective = sampling(label_smoothing=smoothing, reinforce=0.0)
+    led = Led(model, torch.tensor(path)[None, None])
+    found = loss(objective, led, one_caption())
+    total, nll = 0.0, 0.0
+    for logits, word in zip(model.readout(led.output.hidden)[0, 0].tolist(), [*WORDS, EOS], strict=True):
+        normaliser = math.log(sum(math.exp(x) for x in logits))
+        nll += normaliser - logits[word]
+        for other in range(V):
+            total += (smoothing / V + (1 - smoothing) * (other == word)) * (normaliser - logits[other])
+    assert found.total.item() == pytest.approx(total, rel=1e-12)
+    assert found.terms["nll"].item() == pytest.approx(nll, rel=1e-12)
+    assert set(found.terms) == {"nll"}
+    assert not found.terms["nll"].requires_grad
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_choices_are_learned_through_the_lstm(step: int) -> None:
+    """A location changes h and with it the later choices: their probabilities reach the weights that read it."""
+    model, path = network(), (0, 2, 1)
+    on, off = sampling(), sampling(reinforce=0.0)
+    policy = along(on, model, path, one_caption()) - along(off, model, path, one_caption())
+    torch.nn.utils.vector_to_parameters(policy, model.parameters())
+    for name in ("lstm_context", "lstm_word", "lstm_hidden", "initial_cell.0"):
+        assert model.get_submodule(name).weight.norm() > 1e-3, name
+    for name in ("output", "output_hidden", "output_context"):  # words are chosen after the location, never before
+        assert not model.get_submodule(name).weight.any(), name
+
+
+# Several captions, samples and images
+
+
+def captions_by_hand(
+    model: ShowAttendTell, locations: Tensor, sampled: Sequence[bool] = (True,) * 4, **settings: Any
+) -> Iterator[Tensor]:
+    """The loss of every caption of `many_captions`, each run alone."""
+    samples = locations.shape[1] // 2
+    for b, image in enumerate(images(4)):
+        for n, words in enumerate(CAPTIONS[b]):
+            for row in range(n * samples, (n + 1) * samples):
+                path = locations[b, row].tolist() if sampled[b] else None
+                found = walk(model, image, words, path[: len(words) + 1] if path else None)
+                policy = {} if sampled[b] else {"reinforce": 0.0, "entropy": 0.0}
+                yield surrogate(found, **(settings | policy)) / samples
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3])
+@pytest.mark.parametrize("credit", ["caption", "future"])
+def test_captions_and_samples_are_as_if_each_came_alone(samples: int, credit: str) -> None:
+    model, locations = network(), some_paths(samples)
+    baseline = -4.0 if credit == "caption" else [-4.0, -3.0, 2.0]
+    settings = {"reinforce": 1.3, "entropy": 0.2, "label_smoothing": 0.1, "credit": credit}
+    objective = with_baseline(sampling(**settings, samples=samples, max_words=2), baseline)
+    parts = list(captions_by_hand(model, locations, baseline=baseline, **settings))
+    assert len(parts) == 5 * samples
+    found = loss(objective, Led(model, locations), many_captions())
+    assert found.total.item() == pytest.approx(sum(parts).item(), rel=1e-12)
+    assert_equal(flat_gradient(found.total, model), flat_gradient(sum(parts), model))
+    words = list(captions_by_hand(model, locations, reinforce=0.0))
+    assert found.terms["nll"].item() == pytest.approx(sum(words).item(), rel=1e-12)
+
+
+def test_two_samples_have_the_mean_of_their_gradients() -> None:
+    model, given = network(), one_caption()
+    paths = (0, 2, 1), (1, 1, 0)
+    both = loss(sampling(samples=2), Led(model, torch.tensor([paths])), given)
+    expected = sum(along(sampling(), model, path, given) for path in paths) / 2
+    assert_equal(flat_gradient(both.total, model), expected)
+
+
+@cache
+def seeds() -> dict[tuple[bool, ...], int]:
+    """A seed for each outcome of the four images' coins."""
+    found: dict[tuple[bool, ...], int] = {}
+    model, given = network(), collate(range(4), images(4), [[[]]] * 4)
+    for seed in range(200):
+        torch.manual_seed(seed)
+        led = Led(model)
+        loss(Reinforce(), led, given)
+        found.setdefault(tuple(led.sampled.tolist()), seed)
+    return found
+
+
+def loss_where(
+    sampled: tuple[bool, ...], objective: Reinforce, model: ShowAttendTell, locations: Tensor
+) -> tuple[Loss, Led]:
+    """The loss of `many_captions` if the images' coins are `sampled`."""
+    torch.manual_seed(seeds()[sampled])
+    led = Led(model, locations)
+    found = loss(objective, led, many_captions())
+    assert led.sampled.tolist() == list(sampled)
+    return found, led
+
+
+def test_images_that_are_not_sampled_have_the_loss_of_soft_attention() -> None:
+    """And their neighbours in the batch are as before; all captions and words of an image share its coin."""
+    model, locations = network(), some_paths()
+    settings = {"reinforce": 1.3, "entropy": 0.2}
+    for sampled in ((True, True, False, False), (False, False, True, True), (False, True, False, True)):
+        found, led = loss_where(sampled, with_baseline(Reinforce(**settings), -4.0), model, locations)
+        parts = list(captions_by_hand(model, locations, sampled, baseline=-4.0, **settings))
+        assert found.total.item() == pytest.approx(sum(parts).item(), rel=1e-12)
+        assert_equal(flat_gradient(found.total, model), flat_gradient(sum(parts), model))
+        drawn = led.output.policy.log_prob != 0
+        assert torch.equal(drawn, torch.tensor(sampled)[:, None, None].expand_as(drawn))
+
+
+def test_coin_has_the_given_probability() -> None:
+    model, count = network(), 900
+    given = collate(range(count), images(1).expand(count, -1, -1), [[[]]] * count)
+    torch.manual_seed(0)
+    for probability in (0.0, 0.2, 0.7, 1.0):
+        led = Led(model)
+        loss(Reinforce(sample_probability=probability), led, given)
+        assert led.sampled.shape == (count,)
+        spread = math.sqrt(probability * (1 - probability) / count)
+        assert abs(led.sampled.double().mean().item() - probability) <= 3 * spread
+
+
+def test_coin_is_thrown_for_every_batch() -> None:
+    model, objective = network(), Reinforce()
+    torch.manual_seed(0)
+    seen = set()
+    for _ in range(20):
+        led = Led(model)
+        loss(objective, led, one_caption())
+        seen.add(led.sampled.item())
+    assert seen == {True, False}
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_doubly_stochastic_term_along_the_path(samples: int) -> None:
+    """Of alpha, not of the locations drawn from it; images that are not sampled have it too."""
+    model, locations = network(), some_paths(samples)
+    objective = Reinforce(doubly_stochastic=0.7, entropy=0.0, samples=samples)
+    found, _ = loss_where((True, False, False, True), objective, model, locations)
+    penalty, words = 0.0, 0.0
+    for b, image in enumerate(images(4)):
+        for n, given in enumerate(CAPTIONS[b]):
+            for row in range(n * samples, (n + 1) * samples):
+                path = locations[b, row].tolist()[: len(given) + 1] if b in (0, 3) else None
+                along_path = walk(model, image, given, path)
+                penalty = penalty + sum((1 - sum(seen)) ** 2 for seen in along_path.alpha.T) / samples
+                words = words + surrogate(along_path, reinforce=float(b in (0, 3))) / samples
+    assert found.terms["doubly_stochastic"].item() == pytest.approx(penalty.item(), rel=1e-12)
+    assert not found.terms["doubly_stochastic"].requires_grad
+    assert found.total.item() == pytest.approx((words + 0.7 * penalty).item(), rel=1e-12)
+    assert_equal(flat_gradient(found.total, model), flat_gradient(words + 0.7 * penalty, model))
+
+
+def test_masked_locations_are_as_if_they_were_not_there() -> None:
+    model, path = network(), (2, 0, 1)
+    wide = one_caption()
+    wide.inputs = torch.cat([wide.inputs[:, :1], torch.full((1, 2, D), 9.0), wide.inputs[:, 1:]], dim=1)
+    mask = torch.tensor([[True, False, False, True, True]])
+    places = torch.tensor([0, 3, 4])[torch.tensor(path)]
+    settings = {"entropy": 0.3, "doubly_stochastic": 0.5}
+    found = loss(sampling(**settings), Led(model, places[None, None]), wide, mask)
+    expected = along(sampling(**settings), model, path, one_caption())
+    assert_equal(flat_gradient(found.total, model), expected)
+    torch.manual_seed(0)
+    many = loss(sampling(**settings, samples=200), model, wide, mask)
+    assert flat_gradient(many.total, model).isfinite().all()  # log alpha of a masked location, once drawn, would not be
+
+
+# The baseline
+
+
+def reward(model: ShowAttendTell, locations: Tensor, b: int, n: int, first: int = 0) -> float:
+    """log p(y|s,a) of a caption of `many_captions`, of its words from `first` on."""
+    words = CAPTIONS[b][n]
+    found = walk(model, images(4)[b], words, locations[b, n].tolist()[: len(words) + 1])
+    return found.likelihoods[first:].sum().item()
+
+
+CAPTION_PLACES = [(b, n) for b, captions in enumerate(CAPTIONS) for n in range(len(captions))]
+
+
+def test_baseline_begins_at_zero() -> None:
+    assert last_baseline(Reinforce()) == [0.0]
+    assert last_baseline(Reinforce(credit="future", max_words=6)) == [0.0] * 7
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9])
+def test_baseline_is_a_moving_average_over_steps(decay: float) -> None:
+    model, objective, expected = network(), sampling(decay=decay), 0.0
+    for seed in range(3):
+        locations = some_paths(seed=seed)
+        loss(objective, Led(model, locations), many_captions())
+        logged = objective.end_step(alone)
+        mean = sum(reward(model, locations, b, n) for b, n in CAPTION_PLACES) / 5
+        expected = decay * expected + (1 - decay) * mean
+        assert last_baseline(objective) == pytest.approx([expected], rel=1e-12)
+        assert {name: value.item() for name, value in logged.items()} == {"baseline": last_baseline(objective)[0]}
+
+
+def test_accumulated_batches_are_one_step_of_the_baseline() -> None:
+    """Batches of 5 and of 1 captions: the mean over all six, not of two means."""
+    model, objective, locations = network(), sampling(), some_paths()
+    loss(objective, Led(model, locations), many_captions())
+    loss(objective, Led(model, torch.tensor([[[1, 2, 0]]])), one_caption())
+    rewards = [reward(model, locations, b, n) for b, n in CAPTION_PLACES]
+    rewards.append(walk(model, images(1)[0], WORDS, (1, 2, 0)).likelihoods.sum().item())
+    objective.end_step(alone)
+    assert last_baseline(objective) == pytest.approx([0.1 * sum(rewards) / 6], rel=1e-12)
+
+
+def test_baseline_of_several_samples_is_their_mean() -> None:
+    model, objective = network(), sampling(samples=2)
+    paths = (0, 2, 1), (1, 1, 0)
+    loss(objective, Led(model, torch.tensor([paths])), one_caption())
+    objective.end_step(alone)
+    rewards = [walk(model, images(1)[0], WORDS, path).likelihoods.sum().item() for path in paths]
+    assert last_baseline(objective) == pytest.approx([0.1 * sum(rewards) / 2], rel=1e-12)
+
+
+def test_baseline_sums_over_processes() -> None:
+    """The rewards of a second process that saw two captions more."""
+    model, objective, locations = network(), sampling(), some_paths()
+    loss(objective, Led(model, locations), many_captions())
+    objective.end_step(lambda sums: sums + torch.tensor([[-30.0], [2.0]]))
+    rewards = sum(reward(model, locations, b, n) for b, n in CAPTION_PLACES)
+    assert last_baseline(objective) == pytest.approx([0.1 * (rewards - 30) / 7], rel=1e-12)
+
+
+@pytest.mark.parametrize("credit", ["caption", "future"])
+def test_baseline_counts_sampled_captions_alone(credit: str) -> None:
+    model, locations = network(), some_paths()
+    objective = Reinforce(credit=credit, max_words=3)
+    loss_where((True, True, False, False), objective, model, locations)
+    objective.end_step(alone)
+    if credit == "caption":
+        expected = [(reward(model, locations, 0, 0) + reward(model, locations, 0, 1)) / 2]
+    else:
+        both = [(reward(model, locations, 0, 0, t) + reward(model, locations, 0, 1, t)) / 2 for t in range(2)]
+        expected = [*both, reward(model, locations, 0, 0, 2), 0.0]  # no caption has a fourth step
+    assert last_baseline(objective) == pytest.approx([0.1 * value for value in expected], rel=1e-12)
+
+
+def test_baselines_of_steps_that_a_batch_has_not_stay() -> None:
+    model = network()
+    objective = with_baseline(sampling(credit="future", max_words=4), [-9.0, -7.0, -5.0, -3.0, -1.0])
+    loss(objective, Led(model, torch.tensor([[[2, 1]]])), one_caption([8]))
+    objective.end_step(alone)
+    words = walk(model, images(1)[0], [8], (2, 1)).likelihoods.tolist()
+    expected = [0.9 * -9 + 0.1 * sum(words), 0.9 * -7 + 0.1 * words[1], -5.0, -3.0, -1.0]
+    assert last_baseline(objective) == pytest.approx(expected, rel=1e-12)
+
+
+def test_baseline_stays_where_nothing_was_sampled() -> None:
+    model, objective = network(), with_baseline(Reinforce(sample_probability=0.0), -5.0)
+    loss(objective, model, many_captions())
+    assert objective.end_step(alone)["baseline"].item() == -5.0
+    assert last_baseline(objective) == [-5.0]
+
+
+def test_rewards_are_counted_once() -> None:
+    model, objective = network(), sampling()
+    loss(objective, model, one_caption())
+    objective.end_step(alone)
+    once = last_baseline(objective)
+    objective.end_step(alone)
+    assert last_baseline(objective) == once != [0.0]
+
+
+def test_state_holds_the_baseline_and_not_the_pending_rewards() -> None:
+    model, objective = network(), sampling()
+    loss(objective, model, one_caption())
+    objective.end_step(alone)
+    loss(objective, model, one_caption())
+    state = objective.state_dict()
+    assert list(state) == ["baseline"]
+    restored = Reinforce()
+    restored.load_state_dict(state)
+    assert last_baseline(restored) == last_baseline(objective) != [0.0]
+    restored.end_step(alone)
+    assert last_baseline(restored) == last_baseline(objective)
+
+
+# Evaluation, arguments
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_evaluation_is_the_likelihood_under_the_expected_context(smoothing: float) -> None:
+    model, given = network(), many_captions()
+    objective = with_baseline(
+        Reinforce(label_smoothing=smoothing, doubly_stochastic=1.0, sample_probability=1.0, samples=3, entropy=0.5),
+        -5.0,
+    ).eval()
+    soft = [walk(model, images(4)[b], CAPTIONS[b][n], None) for b, n in CAPTION_PLACES]
+    led = Led(model)
+    found = loss(objective, led, given)
+    assert led.sampled is None
+    assert found.terms["nll"].item() == pytest.approx(-sum(w.likelihoods.sum().item() for w in soft), rel=1e-12)
+    smoothed = sum(surrogate(w, 0.0, label_smoothing=smoothing).item() for w in soft)
+    assert found.total.item() == pytest.approx(smoothed, rel=1e-12)
+    assert set(found.terms) == {"nll"}
+    objective.end_step(alone)
+    assert last_baseline(objective) == [-5.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"samples": 0}, "samples is 0; it must be at least 1"),
+        ({"sample_probability": -0.1}, "sample_probability is -0.1; it must be from 0 to 1"),
+        ({"sample_probability": 1.5}, "sample_probability is 1.5; it must be from 0 to 1"),
+        ({"decay": 1.0}, "decay is 1.0; it must be at least 0 and below 1"),
+        ({"decay": -0.5}, "decay is -0.5; it must be at least 0 and below 1"),
+        ({"credit": "words"}, "credit is 'words'; allowed: caption, future"),
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0; it must be at least 0 and below 1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Reinforce(**settings)
