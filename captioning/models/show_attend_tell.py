@@ -95,7 +95,7 @@ class ShowAttendTell(nn.Module):
             raise ValueError(f"dropout is {dropout}; it is a probability, 0 <= dropout < 1")
         if temperature <= 0:
             raise ValueError(f"temperature is {temperature}; it must be above 0")
-        d_attention = d_attention or d_context
+        d_attention = d_context if d_attention is None else d_attention
         self.dropout, self.output_tanh = dropout, output_tanh
         self.choice: Choice = choice
         self.temperature = temperature
@@ -209,14 +209,13 @@ class ShowAttendTell(nn.Module):
             real = context.mask[..., None].to(vectors.dtype)
             mean = (vectors * real).sum(dim=1) / real.sum(dim=1)
         image = Annotations(vectors, self.attention_context(vectors), mask)
-        # Of each caption its own dropout, as if the image came once per caption. The cell is a sum over all steps: at
-        # least single precision.
-        precision = torch.promote_types(vectors.dtype, torch.float32)
+        # of each caption its own dropout, as if the image came once per caption
         hidden, cell = (
-            dropout(initial(mean).to(precision)[:, None].repeat(1, n, 1), self.dropout, self.training)
+            dropout(initial(mean)[:, None].repeat(1, n, 1), self.dropout, self.training)
             for initial in (self.initial_hidden, self.initial_cell)
         )
-        return image, hidden, cell
+        # the cell is a sum over all steps: at least single precision
+        return image, hidden, cell.to(torch.promote_types(cell.dtype, torch.float32))
 
     def _log_alpha(self, image: Annotations, hidden: Tensor) -> Tensor:
         """The logarithm of Eq. 5, `[B, N, L]`."""
@@ -240,7 +239,7 @@ class ShowAttendTell(nn.Module):
         """h_t and c_t, `[B, N, n]` (Eq. 1-3); `from_word` `[B, N, 4 n]` is the word's part of the affine map."""
         i, f, o, g = (from_word + self.lstm_hidden(hidden) + self.lstm_context(z)).chunk(4, dim=-1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-        return o.sigmoid() * cell.tanh(), cell
+        return (o.sigmoid() * cell.tanh()).to(hidden.dtype), cell
 
     def _output_features(self, words: Tensor, hidden: Tensor, z: Tensor) -> Tensor:
         """The argument of L_o, `[..., m]` (Eq. 7)."""

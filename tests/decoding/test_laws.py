@@ -310,16 +310,7 @@ def test_half_precision_logits(search: Search, length_penalty: float, dtype: tor
 
 
 @searches
-@pytest.mark.parametrize(
-    "build",
-    [
-        transformer,
-        pytest.param(
-            show_attend_tell,
-            marks=pytest.mark.xfail(strict=True, reason="h_t in single precision meets matrices in half precision"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("build", [transformer, show_attend_tell])
 def test_a_model_in_bfloat16(search: Search, length_penalty: float, build: Callable[[], nn.Module]) -> None:
     model, images = build().bfloat16(), photographs(5, masked=True)
     context = ContextSet(images.vectors.bfloat16(), images.grid, images.mask)

@@ -29,11 +29,12 @@ class CrossEntropy(Objective):
         self, model: Captioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor
     ) -> Loss:
         """See `Objective`."""
-        output = model(context, sources, need_weights=bool(self.doubly_stochastic))
+        penalised = self.training and self.doubly_stochastic > 0
+        output = model(context, sources, need_weights=penalised)
         logits = model.readout(output.hidden.flatten(0, 2)[word_index])
         nll, losses = word_losses(logits, targets, self.label_smoothing)
         total, terms = losses.sum(), {"nll": nll.detach().sum()}
-        if self.doubly_stochastic:
+        if penalised:
             if output.attention is None:
                 raise ValueError("objective.doubly_stochastic needs attention, and the model has none: set it to 0")
             real = real_positions(word_index, sources.shape)

@@ -84,6 +84,8 @@ class Reinforce(Objective):
             hidden = model(context, sources).hidden.flatten(0, 2)[word_index]
             return Loss(*_likelihood(*word_losses(model.readout(hidden), targets, self.label_smoothing)))
 
+        if self.credit == "future" and sources.shape[-1] > len(self.baseline):
+            raise ValueError(f"{sources.shape[-1] - 1} words came in a caption; max_words is {len(self.baseline) - 1}")
         device = sources.device
         sampled = torch.rand(len(sources), device=device) < self.sample_probability
         sources, targets, word_index = self._repeated(sources, targets, word_index)
