@@ -1,8 +1,26 @@
 """Compare image-captioning architectures under one data module, one decoder and one scorer."""
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from captioning.trained import TrainedCaptioner
+
+__all__ = ["load"]
 
 # Large CPU tensors on huge pages: page faults otherwise take most of a training step where the kernel leaves huge
 # pages to the program's request (`madvise`, the default of most distributions). PyTorch reads this at its first
 # allocation; a value that the user has set stays.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def load(checkpoint: str | Path, device: str = "auto", decoding: Mapping[str, Any] | None = None) -> "TrainedCaptioner":
+    """Build the captioner of a checkpoint: `captioning.load("best.ckpt").caption("photograph.jpg")`.
+
+    The arguments, and what they raise, are those of `captioning.trained.TrainedCaptioner.from_checkpoint`.
+    """
+    from captioning.trained import TrainedCaptioner  # here, so that `import captioning` alone imports no PyTorch
+
+    return TrainedCaptioner.from_checkpoint(checkpoint, device, decoding)

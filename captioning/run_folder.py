@@ -1,4 +1,4 @@
-"""The folder of a run: named by experiment, model and seed, never an earlier run's."""
+"""The folder of a run or an evaluation, never an earlier one's."""
 
 import os
 from collections.abc import Iterator
@@ -24,11 +24,12 @@ def make_run_folder(config: DictConfig) -> Iterator[Path]:
         CaptioningError: the folder cannot be made.
     """
     shared = os.environ.get(_SHARED)
-    folder = Path(shared) if shared else _new_folder(config)
-    OmegaConf.update(config, "folder", str(folder))
-    if not shared:
-        resolved = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
-        OmegaConf.save(resolved, folder / "config.yaml")
+    if shared:
+        folder = Path(shared)
+        OmegaConf.update(config, "folder", shared)
+    else:
+        model = HydraConfig.get().runtime.choices["model"]
+        folder = new_folder(config, f"{config.name}-{model}-seed{config.seed}")
         os.environ[_SHARED] = str(folder)
     try:
         yield folder
@@ -37,9 +38,21 @@ def make_run_folder(config: DictConfig) -> Iterator[Path]:
             del os.environ[_SHARED]
 
 
-def _new_folder(config: DictConfig) -> Path:
-    model = HydraConfig.get().runtime.choices["model"]
-    base = Path(config.runs) / f"{config.name}-{model}-seed{config.seed}"
+def new_folder(config: DictConfig, name: str) -> Path:
+    """Makes `<runs>/<name>`, with a number behind it where that exists, and sets `config.folder`.
+
+    Writes the resolved configuration as `config.yaml`.
+
+    Raises:
+        CaptioningError: the folder cannot be made.
+    """
+    folder = _make_folder(Path(config.runs) / name)
+    OmegaConf.update(config, "folder", str(folder))
+    OmegaConf.save(OmegaConf.create(OmegaConf.to_container(config, resolve=True)), folder / "config.yaml")
+    return folder
+
+
+def _make_folder(base: Path) -> Path:
     folder, number = base, 1
     while True:
         try:

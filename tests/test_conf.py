@@ -26,6 +26,8 @@ NEEDS_MORE = {
     ("trainer", "ddp"): "needs GPUs",
     ("logger", "wandb"): "starts a service; tests/test_run.py runs it in a process of its own",
 }
+WITH = {("objective", "reinforce"): ["model=sat_hard"], ("objective", "doubly_stochastic"): ["model=sat_soft"]}
+"""What an option needs beside it."""
 MINIATURE = {
     "model.d_feat": 8,
     "model.d_embed": 8,
@@ -42,7 +44,7 @@ MINIATURE = {
     "trainer.max_epochs": 1,
     "trainer.check_val_every_n_epoch": 1,
     "trainer.limit_train_batches": 1,
-    "metrics.val": ["CIDEr"],
+    "metrics.val": ["BLEU", "CIDEr"],
     "test": False,
     "callbacks.progress_bar": None,
 }
@@ -69,17 +71,31 @@ def miniature(config: DictConfig) -> DictConfig:
 
 
 def photographs(folder: Path) -> None:
-    """Four photographs in every layout that a data set's configuration reads."""
-    entries: list[dict[str, Any]] = []
-    for i, split in enumerate(["train", "train", "val", "test"]):
-        for below in ("images", "val2014"):
-            (folder / below).mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (60, 50), (60 * i, 9, 9)).save(folder / below / f"{i}.jpg")
-        sentences = [{"raw": "A dog runs .", "tokens": ["a", "dog", "runs"]}, {"raw": "Dogs", "tokens": ["dogs"]}]
-        entries.append({"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences})
-    (folder / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
-    coco = [entry | {"filepath": "val2014", "cocoid": 100 + entry["imgid"]} for entry in entries]
+    """Photographs in every layout that a data set's configuration reads, each with two captions."""
+    texts = ("A dog runs .", "Dogs")
+    for below in ("images", "train2014", "val2014"):
+        (folder / below).mkdir(parents=True)
+        for i in range(16):  # the fewest of which an eighth is two
+            Image.new("RGB", (60, 50), (16 * i, 9, 9)).save(folder / below / f"{i}.jpg")
+    splits = ["train", "train", "val", "test"]
+    sentences = [{"raw": text, "tokens": text.lower().replace(" .", "").split()} for text in texts]
+    karpathy: list[dict[str, Any]] = [
+        {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences} for i, split in enumerate(splits)
+    ]
+    for name in ("flickr8k", "flickr30k"):
+        (folder / f"dataset_{name}.json").write_text(json.dumps({"images": karpathy}))
+    coco = [entry | {"filepath": "val2014", "cocoid": 100 + entry["imgid"]} for entry in karpathy]
     (folder / "dataset_coco.json").write_text(json.dumps({"images": coco}))
+    (folder / "annotations").mkdir()
+    for first, split in ((100, "train2014"), (200, "val2014")):
+        images = [{"id": first + i, "file_name": f"{i}.jpg"} for i in range(16)]
+        annotations = [{"image_id": image["id"], "caption": text} for image in images for text in texts]
+        content = json.dumps({"images": images, "annotations": annotations})
+        (folder / "annotations" / f"captions_{split}.json").write_text(content)
+    rows = [f"{i}.jpg,{text}" for i in range(len(splits)) for text in texts]
+    (folder / "captions.txt").write_text("\n".join(["image,caption", *rows]))
+    for split in ("train", "val", "test"):
+        (folder / f"{split}.txt").write_text("\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split))
 
 
 def test_files_are_found() -> None:
@@ -122,7 +138,7 @@ def test_options_take_a_step(group: str, option: str, tmp_path: Path, monkeypatc
     photographs(tmp_path / "photographs")
     # a data set's own backbone is large, and has its own turn
     overrides = [f"{group}={option}", *(["backbone=small_cnn"] if group == "data" else [])]
-    config = miniature(composed(*overrides))
+    config = miniature(composed(*WITH.get((group, option), []), *overrides))
     if OmegaConf.is_missing(config.data, "root"):
         config.data.root = "photographs"
     score = run.main.__wrapped__(config)  # beneath Hydra's command line

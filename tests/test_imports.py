@@ -9,7 +9,7 @@ import pytest
 import captioning
 
 PACKAGE = Path(captioning.__file__).parent
-COMPOSERS = {"captioning.run", "captioning.evaluate", "captioning.predict", "captioning.benchmark", "captioning.load"}
+COMPOSERS = {"captioning.run", "captioning.evaluate", "captioning.checkpoint", "captioning.benchmark"}
 """Modules that may build objects from a configuration."""
 
 FRAMEWORKS = {"lightning", "hydra", "omegaconf", "wandb"}

@@ -8,13 +8,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 from torch import Tensor
 
 from captioning.errors import CaptioningError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What brings a photograph upright, by the orientation that its EXIF data give; turns count counterclockwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +51,8 @@ class ImageTransform:
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
         return f"squash {self.size} bilinear antialias, jpeg draft 2, alpha on white, mean std {numbers}"
 
-    def read(self, path: str | Path) -> Tensor:
-        """Decode, turn upright, convert to RGB and resize.
+    def read(self, source: str | Path | Image.Image) -> Tensor:
+        """Decode a file, or take an image in memory, turn it upright, convert to RGB and resize.
 
         The rotation in the EXIF data is applied; transparency is laid over white (D); grey, palette, CMYK and 16-bit
         images are converted; of an animation the first picture counts. Large JPEG files are decoded at a fraction of
@@ -55,13 +65,18 @@ class ImageTransform:
             CaptioningError: the file is missing or is no image that Pillow can read.
         """
         try:
-            with Image.open(path) as image:
-                image.draft(None, (2 * self.size, 2 * self.size))
-                upright = ImageOps.exif_transpose(image)
-                resized = _to_rgb(upright).resize((self.size, self.size), Image.Resampling.BILINEAR)
+            if isinstance(source, Image.Image):
+                resized = self._resized(source)
+            else:
+                with Image.open(source) as image:
+                    image.draft(None, (2 * self.size, 2 * self.size))
+                    resized = self._resized(image)
         except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
-            raise CaptioningError(f"cannot read the image {path}: {type(error).__name__}: {error}") from error
+            raise CaptioningError(f"cannot read the image {source}: {type(error).__name__}: {error}") from error
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
+
+    def _resized(self, image: Image.Image) -> Image.Image:
+        return _to_rgb(_upright(image)).resize((self.size, self.size), Image.Resampling.BILINEAR)
 
     def normalise(self, images: Tensor) -> Tensor:
         """`[B, 3, H, W]` uint8 to float32 with the mean and standard deviation that the weights were trained with."""
@@ -70,9 +85,15 @@ class ImageTransform:
         return torch.stack([(colour - 255 * mean) / (255 * std) for colour, mean, std in colours], dim=1)
 
 
+def _upright(image: Image.Image) -> Image.Image:
+    # Pillow's `exif_transpose` also writes the rest of the EXIF data anew, and fails where that is damaged.
+    turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    return image if turn is None else image.transpose(turn)
+
+
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow's own conversion would clip at 255
-        grey = np.clip(np.asarray(image, dtype=np.int64) // 257, 0, 255).astype(np.uint8)
+        grey = np.clip(np.asarray(image) // 257, 0, 255).astype(np.uint8)
         return Image.fromarray(grey).convert("RGB")
     if image.mode == "F":
         raise ValueError("floating-point pixels have no known range; save it with 8 or 16 bits")

@@ -4,17 +4,22 @@ Layout: `{"images": [{"filename", "filepath"?, "cocoid"?, "imgid", "split", "sen
 Source of the splits: Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments for Generating Image Descriptions", 2015.
 """
 
-import json
-import os
-from collections import defaultdict
 from pathlib import Path, PurePath
 from typing import Any
 
 from captioning.data.example import Example, Reference
-from captioning.data.words import split_words
+from captioning.data.files import read_json
+from captioning.data.splits import (
+    SPLITS,
+    check_photographs,
+    check_root,
+    check_splits,
+    entry,
+    make_example,
+    make_reference,
+    photograph_path,
+)
 from captioning.errors import CaptioningError
-
-SPLITS = ("train", "val", "test")
 
 
 class KarpathyReader:
@@ -39,103 +44,57 @@ class KarpathyReader:
         """Read the file: `train`, `val` and `test`, in the file's order.
 
         The words are the file's `tokens`, or `split_words(raw)` where it has none. A sentence without words is left
-        out: neither a model nor a scorer can read it.
+        out.
 
         Raises:
             CaptioningError: root or JSON missing, JSON of another kind, a split without images, an image without
-                captions, a path that leaves the root, an id that occurs twice, photographs absent on disk.
+                captions, a path that leaves the root, an id or a photograph that occurs twice, photographs absent on
+                disk.
         """
-        if not self.root.is_dir():
-            raise CaptioningError(f"the folder of photographs {self.root} does not exist; set data.root to it")
+        check_root(self.root)
         splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
         for position, image in enumerate(self._images()):
-            try:
-                split = self._split(image["split"])
+            place = f"{self.annotations}: images[{position}]"
+            with entry(place, "Karpathy layout (filename, split, sentences)"):
+                split = self._split(image["split"], place)
                 if split is not None:
-                    splits[split].append(self._example(image))
-            except (KeyError, TypeError, AttributeError) as error:
-                raise CaptioningError(
-                    f"{self.annotations}: images[{position}] is not of the Karpathy layout "
-                    f"(filename, split, sentences): {type(error).__name__} {error}"
-                ) from error
-        self._check(splits)
+                    splits[split].append(self._example(image, place))
+        check_splits(splits, self.annotations)
+        check_photographs([example for examples in splits.values() for example in examples], self.root)
         return splits
 
     def _images(self) -> list[Any]:
-        try:
-            content = json.loads(self.annotations.read_bytes())
-        except OSError as error:
-            raise CaptioningError(
-                f"cannot read the captions {self.annotations}: {error.strerror}; "
-                "set data.annotations to the Karpathy JSON"
-            ) from error
-        except ValueError as error:
-            raise CaptioningError(f"{self.annotations} is not JSON: {error}") from error
+        content = read_json(self.annotations)
         if isinstance(content, dict) and "annotations" in content:
             raise CaptioningError(
                 f"{self.annotations} is COCO's own layout (images and annotations apart), not Karpathy's; "
-                "read it with the reader for COCO captions"
+                "read it with data=coco_official"
             )
         images = content.get("images") if isinstance(content, dict) else None
         if not isinstance(images, list):
-            raise CaptioningError(f'{self.annotations} has no list "images"; data.annotations must be a Karpathy JSON')
+            raise CaptioningError(
+                f'{self.annotations} has no list "images"; data.reader.annotations must be a Karpathy JSON'
+            )
         return images
 
-    def _split(self, name: Any) -> str | None:
+    def _split(self, name: Any, place: str) -> str | None:
         if name == "restval":
             return self.restval
         if name not in SPLITS:
-            raise CaptioningError(
-                f"{self.annotations}: unknown split {name!r}; allowed: {', '.join(SPLITS)} and restval"
-            )
+            raise CaptioningError(f"{place}: unknown split {name!r}; allowed: {', '.join(SPLITS)} and restval")
         return str(name)
 
-    def _example(self, image: dict[str, Any]) -> Example:
+    def _example(self, image: dict[str, Any], place: str) -> Example:
         name = image["filename"]
-        below = PurePath(image.get("filepath", ""), name)
-        if below.is_absolute() or ".." in below.parts or not below.name:
-            raise CaptioningError(f"{self.annotations}: the path {str(below)!r} leaves the folder of photographs")
-        references = []
-        for sentence in image["sentences"]:
-            words = tuple(map(str, sentence["tokens"])) if "tokens" in sentence else split_words(sentence["raw"])
-            if words:
-                references.append(Reference(str(sentence.get("raw", " ".join(words))), words))
-        if not references:
-            raise CaptioningError(f"{self.annotations}: {name} has no caption; remove it or give it one")
-        return Example(image.get("cocoid", image.get("imgid", name)), self.root / below, tuple(references))
-
-    def _check(self, splits: dict[str, list[Example]]) -> None:
-        empty = [split for split, examples in splits.items() if not examples]
-        if empty:
-            raise CaptioningError(f"{self.annotations} has no images for {', '.join(empty)}; each split needs some")
-        examples = [example for split in splits.values() for example in split]
-        seen: dict[int | str, Path] = {}
-        for example in examples:
-            first = seen.setdefault(example.image_id, example.path)
-            if first is not example.path:
-                raise CaptioningError(
-                    f"{self.annotations}: the image id {example.image_id} occurs twice, for {first} and {example.path}"
-                )
-        absent = _absent([example.path for example in examples])
-        if absent:
-            names = ", ".join(str(path.relative_to(self.root)) for path in absent[:3])
-            raise CaptioningError(
-                f"{len(absent)} of {len(examples)} photographs are not below {self.root}: {names}"
-                f"{', ...' if len(absent) > 3 else ''}; set data.root to the folder that holds them"
-            )
+        path = photograph_path(self.root, str(PurePath(image.get("filepath", ""), name)), place)
+        references = [_reference(sentence, f"{place}.sentences[{i}]") for i, sentence in enumerate(image["sentences"])]
+        return make_example(image.get("cocoid", image.get("imgid", name)), path, place, references)
 
 
-def _absent(paths: list[Path]) -> list[Path]:
-    """Those of `paths` that are not on disk, by one listing per folder: a call per file takes minutes on a network."""
-    folders: dict[Path, list[Path]] = defaultdict(list)
-    for path in paths:
-        folders[path.parent].append(path)
-    absent: list[Path] = []
-    for folder, files in folders.items():
-        try:
-            with os.scandir(folder) as entries:
-                present = {entry.name for entry in entries}
-        except (FileNotFoundError, NotADirectoryError):
-            present = set()
-        absent += [path for path in files if path.name not in present]
-    return absent
+def _reference(sentence: dict[str, Any], place: str) -> Reference | None:
+    if "tokens" not in sentence:
+        return make_reference(sentence["raw"], place)
+    words = sentence["tokens"]
+    if not isinstance(words, list):
+        raise TypeError("tokens must be a list of words")
+    return make_reference(sentence.get("raw", " ".join(words)), place, words)

@@ -3,12 +3,14 @@
 R rows (one per photograph), B of them in a batch, L context vectors of D features.
 
 A finished cache is the folder `<key>` with `features.bin`, a header of 64 bytes that repeats the key followed by
-`[R, L, D]` numbers in native order, and `meta.json`, which says what they are.
+`[R, L, D]` numbers in native order; `photographs`, the fingerprints of the rows (see `fingerprints`); and `meta.json`,
+which says what the numbers are.
 """
 
 import hashlib
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from captioning.errors import CaptioningError
 
 DATA = "features.bin"
 META = "meta.json"
+PHOTOGRAPHS = "photographs"
 HEADER_BYTES = 64
 SCALE_SAMPLE = 512
 
@@ -142,12 +145,11 @@ class FeatureCache:
         return type(self), (self.folder.parent, self.key)
 
 
-def cache_key(backbone_digest: str, paths: Sequence[Path], dtype: Precision) -> str:
-    """Digest (32 hexadecimal digits) of all that decides a cache's content, and of the order of its rows.
+def fingerprints(paths: Sequence[Path]) -> list[bytes]:
+    """What a photograph stands with in a key: its path below the photographs' common folder, its size and its time.
 
-    A photograph stands in it with its path below the photographs' common folder, its size and its time of
-    modification: reading every byte of a large data set at each start would take minutes, and a changed file that
-    keeps all three does not come about by accident. A data set may move as a whole; one copied without its times is
+    Reading every byte of a large data set at each start would take minutes, and a changed file that keeps all three
+    does not come about by accident. A data set may move as a whole; one copied without its times of modification is
     computed again.
 
     Raises:
@@ -155,13 +157,22 @@ def cache_key(backbone_digest: str, paths: Sequence[Path], dtype: Precision) -> 
     """
     paths = [path.absolute() for path in paths]
     folder = Path(*_common_parts(paths))
-    sha = hashlib.sha256(f"{backbone_digest} {dtype}\n".encode())
+    found = []
     for path in paths:
         try:
             status = path.stat()
         except OSError as error:
             raise CaptioningError(f"cannot read the image {path}: {error.strerror}") from error
-        sha.update(f"{path.relative_to(folder).as_posix()}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+        name = os.fsencode(path.relative_to(folder).as_posix())
+        found.append(b"%s\0%d\0%d" % (name, status.st_size, status.st_mtime_ns))
+    return found
+
+
+def cache_key(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> str:
+    """Digest (32 hexadecimal digits) of all that decides a cache's content, and of the order of its rows."""
+    sha = hashlib.sha256(f"{backbone_digest} {dtype}\n".encode())
+    for photograph in photographs:
+        sha.update(photograph + b"\n")
     return sha.hexdigest()[:32]
 
 

@@ -62,7 +62,8 @@ def _environment() -> dict[str, str]:
     """
     environment = dict(os.environ)
     options = [environment.pop(name, "") for name in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")]
-    environment["JAVA_TOOL_OPTIONS"] = " ".join(filter(None, options))
+    if any(options):  # Java says on its standard error that it found the variable, even an empty one
+        environment["JAVA_TOOL_OPTIONS"] = " ".join(filter(None, options))
     return environment
 
 

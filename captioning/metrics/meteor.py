@@ -48,7 +48,11 @@ class Meteor:
         return self._process.pid
 
     def score(self, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> tuple[float, list[float]]:
-        """The METEOR of the corpus and of each image, from 0 to 1.
+        """The METEOR of the corpus and of each image, from 0 to 1: `match`, then `evaluate`."""
+        return self.evaluate(self.match(references, candidates))
+
+    def match(self, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> list[str]:
+        """The statistics of each caption against the reference that fits it best: a line of 23 numbers per image.
 
         Args:
             references: for each of B images its tokenised references, at least one.
@@ -66,9 +70,16 @@ class Meteor:
             )
         for captions, candidate in zip(references, candidates, strict=True):
             self._process.write(" ||| ".join(["SCORE", *map(_field, captions), _field(candidate)]) + "\n")
-        statistics = [self._process.read_line() for _ in candidates]
+        return [self._process.read_line() for _ in candidates]
+
+    def evaluate(self, statistics: Sequence[str]) -> tuple[float, list[float]]:
+        """The METEOR of the corpus and of each image, from 0 to 1, of what `match` gave.
+
+        Raises:
+            CaptioningError: the process died or fell silent.
+        """
         self._process.write(" ||| ".join(["EVAL", *statistics]) + "\n")
-        per_image = [float(self._process.read_line()) for _ in candidates]
+        per_image = [float(self._process.read_line()) for _ in statistics]
         return float(self._process.read_line()), per_image
 
     def close(self) -> None:

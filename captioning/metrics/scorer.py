@@ -1,13 +1,13 @@
-"""BLEU, METEOR, ROUGE-L and CIDEr of generated captions, equal to what pycocoevalcap gives.
+"""BLEU, METEOR, ROUGE-L, CIDEr and SPICE of generated captions, equal to what pycocoevalcap gives.
 
 B is the number of scored images. Sources: BLEU, Papineni et al., ACL 2002; METEOR, Denkowski and Lavie, WMT 2014;
 ROUGE-L, Lin, 2004; CIDEr (here, as in pycocoevalcap, CIDEr-D), Vedantam et al., CVPR 2015; the pipeline (PTB tokens,
-closest reference length), Chen et al., "Microsoft COCO Captions", 2015.
+closest reference length), Chen et al., "Microsoft COCO Captions", 2015; SPICE, see `captioning.metrics.spice`.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -19,14 +19,20 @@ from captioning.errors import CaptioningError
 from captioning.metrics.java import find_java
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.ptb import ptb_tokenize
+from captioning.metrics.spice import Spice
+from captioning.metrics.statistics import (
+    BLEU_NAMES,
+    NO_PENALTY,
+    PERCENT,
+    Statistics,
+    bleu_statistics,
+    mean_statistics,
+    meteor_statistics,
+)
 
-METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
-BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
-NO_PENALTY = " (no brevity penalty)"
-PERCENT = 100.0
-
-# For a metric's names: the score of the corpus, and one score per image where the metric has them.
-_Table = tuple[dict[str, float], dict[str, list[float]]]
+METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
+DEFAULT_METRICS = METRICS[:-1]
+"""Without SPICE, which needs a large download and an old Java."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,22 @@ class Scores:
 
     `corpus` maps `BLEU-1`..`BLEU-4`, each also with ` (no brevity penalty)`, `METEOR`, `ROUGE-L` and `CIDEr` to the
     score of all B captions; `per_image` has B such dictionaries, in the ascending order of the images' positions, but
-    no entries without brevity penalty. Only the chosen metrics are there.
+    no entries without brevity penalty; `statistics` has what the scores of any choice of these images are computed
+    from, one entry per metric. Only the chosen metrics are there.
     """
 
     corpus: dict[str, float]
     per_image: list[dict[str, float]]
+    statistics: tuple[Statistics, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One metric, 0-1: by name the score of the corpus and the images' scores."""
+
+    corpus: dict[str, float]
+    per_image: dict[str, list[float]]
+    statistics: Statistics
 
 
 def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
@@ -52,11 +69,19 @@ def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Tab
     # a corpus of empty candidates still has one, which makes it the 0 that it should be.
     scorer.special_reflen = 0
     without_penalty, _ = scorer.recompute_score(option="closest")
-    return (
+    return _Table(
         dict(zip(BLEU_NAMES, corpus, strict=True))
         | {name + NO_PENALTY: score for name, score in zip(BLEU_NAMES, without_penalty, strict=True)},
         dict(zip(BLEU_NAMES, per_image, strict=True)),
+        bleu_statistics(scorer),
     )
+
+
+def meteor(process: Meteor, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
+    """METEOR of tokenised captions, 0-1."""
+    matches = process.match(references, candidates)
+    corpus, per_image = process.evaluate(matches)
+    return _Table({"METEOR": corpus}, {"METEOR": per_image}, meteor_statistics(matches))
 
 
 def rouge_l(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
@@ -65,7 +90,7 @@ def rouge_l(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _
     per_image = [
         rouge.calc_score([candidate], captions) for captions, candidate in zip(references, candidates, strict=True)
     ]
-    return {"ROUGE-L": float(np.mean(per_image))}, {"ROUGE-L": per_image}
+    return _mean("ROUGE-L", per_image)
 
 
 def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
@@ -75,14 +100,18 @@ def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Ta
         scorer += (candidate, captions)
     # CiderScorer.compute_score is these two steps and a check that fails where no reference has a word.
     scorer.compute_doc_freq()
-    per_image = scorer.compute_cider()
-    return {"CIDEr": float(np.mean(per_image))}, {"CIDEr": per_image}
+    return _mean("CIDEr", scorer.compute_cider())
+
+
+def _mean(name: str, per_image: Sequence[float]) -> _Table:
+    return _Table({name: float(np.mean(per_image))}, {name: list(per_image)}, mean_statistics(name, per_image))
 
 
 class Scorer:
     """Scores captions against the references of a data set.
 
     Looks for Java when constructed; starts it only to score. The references are tokenised once, at the first score.
+    With SPICE, what that needs is downloaded when constructed.
 
     Args:
         references: for each image of the data set its references as they are, at least one.
@@ -90,11 +119,11 @@ class Scorer:
         timeout: seconds of silence after which a Java process is taken for stuck.
 
     Raises:
-        CaptioningError: an unknown metric or none, an image without references, or no Java.
+        CaptioningError: an unknown metric or none, an image without references, or no Java; SPICE's needs not met.
     """
 
     def __init__(
-        self, references: Sequence[Sequence[str]], metrics: Sequence[str] = METRICS, timeout: float = 60.0
+        self, references: Sequence[Sequence[str]], metrics: Sequence[str] = DEFAULT_METRICS, timeout: float = 60.0
     ) -> None:
         unknown = [name for name in metrics if name not in METRICS]
         if unknown or not metrics:
@@ -109,6 +138,7 @@ class Scorer:
         self.references = references
         self.metrics = tuple(name for name in METRICS if name in metrics)
         self.timeout = timeout
+        self._spice = Spice() if "SPICE" in metrics else None
 
     @cached_property
     def tokenized_references(self) -> list[list[str]]:
@@ -136,22 +166,23 @@ class Scorer:
             )
         with ExitStack() as processes:
             # METEOR is started first, because it loads its tables while the rest is computed.
-            meteor = processes.enter_context(Meteor(self.timeout)) if "METEOR" in self.metrics else None
+            process = processes.enter_context(Meteor(self.timeout)) if "METEOR" in self.metrics else None
             references = [self.tokenized_references[position] for position in positions]
             captions = ptb_tokenize([candidates[position] for position in positions], self.timeout)
             tables: dict[str, _Table] = {}
             for name, metric in (("BLEU", bleu), ("ROUGE-L", rouge_l), ("CIDEr", cider)):
                 if name in self.metrics:
                     tables[name] = metric(references, captions)
-            if meteor is not None:
-                corpus_meteor, image_meteor = meteor.score(references, captions)
-                tables["METEOR"] = {"METEOR": corpus_meteor}, {"METEOR": image_meteor}
+            if process is not None:
+                tables["METEOR"] = meteor(process, references, captions)
+        if self._spice is not None:
+            tables["SPICE"] = _mean("SPICE", self._spice.score(references, captions))
         corpus: dict[str, float] = {}
         per_image: list[dict[str, float]] = [{} for _ in positions]
         for metric_name in self.metrics:
-            of_corpus, of_images = tables[metric_name]
-            corpus |= {name: PERCENT * score for name, score in of_corpus.items()}
-            for name, scores in of_images.items():
+            table = tables[metric_name]
+            corpus |= {name: PERCENT * score for name, score in table.corpus.items()}
+            for name, scores in table.per_image.items():
                 for entry, score in zip(per_image, scores, strict=True):
                     entry[name] = PERCENT * float(score)
-        return Scores(corpus, per_image)
+        return Scores(corpus, per_image, tuple(tables[name].statistics for name in self.metrics))

@@ -12,7 +12,6 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 COLUMNS = 6
 DPI = 100
@@ -24,15 +23,16 @@ TITLE_LINE = 0.24
 WORD_POINTS, TITLE_POINTS = 12.0, 11.0
 INK, FAINT_INK = "#202020", "#707070"
 
-SHADE = 0.2  # the share of the photograph's light that is left where a map is zero
+SMOOTH = 0.6  # standard deviation of the Gaussian that spreads a map's values, in cells of its grid
+SHADE = 0.3  # the share of the photograph's light that is left where a map is zero
 GLOW = 0.4  # the share of white at a map's peak, so that a peak on a dark object shows too
 
 
 def save_panel(path: Path, photograph: Tensor, words: Sequence[str], maps: Tensor, title: str | None = None) -> None:
     """Saves a PNG: the photograph, then for each word the photograph lit where the word's map is high.
 
-    Every map has a scale of its own, from zero (a dark photograph) to its maximum (full light), and is smoothed by
-    bicubic interpolation.
+    Every map has a scale of its own, from zero (a dark photograph) to its maximum (full light), and is smoothed by a
+    Gaussian.
 
     Args:
         path: the file to write; its folder exists.
@@ -77,7 +77,7 @@ def save_panel(path: Path, photograph: Tensor, words: Sequence[str], maps: Tenso
         axes.set_axis_off()
         if number:
             word = words[number - 1]
-            points = min(WORD_POINTS, (wide + SPACE) * 72 / (0.65 * max(1, len(word))))
+            points = min(WORD_POINTS, wide * 72 / (0.65 * max(1, len(word))))
             middle, line = (left + wide / 2) / across, (bottom + high + WORD_LINE / 2) / down
             figure.text(middle, line, word, fontsize=points, color=INK, ha="center", va="center", parse_math=False)
     figure.savefig(path, format="png", pil_kwargs={"optimize": True})
@@ -93,8 +93,19 @@ def light(photograph: Tensor, maps: Tensor) -> Tensor:
     Returns:
         `[T, 3, H, W]`, 0..1.
     """
-    smooth = interpolate(maps[:, None], size=photograph.shape[1:], mode="bicubic", align_corners=False)
-    smooth = smooth.clamp(min=0)  # bicubic interpolation undershoots beside a peak
-    peaks = smooth.amax(dim=(2, 3), keepdim=True)
-    strength = smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny)  # [T, 1, H, W]
+    _, high, wide = photograph.shape
+    _, rows, columns = maps.shape
+    smooth = _spread(high, rows) @ maps @ _spread(wide, columns).T  # [T, H, W]
+    peaks = smooth.amax(dim=(1, 2), keepdim=True)
+    strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny))[:, None]  # [T, 1, H, W]
     return photograph * (SHADE + (1 - SHADE - GLOW) * strength) + GLOW * strength
+
+
+def _spread(pixels: int, cells: int) -> Tensor:
+    """What each of a grid's cells counts for at each pixel of one side: `[pixels, cells]`, rows of sum one.
+
+    Bicubic interpolation would show the cells as squares, and undershoot beside a peak.
+    """
+    centres = (torch.arange(pixels) + 0.5) * cells / pixels - 0.5  # of the pixels, in cells
+    distances = centres[:, None] - torch.arange(cells)
+    return (-(distances**2) / (2 * SMOOTH**2)).softmax(dim=1)

@@ -1,4 +1,4 @@
-"""What a run prints at its end, read from its folder."""
+"""What a run or an evaluation prints at its end, read from its folder."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 SHOWN = 3
 
 
-def print_summary(folder: Path) -> None:
-    """Prints the score table, a few captions beside their references, and where everything lies."""
+def print_summary(folder: Path, title: str = "test score") -> None:
+    """Prints the score table under `title`, a few captions beside their references, and where everything lies."""
     record = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
     lines = (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]  # captions may hold U+2028
-    print(f"\n{'test score':<32}{'0-100':>7}")
+    print(f"\n{title:<32}{'0-100':>7}")
     for name, value in record["scores"].items():
         print(f"{name:<32}{value:>7.1f}")
     for entry in map(json.loads, lines[:SHOWN]):

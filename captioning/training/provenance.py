@@ -18,20 +18,26 @@ def provenance(trainer: L.Trainer) -> dict[str, Any]:
     """Commit, versions, data digest, tokenizer, times and device of the run that `trainer` tests."""
     stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
     module = trainer.lightning_module
-    return {
-        "commit": commit(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+    return software() | {
         "data_digest": trainer.datamodule.digest(),  # type: ignore[attr-defined]
-        "tokenizer": "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)",
         "parameters": {
             "trainable": sum(p.numel() for p in module.parameters() if p.requires_grad),
             "frozen": sum(p.numel() for p in module.parameters() if not p.requires_grad),
         },
         "seconds_trained": stopwatch and stopwatch.trained,
         "seconds_to_best": stopwatch and stopwatch.to_best,
-        "device": _device(trainer),
+        "device": device_name(trainer.strategy.root_device),
         "precision": trainer.precision,
         "processes": trainer.world_size,
+    }
+
+
+def software() -> dict[str, Any]:
+    """What any score depends on: commit, versions and tokenizer."""
+    return {
+        "commit": commit(),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "tokenizer": "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)",
     }
 
 
@@ -51,7 +57,8 @@ def commit() -> str | None:
         return None
 
 
-def _device(trainer: L.Trainer) -> str:
-    if trainer.strategy.root_device.type == "cuda":
-        return torch.cuda.get_device_name(trainer.strategy.root_device)
+def device_name(device: torch.device) -> str:
+    """The GPU's, or the processor's with the number of threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
     return f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"

@@ -1,4 +1,4 @@
-"""What a test leaves in the run folder: `captions.jsonl` and `scores.json`."""
+"""What a test or an evaluation leaves in its folder: `captions.jsonl` and `scores.json`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 import lightning as L
 
-from captioning.data.example import Example
+from captioning.data.example import reference_texts
 from captioning.metrics import Scores
 from captioning.training.module import CaptioningModule
 from captioning.training.provenance import provenance
@@ -40,36 +40,49 @@ class Results(L.Callback):
             for name, value in trainer.callback_metrics.items()
             if name.startswith("test/") and name.removeprefix("test/") not in scores.corpus
         }
-        record = {"scores": scores.corpus | logged, "provenance": provenance(trainer)}
+        source = provenance(trainer)
         if trainer.is_global_zero:
-            (self.folder / "scores.json").write_text(json.dumps(record, indent=2) + "\n")
+            write_scores(self.folder / "scores.json", scores.corpus | logged, source)
 
     def _write(self, trainer: L.Trainer, scores: Scores | None = None) -> None:
         if trainer.is_global_zero:
-            examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
-            write_captions(self.folder / "captions.jsonl", examples, self._captions, scores)
+            split = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
+            examples = [split[position] for position in self._captions]
+            write_captions(
+                self.folder / "captions.jsonl",
+                [example.image_id for example in examples],
+                list(self._captions.values()),
+                reference_texts(examples),
+                scores,
+            )
 
 
 def write_captions(
-    path: Path, examples: Sequence[Example], captions: Mapping[int, str], scores: Scores | None = None
+    path: Path,
+    image_ids: Sequence[int | str],
+    captions: Sequence[str],
+    references: Sequence[Sequence[str]],
+    scores: Scores | None = None,
 ) -> None:
     """One JSON line per image: `image_id`, `caption`, `references` and, once there are any, per-image `scores`.
 
     Args:
         path: the file.
-        examples: of the split.
-        captions: by position in the split, in ascending order.
-        scores: in the same order.
+        image_ids: of the images.
+        captions: one for each.
+        references: those of each.
+        scores: of the same images in the same order.
     """
     lines = []
-    for row, (position, caption) in enumerate(captions.items()):
-        example = examples[position]
-        line: dict[str, Any] = {
-            "image_id": example.image_id,
-            "caption": caption,
-            "references": [reference.text for reference in example.references],
-        }
+    for row, (image_id, caption, texts) in enumerate(zip(image_ids, captions, references, strict=True)):
+        line: dict[str, Any] = {"image_id": image_id, "caption": caption, "references": list(texts)}
         if scores is not None:
             line["scores"] = {name: round(value, 4) for name, value in scores.per_image[row].items()}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     path.write_text("".join(lines), encoding="utf-8")
+
+
+def write_scores(path: Path, scores: Mapping[str, float], provenance: Mapping[str, Any]) -> None:
+    """The scores of all captions, and where they come from."""
+    record = {"scores": dict(scores), "provenance": dict(provenance)}
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

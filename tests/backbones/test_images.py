@@ -1,3 +1,4 @@
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +30,36 @@ def test_channels_are_red_green_blue_in_row_order(tmp_path: Path) -> None:
     assert colours(tmp_path / "a.png") == [RED, GREEN, BLUE, WHITE]
 
 
-def test_exif_rotation_is_applied(tmp_path: Path) -> None:
+UPRIGHT = {
+    # orientation, as the EXIF standard words it (where row 0 and column 0 of the file are when shown): pixels shown
+    0: [RED, GREEN, BLUE, WHITE],  # not in the standard, and written by some cameras
+    1: [RED, GREEN, BLUE, WHITE],  # top, left
+    2: [GREEN, RED, WHITE, BLUE],  # top, right
+    3: [WHITE, BLUE, GREEN, RED],  # bottom, right
+    4: [BLUE, WHITE, RED, GREEN],  # bottom, left
+    5: [RED, BLUE, GREEN, WHITE],  # left, top
+    6: [BLUE, RED, WHITE, GREEN],  # right, top
+    7: [WHITE, GREEN, BLUE, RED],  # right, bottom
+    8: [GREEN, WHITE, RED, BLUE],  # left, bottom
+}
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_exif_rotation_is_applied(orientation: int, tmp_path: Path) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned clockwise by a quarter when shown
+    exif[0x0112] = orientation
+    four_colours().save(tmp_path / "a.png", exif=exif)
+    assert colours(tmp_path / "a.png") == UPRIGHT[orientation]
+    with Image.open(tmp_path / "a.png") as image:
+        assert ImageTransform(2).read(image).permute(1, 2, 0).reshape(4, 3).tolist() == [
+            *map(list, UPRIGHT[orientation])
+        ]
+
+
+def test_damaged_exif_costs_neither_the_photograph_nor_its_rotation(tmp_path: Path) -> None:
+    rotated = struct.pack("<HHLL", 0x0112, 3, 1, 6)
+    width = struct.pack("<HHLf", 0x0100, 11, 1, 1.5)  # no number that a width can be
+    exif = b"Exif\0\0II*\0" + struct.pack("<LH", 8, 2) + width + rotated + bytes(4)
     four_colours().save(tmp_path / "a.png", exif=exif)
     assert colours(tmp_path / "a.png") == [BLUE, RED, WHITE, GREEN]
 
@@ -64,6 +92,67 @@ def test_every_mode_becomes_rgb(tmp_path: Path) -> None:
         np.testing.assert_allclose(colours(path), expected[mode], atol=1, err_msg=mode)
 
 
+def test_sixteen_bits_of_all_sizes_and_directions(tmp_path: Path) -> None:
+    """A scale of 65,536 greys, not the lowest 256 of it; also turned."""
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    greys = np.array([[0, 20000], [40000, 65535]], dtype=np.uint16)
+    Image.fromarray(greys).save(tmp_path / "a.png")
+    Image.fromarray(greys).save(tmp_path / "turned.png", exif=exif)
+    expected = [(value,) * 3 for value in (0, 77, 155, 255)]
+    assert colours(tmp_path / "a.png") == expected
+    assert colours(tmp_path / "turned.png") == expected[::-1]
+    Image.fromarray(np.array([[-5, 20000], [40000, 70000]], dtype=np.int32)).save(tmp_path / "a.tiff")
+    assert colours(tmp_path / "a.tiff") == expected
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp", "gif", "bmp", "tiff"])
+def test_kinds_of_files(kind: str, tmp_path: Path) -> None:
+    large = four_colours().resize((64, 64), Image.Resampling.NEAREST)  # JPEG and WebP blur colours over a few pixels
+    large.save(tmp_path / f"a.{kind}", **({"quality": 95} if kind in ("jpg", "webp") else {}))
+    corners = np.array(colours(tmp_path / f"a.{kind}", 16)).reshape(16, 16, 3)[::15, ::15]
+    np.testing.assert_allclose(corners.reshape(4, 3), [RED, GREEN, BLUE, WHITE], atol=12)
+
+
+def test_cmyk_jpeg(tmp_path: Path) -> None:
+    Image.new("CMYK", (64, 64), (0, 255, 255, 0)).save(tmp_path / "a.jpg", quality=95)
+    np.testing.assert_allclose(colours(tmp_path / "a.jpg"), [RED] * 4, atol=3)
+
+
+def test_of_an_animation_the_first_picture(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (2, 2), colour) for colour in (BLUE, RED, GREEN)]
+    for name in ("a.gif", "a.webp", "a.png"):
+        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
+        with Image.open(tmp_path / name) as saved:
+            assert saved.n_frames == 3
+        np.testing.assert_allclose(colours(tmp_path / name), [BLUE] * 4, atol=3)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "I;16"])
+@pytest.mark.parametrize("size", [(1, 1), (1, 3000), (8000, 6000)])
+def test_one_pixel_to_forty_eight_million(mode: str, size: tuple[int, int], tmp_path: Path) -> None:
+    wanted = {"RGB": RED, "L": (100, 100, 100), "I;16": (100, 100, 100)}[mode]
+    Image.new(mode, size, {"RGB": RED, "L": 100, "I;16": 25700}[mode]).save(tmp_path / "a.png", compress_level=1)
+    assert colours(tmp_path / "a.png") == [wanted] * 4
+    if mode != "I;16":
+        Image.new(mode, size, {"RGB": RED, "L": 100}[mode]).save(tmp_path / "a.jpg", quality=95)
+        np.testing.assert_allclose(colours(tmp_path / "a.jpg"), [wanted] * 4, atol=3)
+
+
+def test_images_in_memory_are_read_as_files_are_and_left_as_they_were(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 255, 800).astype(np.uint8)
+    image = Image.fromarray(np.stack(np.broadcast_arrays(ramp[:, None], ramp[None, :], np.uint8(90)), axis=-1))
+    image.save(tmp_path / "a.jpg", quality=95)
+    with Image.open(tmp_path / "a.jpg") as opened:
+        whole = ImageTransform(16).read(opened)
+        assert opened.size == (800, 800)
+        assert np.asarray(opened).shape == (800, 800, 3)
+    drafted = ImageTransform(16).read(tmp_path / "a.jpg")
+    torch.testing.assert_close(whole.float(), drafted.float(), atol=3, rtol=0)
+    with pytest.raises(CaptioningError, match=r"cannot read the image <PIL\.Image\.Image image mode=F"):
+        ImageTransform(16).read(Image.new("F", (2, 2)))
+
+
 def test_transparent_palette_is_laid_over_white(tmp_path: Path) -> None:
     image = Image.new("P", (2, 2), 0)
     image.putpalette([*RED, *BLUE])
@@ -90,13 +179,26 @@ def test_large_jpeg_is_decoded_small_with_the_same_result(tmp_path: Path) -> Non
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
-    four_colours().resize((64, 64)).save(tmp_path / "cut.jpg")
-    (tmp_path / "cut.jpg").write_bytes((tmp_path / "cut.jpg").read_bytes()[:400])
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    cut = [f"cut.{kind}" for kind in ("jpg", "png", "webp", "gif", "bmp", "tiff")]
+    for name in cut:
+        Image.fromarray(noise).save(tmp_path / name)
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
     (tmp_path / "text.jpg").write_text("no image")
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "folder.jpg").mkdir()
     Image.new("F", (2, 2)).save(tmp_path / "float.tiff")
-    for name in ("cut.jpg", "text.jpg", "float.tiff", "absent.jpg"):
+    for name in (*cut, "text.jpg", "empty.jpg", "folder.jpg", "float.tiff", "absent.jpg"):
         with pytest.raises(CaptioningError, match=rf"cannot read the image .*{name}"):
             ImageTransform(2).read(tmp_path / name)
+
+
+def test_decompression_bomb_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "bomb.png")
+    assert (tmp_path / "bomb.png").stat().st_size < 100_000
+    with pytest.raises(CaptioningError, match=r"cannot read the image .*bomb\.png: .*400000000 pixels"):
+        ImageTransform(2).read(tmp_path / "bomb.png")
 
 
 def test_normalise_is_torchvisions() -> None:

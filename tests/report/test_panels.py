@@ -1,5 +1,7 @@
 """Panels of attention, judged from the pixels of the file."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -72,6 +74,27 @@ def test_light_is_full_at_the_peak_dim_at_zero_and_never_out_of_range():
     assert torch.equal(lit[1], lit[1, 0, 0, 0].expand(3, 6, 9))  # a map of zeros is dark all over, without a NaN
     assert light(torch.rand(3, 6, 9), torch.rand(5, 2, 3)).min() >= 0
     assert light(torch.ones(3, 6, 9), torch.rand(5, 2, 3)).max() <= 1
+
+
+def test_light_fades_alike_in_all_directions():
+    """As a Gaussian of 0.6 cells: no squares of the grid, no dark ring about a peak."""
+    maps = torch.zeros(1, 7, 7)
+    maps[0, 3, 3] = 0.2
+    lit = light(torch.full((3, 70, 70), 0.5), maps)[0, 0]
+    side = (torch.arange(70) + 0.5) / 10 - 3.5
+    expected = torch.exp(-(side[:, None] ** 2 + side**2) / (2 * 0.6**2))
+    torch.testing.assert_close((lit - lit.min()) / (lit.max() - lit.min()), expected, atol=0.01, rtol=0)
+    even = light(torch.full((3, 6, 9), 0.5), torch.full((1, 2, 3), 0.1))
+    torch.testing.assert_close(even, even.mean().expand(1, 3, 6, 9))
+
+
+def test_neighbouring_words_leave_a_gap(tmp_path):
+    words = ["counterrevolutionaries", "skateboarding", "trampolines", "wakeboarding", "weightlifting"]
+    save_panel(tmp_path / "panel.png", torch.full((3, 32, 32), 0.5), words, torch.ones(5, 2, 2))
+    picture = rendered(tmp_path / "panel.png")
+    found = cells(picture)
+    for (rows, left), (_, right) in itertools.pairwise(found[1:]):
+        assert (picture[rows.start - 24 : rows.start, left.stop + 2 : right.start - 2] == 255).all()
 
 
 def test_long_words_titles_and_marks_are_not_clipped(tmp_path):

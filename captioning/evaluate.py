@@ -1,0 +1,244 @@
+"""Scores captions: `python -m captioning.evaluate checkpoint=FILE`, or `captions=FILE references=FILE` without a model.
+
+With `against=FILE` it also compares them with other captions of the same images.
+
+B images, L context vectors of D features, H rows and W columns of pixels.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
+
+from captioning.command import CONF, start
+from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
+from captioning.data.dataset import Inputs, Photographs
+from captioning.data.example import Splits, digest, reference_texts
+from captioning.data.module import CaptionData
+from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError
+from captioning.features.build import build_features
+from captioning.metrics import Scorer
+from captioning.metrics.bootstrap import paired_bootstrap
+from captioning.report.comparison import print_comparison
+from captioning.report.summary import print_summary
+from captioning.run_folder import new_folder
+from captioning.signatures import check_call, check_settings, no_setting
+from captioning.trained import TrainedCaptioner
+from captioning.training.provenance import device_name, software
+from captioning.training.results import write_captions, write_scores
+
+SPLITS = ("test", "val")
+
+log = logging.getLogger(__name__)
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="evaluate")
+def main(config: DictConfig) -> None:
+    """Scores, compares, writes and prints as `config` says."""
+    check(config)
+    source = CheckpointCaptions(config) if config.checkpoint is not None else FileCaptions(config)
+    others = None if config.against is None else read_captions(_path(config.against))
+    given = source.given | ({f"against={config.against}": others} if others is not None else {})
+    images = common_images(source.references, given, config.common_only)
+    references = [source.references[image_id] for image_id in images]
+    scorer = Scorer(references, OmegaConf.to_container(config.metrics), config.timeout)  # type: ignore[arg-type]
+
+    folder = new_folder(config, config.name)
+    log.info("%s\nrun folder: %s", describe(len(images), len(source.references), given), folder)
+    captions = source.captions()
+    ours = [captions[image_id] for image_id in images]
+    write_captions(folder / "captions.jsonl", images, ours, references)  # on disk before any scorer can fail
+    scores = scorer.score(dict(enumerate(ours)))
+    write_captions(folder / "captions.jsonl", images, ours, references, scores)
+    scored = {
+        "images": len(images),
+        "images_with_references": len(source.references),
+        "captions_left_out": len(captions) - len(images),
+    }
+    write_scores(folder / "scores.json", scores.corpus, software() | source.provenance() | scored)
+    if others is not None:
+        theirs = scorer.score({position: others[image_id] for position, image_id in enumerate(images)})
+        differences = paired_bootstrap(scores.statistics, theirs.statistics, **config.bootstrap)
+        record = {"against": _file(config.against), "images": len(images), **config.bootstrap}
+        record["scores"] = {name: asdict(difference) for name, difference in differences.items()}
+        (folder / "comparison.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    print_summary(folder, title=f"{config.split} score" if config.checkpoint is not None else "score")
+    if others is not None:
+        print_comparison(folder)
+
+
+def check(config: DictConfig) -> None:
+    """Refuses settings that do not go together, or of the wrong kind.
+
+    Raises:
+        CaptioningError: says what is allowed.
+    """
+    if (config.checkpoint is None) == (config.captions is None):
+        raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
+    if config.checkpoint is not None and config.references is not None:
+        raise CaptioningError("a checkpoint is scored on the references of its own data set: leave references out")
+    if config.split not in SPLITS:
+        raise CaptioningError(f"split={config.split} is not allowed; it must be one of {', '.join(SPLITS)}")
+    if not isinstance(config.common_only, bool):
+        raise CaptioningError(f"common_only={config.common_only} is not allowed; it must be true or false")
+    settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    check_call("", Scorer, {name: settings[name] for name in ("metrics", "timeout")})
+    check_call("bootstrap", paired_bootstrap, settings["bootstrap"])
+    check_call("", TrainedCaptioner.from_checkpoint, {"device": config.device})
+    if config.bootstrap.samples < 1 or config.bootstrap.seed < 0:
+        raise CaptioningError("bootstrap.samples must be at least 1, and bootstrap.seed at least 0")
+
+
+class FileCaptions:
+    """Captions and references that lie in files."""
+
+    def __init__(self, config: DictConfig) -> None:
+        self._files = {name: config[name] for name in ("captions", "references")}
+        self._captions = read_captions(_path(config.captions))
+        self.references = read_references(_path(config.references))
+        self.given: dict[str, Mapping[ImageId, str]] = {f"captions={config.captions}": self._captions}
+
+    def captions(self) -> Mapping[ImageId, str]:
+        """Of each image."""
+        return self._captions
+
+    def provenance(self) -> dict[str, Any]:
+        """The files."""
+        return {name: _file(path) for name, path in self._files.items()}
+
+
+class CheckpointCaptions:
+    """Captions that a trained captioner has still to write, for a split of the data set that it was trained on.
+
+    It writes them in 32-bit precision, whatever the run was trained and tested in.
+    """
+
+    def __init__(self, config: DictConfig) -> None:
+        path = _path(config.checkpoint)
+        self._file, self._split = config.checkpoint, config.split
+        decoding = {name: value for name, value in config.decoding.items() if value is not None}
+        self._captioner = TrainedCaptioner.from_checkpoint(path, config.device, decoding)
+        saved = self._captioner.config
+        self._data = data_settings(saved, config)
+        self._cache = saved.cache if config.cache is None else config.cache
+        splits: Splits = instantiate(self._data.reader)()
+        check_vocabulary(splits, self._data, self._captioner.vocabulary)
+        self._digest = digest(splits)
+        self._examples = splits[config.split]
+        texts = reference_texts(self._examples)
+        self.references = {example.image_id: text for example, text in zip(self._examples, texts, strict=True)}
+        self.given: dict[str, Mapping[ImageId, str]] = {}
+
+    def captions(self) -> Mapping[ImageId, str]:
+        """Decodes the whole split."""
+        decoded = decode(self._captioner, self._inputs(), len(self._examples), self._data.eval_batch_size)
+        return {example.image_id: caption for example, caption in zip(self._examples, decoded, strict=True)}
+
+    def _inputs(self) -> Inputs:
+        backbone, paths = self._captioner.backbone, [example.path for example in self._examples]
+        if backbone.trainable:
+            return Photographs(paths, backbone.transform)
+        return build_features(backbone, paths, Path(self._cache) / "features", progress=f"features of {self._split}")
+
+    def provenance(self) -> dict[str, Any]:
+        """Checkpoint, data and decoding."""
+        return {
+            "checkpoint": _file(self._file),
+            "split": self._split,
+            "data_digest": self._digest,
+            "decoding": OmegaConf.to_container(self._captioner.config.decoding),
+            "device": device_name(self._captioner.device),
+        }
+
+
+def data_settings(saved: DictConfig, config: DictConfig) -> DictConfig:
+    """The run's data settings with those of `config` in their place, and its folders moved where `config` says.
+
+    Raises:
+        CaptioningError: a setting that the run's data has not, as `data.root` of drawn scenes, or a wrong value.
+    """
+    data = saved.data
+    given = {name: value for name, value in config.data.items() if value is not None}
+    for name in given:
+        if name not in data:
+            raise CaptioningError(no_setting("data", name, list(data)))
+    for old, new in ((data.get("root"), config.data.root), (saved.cache, config.cache)):
+        if old is not None and new is not None:
+            data = OmegaConf.create(_moved(OmegaConf.to_container(data), str(old), str(new)))
+    data = OmegaConf.merge(data, given)
+    assert isinstance(data, DictConfig)
+    check_settings("data", OmegaConf.to_container(data))
+    check_call("data", CaptionData, {"eval_batch_size": data.eval_batch_size})
+    if data.eval_batch_size < 1:
+        raise CaptioningError(f"data.eval_batch_size={data.eval_batch_size} is not allowed; it must be at least 1")
+    return data
+
+
+def _moved(node: Any, old: str, new: str) -> Any:
+    """The same settings with the folder `old` replaced where a path begins with it."""
+    if isinstance(node, dict):
+        return {key: _moved(value, old, new) for key, value in node.items()}
+    if isinstance(node, str) and (node == old or node.startswith(f"{old}/")):
+        return new + node.removeprefix(old)
+    return node
+
+
+def check_vocabulary(splits: Splits, data: DictConfig, vocabulary: Vocabulary) -> None:
+    """Refuses a data set that is not the one that `vocabulary` was made from.
+
+    Raises:
+        CaptioningError: its training captions give other words.
+    """
+    words = (reference.words for example in splits["train"] for reference in example.references)
+    found = Vocabulary.from_captions(words, **data.vocabulary)
+    if found != vocabulary:
+        shared = len(set(found.words) & set(vocabulary.words))
+        raise CaptioningError(
+            "this is not the data set that the checkpoint was trained on: its training captions give "
+            f"{len(found.words)} words, the checkpoint has {len(vocabulary.words)}, and {shared} are in both. Set "
+            "data.root, or caption other photographs with captioning.predict and score them with captions=FILE"
+        )
+
+
+@torch.no_grad()
+def decode(captioner: TrainedCaptioner, inputs: Inputs, count: int, batch_size: int) -> Iterator[str]:
+    """The captions of `count` images in order, `batch_size` at a time."""
+    with tqdm(total=count, desc="captions", unit="image") as bar:
+        for first in range(0, count, batch_size):
+            rows = inputs.rows(range(first, min(first + batch_size, count))).to(captioner.device)
+            features = captioner.backbone(rows) if rows.ndim == 4 else rows  # [B, 3, H, W] or [B, L, D]
+            captions = captioner.search(captioner.model, captioner.backbone.context(features))
+            yield from (captioner.vocabulary.decode(caption.tokens) for caption in captions)
+            bar.update(len(rows))
+
+
+def describe(images: int, of: int, given: Mapping[str, Mapping[ImageId, str]]) -> str:
+    """One line on what is scored."""
+    extra = "".join(
+        f"; {len(file) - images} captions of {name} left out" for name, file in given.items() if len(file) > images
+    )
+    return f"images: {images}" + (f" of {of}" if images < of else "") + extra
+
+
+def _path(file: Any) -> Path:
+    return Path(str(file)).expanduser()
+
+
+def _file(file: Any) -> dict[str, str]:
+    """A file's name and content, for a record."""
+    with _path(file).open("rb") as content:
+        return {"file": str(file), "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
+
+
+if __name__ == "__main__":
+    start(main)

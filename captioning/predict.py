@@ -1,0 +1,157 @@
+"""Captions photographs: `python -m captioning.predict checkpoint=runs/NAME/checkpoints/best.ckpt images=FOLDER`.
+
+One JSON line per photograph on standard output, in order; on standard error what could not be read.
+"""
+
+import glob
+import itertools
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from torch import Tensor
+
+from captioning.command import CONF, start
+from captioning.errors import CaptioningError
+from captioning.report.panels import save_panel
+from captioning.trained import Prediction, TrainedCaptioner
+
+SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+"""What a file in a folder is called if it is meant; a file that is named itself may be called anything."""
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="predict")
+def main(config: DictConfig) -> None:
+    """Prints captions as `config` says; exits with 1 if anything could not be captioned."""
+    _check(config)
+    # File names need not be text; what is not is escaped as JSON escapes it.
+    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    warnings.filterwarnings("ignore", module=r"PIL\b")  # of files that it has read nevertheless
+    problems = Problems()
+    paths = list(find(config.images, problems))
+    if paths:
+        decoding = {key: value for key, value in config.decoding.items() if value is not None}
+        checkpoint = Path(str(config.checkpoint)).expanduser()
+        captioner = TrainedCaptioner.from_checkpoint(checkpoint, str(config.device), decoding)
+        panels = Panels(Path(config.panels).expanduser()) if config.attention else None
+        try:
+            for line in caption_files(captioner, paths, config.batch_size, panels, problems):
+                print(json.dumps(line, ensure_ascii=False), flush=True)
+        except BrokenPipeError:  # whoever reads has enough, as `head` has
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at exit complains
+            sys.exit(141)  # as of a program that the signal SIGPIPE has ended
+    if problems.count:
+        sys.exit(1)
+
+
+class Problems:
+    """What could not be captioned: said at once, counted for the end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, message: object) -> None:
+        """Prints one line."""
+        self.count += 1
+        print(f"error: {message}", file=sys.stderr, flush=True)
+
+
+class Panels:
+    """A folder with one picture per photograph, called as the photograph is.
+
+    Raises:
+        CaptioningError: the folder cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._taken: set[str] = set()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CaptioningError(f"cannot make the folder {folder}: {error.strerror}; set panels=FOLDER") from error
+
+    def save(self, path: Path, photograph: Tensor, prediction: Prediction) -> Path:
+        """Draws the photograph `[3, H, W]` uint8 of the file `path`; of two files of one name the second gets a number.
+
+        Raises:
+            CaptioningError: the model has no attention.
+        """
+        if prediction.attention is None:
+            raise CaptioningError("this model has no attention to draw: leave attention=false")
+        names = (f"{path.stem}{end}" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
+        name = next(name for name in names if name.lower() not in self._taken)  # some file systems ignore the case
+        self._taken.add(name.lower())
+        panel = self.folder / f"{name}.png"
+        save_panel(panel, photograph / 255, prediction.words, prediction.attention, title=prediction.caption)
+        return panel
+
+
+def find(images: Any, problems: Problems) -> Iterator[Path]:
+    """The files that `images` names: of one entry sorted, entries in their own order."""
+    for entry in images if isinstance(images, ListConfig) else [images]:
+        path = Path(str(entry)).expanduser()
+        # not `Path.glob`, whose * also finds hidden files
+        matches = [path] if path.exists() else map(Path, glob.glob(str(path), recursive=True))  # noqa: PTH207
+        found = sorted({file for match in matches for file in (_below(match) if match.is_dir() else [match])})
+        if not found:
+            kinds = ", ".join(SUFFIXES)
+            problems.add(f"no photographs at images={entry}: name a file, a pattern or a folder with files of {kinds}")
+        yield from found
+
+
+def _below(folder: Path) -> list[Path]:
+    """The images in a folder and all folders in it, without hidden ones."""
+    return [
+        file
+        for file in folder.rglob("*")
+        if file.suffix.lower() in SUFFIXES
+        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+        and file.is_file()
+    ]
+
+
+def caption_files(
+    captioner: TrainedCaptioner, paths: Iterable[Path], batch_size: int, panels: Panels | None, problems: Problems
+) -> Iterator[dict[str, Any]]:
+    """A line for each file that can be read, in order."""
+    read = _readable(captioner, paths, problems)
+    while batch := list(itertools.islice(read, batch_size)):
+        predictions = captioner.predict(torch.stack([pixels for _, pixels in batch]))
+        for (path, pixels), prediction in zip(batch, predictions, strict=True):
+            line = {"image": str(path), "caption": prediction.caption, "score": round(prediction.score, 4)}
+            if panels:
+                line["panel"] = str(panels.save(path, pixels, prediction))
+            yield line
+
+
+def _readable(captioner: TrainedCaptioner, paths: Iterable[Path], problems: Problems) -> Iterator[tuple[Path, Tensor]]:
+    for path in paths:
+        try:
+            yield path, captioner.backbone.transform.read(path)
+        except CaptioningError as error:
+            problems.add(error)
+
+
+def _check(config: DictConfig) -> None:
+    for key in ("checkpoint", "images"):
+        if OmegaConf.is_missing(config, key) or config[key] in (None, "", []):
+            raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
+    for key, kind, allowed in (
+        ("batch_size", int, "a whole number, at least 1"),
+        ("attention", bool, "true or false"),
+        ("panels", str, "a folder"),
+    ):
+        if type(config[key]) is not kind or (kind is int and config[key] < 1):
+            raise CaptioningError(f"{key}={config[key]} is not allowed; it must be {allowed}")
+
+
+if __name__ == "__main__":
+    start(main)

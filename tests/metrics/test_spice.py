@@ -1,0 +1,111 @@
+"""SPICE where it cannot run: no fitting Java, no network; and what is made of its answers where it can.
+
+Its models are too large to be downloaded for a test, so a program of the test's own stands in for `java` and answers in
+the form that pycocoevalcap reads.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from pycocoevalcap.spice import get_stanford_models, spice
+
+from captioning.errors import CaptioningError
+from captioning.metrics import Scorer
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a script stands in for java")
+
+JAVA = """#!{python}
+import json, sys
+if sys.argv[1:] == ["-version"]:
+    sys.exit(print('openjdk version "{version}" 2019-10-15', file=sys.stderr))
+if {fail}:
+    sys.exit(3)
+asked = json.load(open(sys.argv[4]))
+scores = [0.5 if "dog" in image["test"] else None for image in asked]
+answer = [{{"image_id": image["image_id"], "scores": {{"All": {{"f": f}}}}}} for image, f in zip(asked, scores)]
+json.dump(answer[::-1], open(sys.argv[sys.argv.index("-out") + 1], "w"))
+"""
+
+
+def install_java(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str, fail: bool = False) -> None:
+    java = folder / "java"
+    java.write_text(JAVA.format(python=sys.executable, version=version, fail=fail))
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in place of pycocoevalcap's own, so that nothing changes there, without models and without a network."""
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nothing answers
+    monkeypatch.delenv("no_proxy", raising=False)
+    folder = tmp_path / "spice"
+    (folder / "lib").mkdir(parents=True)
+    monkeypatch.setattr(get_stanford_models, "SPICEDIR", str(folder))
+    monkeypatch.setattr(spice, "__file__", str(folder / "spice.py"))
+    return folder
+
+
+def test_offline_it_says_what_to_fetch_and_where_to_put_it(package, tmp_path, monkeypatch, caplog, capfd):
+    install_java(tmp_path, monkeypatch, "11.0.4")
+    with caplog.at_level("INFO"), pytest.raises(CaptioningError) as failed:
+        Scorer([["a dog"]], metrics=["SPICE"])
+    (said,) = caplog.messages
+    url = "http://nlp.stanford.edu/software/stanford-corenlp-full-2015-12-09.zip"
+    for part in ("several hundred MB", url, str(package / "lib")):
+        assert part in said
+    message = str(failed.value)
+    jars = "stanford-corenlp-3.6.0.jar and stanford-corenlp-3.6.0-models.jar"
+    for part in ("download failed", "Connection refused", url, jars, str(package / "lib"), "leave SPICE out"):
+        assert part in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("version", ["1.7.0_80", "15.0.1", "25"])
+def test_another_java_is_refused_before_any_download(package, tmp_path, monkeypatch, caplog, version):
+    install_java(tmp_path, monkeypatch, version)
+    with caplog.at_level("INFO"), pytest.raises(CaptioningError, match=r"version 8 to 14 on PATH, and .* is version"):
+        Scorer([["a dog"]], metrics=["BLEU", "SPICE"])
+    assert caplog.messages == []
+
+
+def test_no_java_on_path(package, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(CaptioningError, match="and there is none"):
+        Scorer([["a dog"]], metrics=["SPICE"])
+
+
+def install_models(package: Path) -> None:
+    for name in ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar"):
+        (package / "lib" / name).touch()
+
+
+@pytest.mark.parametrize("version", ["1.8.0_312", "14"])
+def test_scores_in_the_order_of_the_images(package, tmp_path, monkeypatch, caplog, version):
+    install_java(tmp_path, monkeypatch, version)
+    install_models(package)
+    with caplog.at_level("INFO"):
+        scorer = Scorer([["a dog runs"], ["Two dogs."]], metrics=["SPICE"])
+    assert caplog.messages == []
+    scores = scorer.score({0: "A dog!", 1: "The dog"})
+    assert scores.corpus == {"SPICE": pytest.approx(50)}
+    assert scores.per_image == [{"SPICE": pytest.approx(50)}] * 2
+
+
+def test_half_of_the_models_is_downloaded_again(package, tmp_path, monkeypatch):
+    """pycocoevalcap takes the first file, which a killed download may have left alone, for both."""
+    install_java(tmp_path, monkeypatch, "8")
+    (package / "lib" / "stanford-corenlp-3.6.0.jar").touch()
+    with pytest.raises(CaptioningError, match="download failed"):
+        Scorer([["a dog"]], metrics=["SPICE"])
+
+
+def test_its_failure_is_told(package, tmp_path, monkeypatch):
+    install_java(tmp_path, monkeypatch, "1.8.0_312", fail=True)
+    install_models(package)
+    scorer = Scorer([["a dog runs"]], metrics=["SPICE"])
+    with pytest.raises(CaptioningError, match=r"SPICE failed: .*exit status 3.*8 GB"):
+        scorer.score({0: "a dog"})

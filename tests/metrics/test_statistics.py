@@ -1,0 +1,95 @@
+"""Corpus scores from sums of per-image numbers, against the scorers themselves on the same choice of images."""
+
+import numpy as np
+import pytest
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+
+from captioning.metrics.meteor import Meteor
+from captioning.metrics.statistics import bleu_statistics, mean_statistics, meteor_statistics
+
+REFERENCES = [
+    ["a dog runs across the green field", "the dog is running it looks happy", "a dog outside"],
+    ["two well-dressed people are standing in front of a bus"],
+    ["a red bus drives down the street", "the bus big and red"],
+    ["children playing with a kite on the beach", "kids fly kites near the sea", "a beach with a kite"],
+    ["the cat"],
+    ["boats in the harbour at sunset", "the sun is setting over a harbor full of boats"],
+]
+CANDIDATES = [
+    "a canine is jogging quickly over fields",  # synonyms, stems, paraphrases
+    "",
+    "a red bus drives down the street",  # a reference, whole
+    "kite the on beach children",
+    "quantum physics",  # no match
+    "boats boats boats in the harbor",
+]
+CHOICES = {
+    "each once": range(6),
+    "repeated": [0, 0, 3, 5, 5, 5, 2],
+    "only whole matches": [2, 2],
+    "one whole match among others": [2, 3],
+    "no match": [4, 1],
+    "empty": [1, 1],
+    "a single one": [3],
+}
+
+
+def counts(choice) -> np.ndarray:
+    return np.bincount(list(choice), minlength=6).astype(float)[None]
+
+
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES.keys())
+def test_bleu(choice):
+    every, chosen = BleuScorer(), BleuScorer()
+    for i in range(6):
+        every += (CANDIDATES[i], REFERENCES[i])
+    for i in choice:
+        chosen += (CANDIDATES[i], REFERENCES[i])
+    expected, _ = chosen.compute_score(option="closest")
+    statistics = bleu_statistics(every)
+    scores = statistics.scores(counts(choice))[0]
+    assert statistics.names[:4] == ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
+    assert scores[:4] == pytest.approx([100 * score for score in expected], abs=1e-9)
+    chosen.special_reflen = 0  # no penalty, as in `captioning.metrics.scorer.bleu`
+    without_penalty, _ = chosen.recompute_score(option="closest")
+    assert scores[4:] == pytest.approx([100 * score for score in without_penalty], abs=1e-9)
+
+
+def test_bleu_without_penalty_by_hand():
+    scorer = BleuScorer()
+    for candidate, references in (("a b c d", ["a b c d e f", "a b x y"]), ("g h z", ["g h i j"])):
+        scorer += (candidate, references)
+    # as in test_scorer.py: 6/7, 4/5, 2/3 and 1/1 of the n-grams; lengths 7 against 4 + 4
+    means = [6 / 7, (6 / 7 * 4 / 5) ** (1 / 2), (6 / 7 * 4 / 5 * 2 / 3) ** (1 / 3), (6 / 7 * 4 / 5 * 2 / 3) ** (1 / 4)]
+    scores = bleu_statistics(scorer).scores(np.ones((1, 2)))[0]
+    assert scores[4:] == pytest.approx([100 * mean for mean in means], abs=1e-5)
+    assert scores[:4] == pytest.approx([100 * mean * np.exp(1 - 8 / 7) for mean in means], abs=1e-5)
+
+
+def test_meteor():
+    """Against the jar's own EVAL of the same images, as often as they were chosen."""
+    with Meteor(timeout=600) as meteor:
+        lines = meteor.match(REFERENCES, CANDIDATES)
+        statistics = meteor_statistics(lines)
+        for name, choice in CHOICES.items():
+            expected, _ = meteor.evaluate([lines[i] for i in choice])
+            assert statistics.scores(counts(choice))[0] == pytest.approx([100 * expected], abs=1e-9), name
+        _, per_image = meteor.evaluate(lines)
+    assert statistics.scores(np.eye(6))[:, 0] == pytest.approx([100 * score for score in per_image], abs=1e-9)
+    assert 0 < per_image[0] < 1
+    assert per_image[2] == 1
+
+
+def test_mean_of_the_chosen():
+    statistics = mean_statistics("CIDEr", [0.5, 0.1, 0.3])
+    assert statistics.scores(np.array([[1.0, 0, 0], [0, 2, 1], [1, 1, 1]])) == pytest.approx(
+        np.array([[50], [50 / 3], [30]])
+    )
+
+
+def test_of_the_whole_corpus_they_are_the_scores(run):
+    once = np.ones((1, len(run.scores.per_image)))
+    found = {}
+    for statistics in run.scores.statistics:
+        found |= dict(zip(statistics.names, statistics.scores(once)[0], strict=True))
+    assert found == pytest.approx(run.scores.corpus, abs=1e-9)

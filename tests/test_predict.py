@@ -1,0 +1,208 @@
+"""Captions on standard output, trouble on standard error, panels in a folder: the command as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Run
+from omegaconf import OmegaConf
+from PIL import Image
+from test_conf import composed
+from test_run import PACKAGE
+
+import captioning
+from captioning.errors import CaptioningError
+from captioning.predict import Problems, find, main
+
+COMMAND = [sys.executable, "-m", "captioning.predict", "device=cpu"]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": PACKAGE}
+UNREADABLE = ["bomb.png", "cut.jpg", "empty.png", "text.jpg"]
+READABLE = [
+    "a.jpg",
+    "animated.gif",
+    "b.PNG",
+    "c.webp",
+    "cmyk.jpg",
+    "grey.png",
+    "large.jpg",
+    "palette.png",
+    "rgba.png",
+    "sixteen.png",
+    "strange.jpg",
+    "sub/a.png",
+    "sub/deeper/a.jpg",
+    "tiny.png",
+    "turned.jpg",
+    "ü.jpg",
+]
+"""In the order of their captions."""
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory, shapes_run: Run) -> Path:
+    """A folder with every kind of file, made from the scenes that the captioner knows; no two files are alike."""
+    folder = tmp_path_factory.mktemp("photographs")
+    (folder / "sub" / "deeper").mkdir(parents=True)
+    (folder / ".hidden").mkdir()
+    scenes = [Image.open(path).convert("RGB") for path in shapes_run.photographs]
+    for i, name in enumerate(("a.jpg", "b.PNG", "c.webp", "sub/a.png", "sub/deeper/a.jpg", "ü.jpg", ".hidden/a.jpg")):
+        scenes[i % 5].rotate(10 * i).save(folder / name)
+    scenes[0].save(folder / ".a.jpg")
+    scenes[1].save(folder / "animated.gif", save_all=True, append_images=scenes[2:])
+    scenes[0].convert("CMYK").save(folder / "cmyk.jpg")
+    scenes[1].convert("L").save(folder / "grey.png")
+    scenes[2].resize((8000, 6000)).save(folder / "large.jpg")
+    scenes[3].quantize(16).save(folder / "palette.png")
+    scenes[4].convert("RGBA").save(folder / "rgba.png")
+    Image.fromarray(np.asarray(scenes[2].convert("L"), dtype=np.uint16) * 257).save(folder / "sixteen.png")
+    scenes[3].crop((0, 0, 1, 1)).save(folder / "tiny.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    scenes[4].save(folder / "turned.jpg", exif=exif)
+    exif = b"Exif\0\0II*\0 cut short"  # Pillow warns of it and reads the picture
+    scenes[0].save(folder / "strange.jpg", exif=exif)
+
+    Image.new("1", (20_000, 20_000)).save(folder / "bomb.png")
+    (folder / "cut.jpg").write_bytes((folder / "a.jpg").read_bytes()[:500])
+    (folder / "empty.png").touch()
+    (folder / "text.jpg").write_text("no photograph")
+    (folder / "notes.txt").write_text("not meant")
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")  # a warning is an error here, not for the user
+def test_a_folder_with_all_kinds_of_files(shapes_run: Run, photographs: Path, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [*COMMAND, f"checkpoint={shapes_run.checkpoint}", f"images={photographs}", "attention=true", "batch_size=3"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+    )
+    lines = [json.loads(line) for line in ended.stdout.decode().splitlines()]
+    assert [line["image"] for line in lines] == [str(photographs / name) for name in READABLE], ended.stderr.decode()
+    assert "ü.jpg" in ended.stdout.decode()
+    expected = captioning.load(shapes_run.checkpoint, "cpu").caption([photographs / name for name in READABLE])
+    assert [line["caption"] for line in lines] == [prediction.caption for prediction in expected]
+    assert [line["score"] for line in lines] == pytest.approx([prediction.score for prediction in expected], abs=1e-3)
+    assert len({line["score"] for line in lines}) > 5
+
+    assert ended.returncode == 1
+    complaints = ended.stderr.decode().splitlines()
+    assert len(complaints) == len(UNREADABLE), complaints
+    for complaint, name in zip(complaints, UNREADABLE, strict=True):
+        assert complaint.startswith(f"error: cannot read the image {photographs / name}: ")
+
+    panels = [tmp_path / line["panel"] for line in lines]
+    assert {path.name for path in panels} >= {"a.png", "a-2.png", "a-3.png", "tiny.png", "ü.png"}
+    assert sorted(panels) == sorted((tmp_path / "attention").iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"attention"}
+    for panel in panels:
+        with Image.open(panel) as picture:
+            assert picture.format == "PNG"
+
+
+def test_a_reader_that_has_enough(shapes_run: Run) -> None:
+    images = ",".join(map(str, shapes_run.photographs * 4))
+    command = [*COMMAND, f"checkpoint={shapes_run.checkpoint}", f"images=[{images}]", "batch_size=1"]
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        assert json.loads(process.stdout.readline())["caption"] == shapes_run.captions[0]
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def predicted(capsys: pytest.CaptureFixture[str], *overrides: str) -> list[str]:
+    main.__wrapped__(composed("device=cpu", *overrides, name="predict"))
+    out, err = capsys.readouterr()
+    assert err == ""
+    return [json.loads(line)["caption"] for line in out.splitlines()]
+
+
+def test_order_and_decoding(shapes_run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    backwards = ",".join(map(str, reversed(shapes_run.photographs)))
+    checkpoint = f"checkpoint={shapes_run.checkpoint}"
+    assert predicted(capsys, checkpoint, f"images=[{backwards}]") == shapes_run.captions[::-1]
+    images = f"images={shapes_run.checkpoint.parent}"
+    assert predicted(capsys, checkpoint, images) == shapes_run.captions
+    greedy = predicted(capsys, checkpoint, images, "decoding=greedy")
+    assert predicted(capsys, checkpoint, images, "decoding.width=1") == greedy
+    short = predicted(capsys, checkpoint, images, "decoding=greedy", "decoding.max_length=2")
+    assert short == [" ".join(caption.split()[:2]) for caption in greedy]
+
+
+def test_what_is_found(photographs: Path) -> None:
+    def found(images: object) -> list[str]:
+        problems = Problems()
+        names = [str(path.relative_to(photographs)) for path in find(images, problems)]
+        assert problems.count == 0
+        return names
+
+    everything = sorted([*READABLE, *UNREADABLE])
+    assert found(str(photographs)) == everything
+    assert found(f"{photographs}/*.png") == [name for name in everything if name.endswith("png") and "/" not in name]
+    assert found(f"{photographs}/sub/**") == ["sub/a.png", "sub/deeper/a.jpg"]
+    assert found(f"{photographs}/**/a.*") == ["a.jpg", "sub/a.png", "sub/deeper/a.jpg"]
+    several = [f"{photographs}/tiny.png", f"{photographs}/notes.txt", f"{photographs}/sub", f"{photographs}/tiny.png"]
+    assert found(OmegaConf.create(several)) == ["tiny.png", "notes.txt", "sub/a.png", "sub/deeper/a.jpg", "tiny.png"]
+
+
+def test_a_name_with_brackets_is_no_pattern(tmp_path: Path) -> None:
+    (tmp_path / "a[1].jpg").touch()
+    (tmp_path / "a1.jpg").touch()
+    assert list(find(f"{tmp_path}/a[1].jpg", Problems())) == [tmp_path / "a[1].jpg"]
+
+
+@pytest.mark.parametrize("images", ["absent.jpg", "*.jpg", ".", "[absent.jpg,*.png]"])
+def test_nothing_found_is_an_error(
+    images: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(SystemExit) as ended:
+        main.__wrapped__(composed("checkpoint=absent.ckpt", f"images={images}", name="predict"))
+    assert ended.value.code == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert all(line.startswith("error: no photographs at images=") for line in err.splitlines())
+    assert len(err.splitlines()) == images.count(",") + 1
+
+
+def test_what_is_missing_does_not_stop_the_others(shapes_run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    images = f"images=[absent.jpg,{shapes_run.photographs[0]}]"
+    with pytest.raises(SystemExit) as ended:
+        main.__wrapped__(composed("device=cpu", f"checkpoint={shapes_run.checkpoint}", images, name="predict"))
+    assert ended.value.code == 1
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["caption"] for line in out.splitlines()] == shapes_run.captions[:1]
+    assert err.startswith("error: no photographs at images=absent.jpg")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["images=."], "checkpoint is not set and has no default: add checkpoint=VALUE"),
+        (["checkpoint=a.ckpt"], "images is not set and has no default: add images=VALUE"),
+        (["checkpoint=a.ckpt", "images=[]"], "images is not set"),
+        (["checkpoint=a.ckpt", "images="], "images is not set"),
+        (["checkpoint=a.ckpt", "images=.", "batch_size=0"], "batch_size=0 is not allowed; it must be a whole number"),
+        (["checkpoint=a.ckpt", "images=.", "batch_size=two"], "batch_size=two is not allowed"),
+        (["checkpoint=a.ckpt", "images=.", "attention=1"], "attention=1 is not allowed; it must be true or false"),
+        (["checkpoint=a.ckpt", "images=.", "panels=null"], "panels=None is not allowed; it must be a folder"),
+    ],
+)
+def test_settings_that_cannot_be(overrides: list[str], message: str) -> None:
+    with pytest.raises(CaptioningError, match=message):
+        main.__wrapped__(composed(*overrides, name="predict"))
+
+
+def test_a_folder_for_panels_that_cannot_be_made(shapes_run: Run, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    overrides = [f"checkpoint={shapes_run.checkpoint}", f"images={shapes_run.photographs[0]}", "attention=true"]
+    with pytest.raises(CaptioningError, match=r"cannot make the folder .*taken: .*; set panels=FOLDER"):
+        main.__wrapped__(composed("device=cpu", *overrides, f"panels={tmp_path}/taken", name="predict"))

@@ -1,0 +1,268 @@
+"""A checkpoint alone makes the captioner that the run has tested."""
+
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import CachedRun, Run
+from PIL import Image
+
+import captioning
+from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError
+from captioning.features.build import build_features
+from captioning.trained import TrainedCaptioner
+
+Change = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture(scope="module")
+def captioner(shapes_run: Run) -> TrainedCaptioner:
+    return captioning.load(shapes_run.checkpoint, device="cpu")
+
+
+def changed(path: Path, folder: Path, change: Change) -> Path:
+    """A copy of a checkpoint with `change` made to it."""
+    saved = torch.load(path, weights_only=True)
+    change(saved)
+    torch.save(saved, folder / "changed.ckpt")
+    return folder / "changed.ckpt"
+
+
+def test_captions_are_those_of_the_run(shapes_run: Run, captioner: TrainedCaptioner) -> None:
+    predictions = captioner.caption(shapes_run.photographs)
+    assert [prediction.caption for prediction in predictions] == shapes_run.captions
+    assert len(set(shapes_run.captions)) > 1  # or the order of the images would not show
+    for prediction in predictions:
+        assert " ".join(prediction.words) == prediction.caption
+        assert prediction.score < 0
+        assert prediction.attention is not None
+        assert prediction.attention.shape == (len(prediction.words), 4, 4)
+        torch.testing.assert_close(prediction.attention.sum(dim=(1, 2)), torch.ones(len(prediction.words)))
+
+
+def test_one_or_many_files_or_images_in_batches_of_any_size(shapes_run: Run, captioner: TrainedCaptioner) -> None:
+    first, second, *_ = shapes_run.photographs
+    expected = captioner.caption(shapes_run.photographs)
+    (alone,) = captioner.caption(first)
+    assert alone.caption == expected[0].caption
+    assert alone.score == pytest.approx(expected[0].score, abs=1e-4)
+    with Image.open(second) as image:
+        assert captioner.caption(image)[0].caption == expected[1].caption
+        mixed = captioner.caption((item for item in (str(first), image, second)), batch_size=2)
+    assert [prediction.caption for prediction in mixed] == [expected[i].caption for i in (0, 1, 1)]
+    assert captioner.caption([]) == []
+
+
+def test_what_is_no_image_is_refused(tmp_path: Path, captioner: TrainedCaptioner) -> None:
+    with pytest.raises(CaptioningError, match=r"cannot caption a Tensor; give file names or Pillow images"):
+        captioner.caption(torch.zeros(2, 3, 4, 4))
+    with pytest.raises(CaptioningError, match=r"cannot read the image .*absent\.png"):
+        captioner.caption(tmp_path / "absent.png")
+    with pytest.raises(CaptioningError, match="batch_size=0"):
+        captioner.caption([], batch_size=0)
+
+
+def test_parts_are_frozen_and_in_evaluation_mode(captioner: TrainedCaptioner) -> None:
+    for network in (captioner.backbone, captioner.model):
+        assert not network.training
+        assert not any(parameter.requires_grad for parameter in network.parameters())
+    assert isinstance(captioner.vocabulary, Vocabulary)
+    assert {"red", "square"} <= set(captioner.vocabulary.words)
+    assert captioner.config.model.d_feat == 8
+
+
+def test_loading_takes_no_random_numbers_of_the_callers(shapes_run: Run) -> None:
+    before = torch.random.get_rng_state()
+    captioning.load(shapes_run.checkpoint, device="cpu")
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_decoding_settings_replace_those_of_the_run(shapes_run: Run, captioner: TrainedCaptioner) -> None:
+    def decoded(**settings: Any) -> list[tuple[str, float]]:
+        other = captioning.load(shapes_run.checkpoint, "cpu", decoding=settings)
+        return [(p.caption, round(p.score, 4)) for p in other.caption(shapes_run.photographs)]
+
+    assert captioner.config.decoding.width == 3
+    greedy = decoded(_target_="captioning.decoding.greedy", max_length=15)
+    assert decoded(width=1) == greedy
+    assert max(len(caption.split()) for caption, _ in greedy) > 2
+    assert {len(caption.split()) for caption, _ in decoded(max_length=2)} == {2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"widht": 5}, r"no setting decoding\.widht\. Did you mean width\?"),
+        ({"width": "five"}, r"decoding\.width=five is not allowed; it must be a whole number"),
+        ({"width": 0}, r"decoding\.width=0 is not allowed; it must be at least 1"),
+        ({"max_length": 0}, r"decoding\.max_length=0 is not allowed; it must be at least 1"),
+        ({"max_length": 16}, r"decoding\.max_length=16 is longer than the 15 tokens"),
+        ({"_target_": "captioning.decoding.greedy", "width": 3}, r"no setting decoding\.width"),
+        ({"_target_": "captioning.decoding.greeedy"}, r"decoding\._target_=captioning\.decoding\.greeedy cannot"),
+    ],
+)
+def test_decoding_that_cannot_be(shapes_run: Run, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(CaptioningError, match=message):
+        captioning.load(shapes_run.checkpoint, "cpu", decoding=settings)
+
+
+def test_frozen_backbone_without_its_weights_file(tmp_path: Path, cached_run: CachedRun) -> None:
+    """The run decoded cached features; what differs from photographs is their rounding to half precision."""
+    captioner = captioning.load(cached_run.checkpoint, device="cpu")
+    assert captioner.backbone.digest == cached_run.digest
+    assert captioner.backbone.scale != 1
+    rows = build_features(captioner.backbone, cached_run.photographs, tmp_path, num_workers=0).rows([0])
+    assert rows.dtype == torch.float16
+    (caption,) = captioner.search(captioner.model, captioner.backbone.context(rows))
+    assert [captioner.vocabulary.decode(caption.tokens)] == cached_run.captions
+    (prediction,) = captioner.caption(cached_run.photographs)
+    assert prediction.score == pytest.approx(caption.score, rel=1e-2)
+    assert len(prediction.words) > 0
+
+
+def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path: Path, shapes_run: Run, captioner: TrainedCaptioner) -> None:
+    """The pickle names the device of every tensor: written anew, as a GPU's run would have named it."""
+    path = tmp_path / "gpu.ckpt"
+    with zipfile.ZipFile(shapes_run.checkpoint) as source, zipfile.ZipFile(path, "w") as target:
+        for item in source.namelist():
+            content = source.read(item)
+            if item.endswith("data.pkl"):
+                cpu, gpu = (b"X" + len(name).to_bytes(4, "little") + name for name in (b"cpu", b"cuda:0"))
+                assert cpu in content
+                content = content.replace(cpu, gpu)
+            target.writestr(item, content)
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="CUDA"):
+            torch.load(path, weights_only=True)
+    predictions = captioning.load(path, device="cpu").caption(shapes_run.photographs)
+    assert [prediction.caption for prediction in predictions] == shapes_run.captions
+
+
+class Trap:
+    """Makes a file where a pickle with it is loaded without care."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path, shapes_run: Run) -> None:
+    bait = tmp_path / "sprung"
+    path = changed(shapes_run.checkpoint, tmp_path, lambda saved: saved.update(more=Trap(bait)))
+    with pytest.raises(CaptioningError, match=r"changed\.ckpt is refused: it holds Python objects"):
+        captioning.load(path)
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(Trap(bait)))
+    with pytest.raises(CaptioningError, match=r"plain\.pkl is no file that captioning\.run has saved"):
+        captioning.load(tmp_path / "plain.pkl")
+    assert not bait.exists()
+
+
+@pytest.mark.parametrize("place", ["model", "decoding", "nested"])
+def test_functions_that_a_checkpoint_names_are_not_called(tmp_path: Path, shapes_run: Run, place: str) -> None:
+    """A configuration can name any function, and it is part of the file."""
+    bait = tmp_path / "sprung"
+    call = {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": [str(bait)]}]}
+
+    def poison(saved: dict[str, Any]) -> None:
+        config = saved["captioning"]["config"]
+        if place == "nested":
+            config["decoding"]["forbidden"] = call
+        else:
+            config[place] = call
+
+    path = changed(shapes_run.checkpoint, tmp_path, poison)
+    with pytest.raises(CaptioningError, match=r"names pathlib\.Path\.touch, which is neither a network nor a search"):
+        captioning.load(path)
+    assert not bait.exists()
+
+
+def test_what_is_no_checkpoint_is_named(tmp_path: Path, shapes_run: Run) -> None:
+    with pytest.raises(CaptioningError, match=r"checkpoint=.*absent\.ckpt is not there"):
+        captioning.load(tmp_path / "absent.ckpt")
+    with pytest.raises(CaptioningError, match=r"is a folder; a run leaves RUN_FOLDER/checkpoints/best\.ckpt"):
+        captioning.load(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "best.ckpt").touch()
+    with pytest.raises(CaptioningError, match=r"is a folder; did you mean .*checkpoints/best\.ckpt\?"):
+        captioning.load(tmp_path)
+    whole = shapes_run.checkpoint.read_bytes()
+    for name, content in {"empty": b"", "text": b"no checkpoint\n", "cut": whole[: len(whole) // 2]}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(CaptioningError, match=rf"checkpoint=.*{name} is no file that .*, or only a part"):
+            captioning.load(tmp_path / name)
+    for content, found in (({"weight": torch.zeros(1)}, "a dict of weight"), ([1], "list")):
+        torch.save(content, tmp_path / "other.pt")
+        with pytest.raises(CaptioningError, match=rf"no checkpoint of captioning\.run: it holds {found}"):
+            captioning.load(tmp_path / "other.pt")
+
+
+def renamed(saved: dict[str, Any]) -> None:
+    saved["state_dict"]["model.exit.bias"] = saved["state_dict"].pop("model.output.bias")
+
+
+def reshaped(saved: dict[str, Any]) -> None:
+    saved["state_dict"]["model.output.bias"] = torch.zeros(2)
+
+
+def without_backbone(saved: dict[str, Any]) -> None:
+    saved["state_dict"] = {key: value for key, value in saved["state_dict"].items() if key.startswith("model.")}
+
+
+def other_class(saved: dict[str, Any]) -> None:
+    saved["captioning"]["config"]["model"]["_target_"] = "captioning.models.SpatialTransducer"
+
+
+def other_setting(saved: dict[str, Any]) -> None:
+    saved["captioning"]["config"]["model"]["depth"] = 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (renamed, r"1 missing: model\.output\.bias; 1 unexpected: model\.exit\.bias$"),
+        (reshaped, r"1 of another shape: model\.output\.bias$"),
+        (without_backbone, r"\d+ missing: backbone\.scale, backbone\.network\S+, backbone\.network\S+, \.\.\.$"),
+        (other_class, r"model\._target_=captioning\.models\.SpatialTransducer cannot be imported"),
+        (other_setting, r"no setting model\.depth"),
+    ],
+)
+def test_checkpoints_of_another_version_are_refused(
+    tmp_path: Path, shapes_run: Run, change: Change, message: str
+) -> None:
+    path = changed(shapes_run.checkpoint, tmp_path, change)
+    with pytest.raises(CaptioningError, match=rf"changed\.ckpt does not fit this version of captioning: .*{message}"):
+        captioning.load(path)
+
+
+def test_what_only_training_needs_is_not_built(tmp_path: Path, shapes_run: Run, captioner: TrainedCaptioner) -> None:
+    def older(saved: dict[str, Any]) -> None:
+        saved["captioning"]["config"]["objective"] = {"_target_": "captioning.nowhere.Loss"}
+        saved["state_dict"]["objective.baseline"] = torch.zeros(1)
+        for key in ("optimizer_states", "lr_schedulers", "callbacks", "loops"):
+            del saved[key]
+
+    path = changed(shapes_run.checkpoint, tmp_path, older)
+    predictions = captioning.load(path, device="cpu").caption(shapes_run.photographs)
+    assert [prediction.caption for prediction in predictions] == shapes_run.captions
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "0"])
+def test_devices_that_are_not_there(shapes_run: Run, device: str) -> None:
+    with pytest.raises(CaptioningError, match=f"device={device} cannot be used: .*; allowed: auto, cpu"):
+        captioning.load(shapes_run.checkpoint, device=device)
+
+
+def test_the_package_alone_imports_no_pytorch() -> None:
+    code = "import sys, captioning; captioning.load; sys.exit(any(m in sys.modules for m in ('torch', 'hydra', 'PIL')))"
+    environment = os.environ | {"PYTHONPATH": str(Path(captioning.__file__).parents[1])}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
