@@ -2,13 +2,13 @@
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 import torchvision
 from test_run import SHAPES, TINY, folder_of, miniature, run
+from trained_runs import CachedRun, Run
 
 from captioning.backbones.torchvision import TorchvisionBackbone
 
@@ -20,15 +20,6 @@ LONGER = [
     "model.dropout=0",
 ]
 """Until captions have words, and differ."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a run has left: the checkpoint, moved away from everything else, and the test images with their captions."""
-
-    checkpoint: Path
-    photographs: list[Path]
-    captions: list[str]
 
 
 @pytest.fixture(scope="session")
@@ -43,13 +34,6 @@ def shapes_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     assert len(photographs) == len(lines)
     shutil.rmtree(home)
     return Run(moved / "best.ckpt", photographs, [line["caption"] for line in lines])
-
-
-@dataclass(frozen=True)
-class CachedRun(Run):
-    """A run with a frozen backbone, and that backbone's digest before anything was saved."""
-
-    digest: str
 
 
 @pytest.fixture(scope="session")

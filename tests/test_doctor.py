@@ -18,7 +18,7 @@ from captioning.errors import CaptioningError
 from captioning.metrics.java import find_java
 
 PACKAGE = str(Path(captioning.__file__).parents[1])
-posix = pytest.mark.skipif(sys.platform == "win32", reason="a shell script in the place of a program")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="shell scripts in the place of programs, limits on files")
 
 
 @pytest.fixture(autouse=True)
@@ -226,6 +226,21 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 9 * 10**8}))
     (finding,) = folder("cache", tmp_path)
     assert (finding.mark, finding.text) == ("missing", f"{tmp_path}: 0.90 GB free, too little for two checkpoints")
+
+
+@posix
+def test_a_folder_that_takes_no_more(tmp_path: Path) -> None:
+    """As by a quota, which does not show in the room on the disk."""
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        (finding,) = folder("runs", tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (finding.mark, "File too large" in finding.text) == ("missing", True)
+    assert list(tmp_path.iterdir()) == [tmp_path / "home"]
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")

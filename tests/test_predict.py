@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Run
 from omegaconf import OmegaConf
 from PIL import Image
 from test_conf import composed
 from test_run import PACKAGE
+from trained_runs import Run
 
 import captioning
 from captioning.errors import CaptioningError

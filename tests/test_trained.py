@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import CachedRun, Run
 from PIL import Image
+from trained_runs import CachedRun, Run
 
 import captioning
 from captioning.data.vocabulary import Vocabulary
