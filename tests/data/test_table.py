@@ -93,6 +93,7 @@ def test_photographs_in_no_split_need_neither_file_nor_words(tmp_path: Path) -> 
         ("image;caption\n1.jpg;A dog\n", "line 1: the header 'image;caption' does not name the columns image and"),
         ("1.jpg,A dog\n", "line 1: the header '1.jpg,A dog' does not"),
         ("image,caption,caption\n", "line 1: the header"),
+        ("file,caption\n", "line 1: the header 'file,caption' does not"),
         (f"{CAPTIONS}1.jpg\n", "line 7: '1.jpg' has 1 columns and the header 2"),
         (f"{CAPTIONS}1.jpg,A dog, a cat\n", "line 7: .* has 3 columns .* stands in quotes"),
         (f'{CAPTIONS}1.jpg,"A dog\n2.jpg,A dog\n', "line 7: .* is not CSV: unexpected end of data"),
