@@ -46,20 +46,20 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def build(path: str | Path, config: DictConfig, part: str, **sizes: Any) -> Any:
-    """The object that the run called `part`: a network, or a search.
+    """The object that the run called `part`: a network, a search or a reader.
 
     A configuration may name any function, with any arguments, and this one comes with a file: nothing else is called.
 
     Raises:
-        CaptioningError: there is no such class or setting in this version, or it is no network or search.
+        CaptioningError: there is no such class or setting in this version, or it is none of the three.
     """
     node = OmegaConf.to_container(config[part])
     try:
         check_settings(part, node)
         for target in _targets(node):
-            if not _is_network_or_search(get_object(target)):
+            if not _is_part(get_object(target)):
                 raise CaptioningError(
-                    f"{part} names {target}, which is neither a network nor a search, and is not called"
+                    f"{part} names {target}, which is neither a network nor a search nor a reader, and is not called"
                 )
         return instantiate(config[part], **sizes)
     except (CaptioningError, InstantiationException) as error:
@@ -77,9 +77,11 @@ def _targets(node: Any) -> Iterator[str]:
             yield from _targets(value)
 
 
-def _is_network_or_search(found: Any) -> bool:
+def _is_part(found: Any) -> bool:
+    """Whether it is a search, or the class of networks, or of readers (or splits), whose objects take no argument."""
     if inspect.isclass(found):
-        return issubclass(found, nn.Module)
+        calls = [vars(base)["__call__"] for base in found.__mro__ if "__call__" in vars(base)]
+        return issubclass(found, nn.Module) or bool(calls and list(inspect.signature(calls[0]).parameters) == ["self"])
     return inspect.isfunction(found) and list(inspect.signature(found).parameters)[:2] == ["model", "context"]
 
 

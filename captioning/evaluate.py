@@ -15,10 +15,10 @@ from typing import Any
 
 import hydra
 import torch
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
+from captioning.checkpoint import build
 from captioning.command import CONF, start
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.data.dataset import Inputs, Photographs
@@ -131,7 +131,7 @@ class CheckpointCaptions:
         saved = self._captioner.config
         self._data = data_settings(saved, config)
         self._cache = saved.cache if config.cache is None else config.cache
-        splits: Splits = instantiate(self._data.reader)()
+        splits: Splits = build(path, self._data, "reader")()
         check_vocabulary(splits, self._data, self._captioner.vocabulary)
         self._digest = digest(splits)
         self._examples = splits[config.split]

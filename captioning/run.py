@@ -39,8 +39,8 @@ def main(config: DictConfig) -> float | None:
     check(config)
     L.seed_everything(config.seed, workers=True, verbose=False)
 
-    backbone: Backbone = instantiate(config.backbone)
     splits: Splits = instantiate(config.data.reader)()
+    backbone: Backbone = instantiate(config.backbone)  # after the data: it may download weights
     vocabulary = Vocabulary.from_captions(
         (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
     )

@@ -25,7 +25,8 @@ def check_settings(path: str, node: Any) -> None:
             except Exception as error:  # whatever an import of the user's may raise
                 reason = " ".join(str(error).split())
                 raise CaptioningError(f"{path}._target_={node['_target_']} cannot be imported: {reason}") from error
-            check_call(path, target, {key: value for key, value in node.items() if not key.startswith("_")})
+            settings = {key: value for key, value in node.items() if not key.startswith("_")}
+            check_call(path, target, settings, partial=bool(node.get("_partial_")))
         for key, value in node.items():
             check_settings(f"{path}.{key}" if path else str(key), value)
     elif isinstance(node, list):
@@ -45,8 +46,14 @@ def _located(target: str) -> Any:
     return found
 
 
-def check_call(path: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+def check_call(path: str, function: Callable[..., Any], settings: Mapping[str, Any], partial: bool = False) -> None:
     """Checks the settings below `path` that `function` will be called with.
+
+    Args:
+        path: the key of the settings.
+        function: a function or class.
+        settings: by the names of its parameters.
+        partial: the caller gives the parameters that have no default; they are not offered as settings.
 
     Raises:
         CaptioningError: as for `check_settings`.
@@ -59,7 +66,8 @@ def check_call(path: str, function: Callable[..., Any], settings: Mapping[str, A
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         for name in settings:
             if name not in parameters:
-                raise CaptioningError(no_setting(path, name, list(parameters)))
+                settable = [key for key, p in parameters.items() if not partial or p.default is not p.empty]
+                raise CaptioningError(no_setting(path, name, settable))
     for name, value in settings.items():
         hint = hints.get(name, Any)
         if not _fits(value, hint):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from PIL import Image
 from pycocoevalcap.bleu.bleu import Bleu
@@ -384,7 +385,7 @@ def test_scenes_are_drawn_again_where_they_are_not(shapes: Path, elsewhere: Path
         (["+data.reader.colour=red"], ["no setting data.reader.colour", "max_objects"]),
         (["data.eval_batch_size=0"], ["data.eval_batch_size=0", "at least 1"]),
         (["decoding.width=0"], ["decoding.width=0"]),
-        (["decoding=greedy", "decoding.width=2"], ["no setting decoding.width", "max_length"]),
+        (["decoding=greedy", "decoding.width=2"], ["no setting decoding.width", "in decoding: forbidden, max_length"]),
         (["device=abacus"], ["device=abacus"]),
     ],
 )
@@ -393,6 +394,17 @@ def test_refused_with_a_checkpoint(shapes: Path, refused: Command, arguments: li
     message = refused(f"checkpoint={shapes}/{CHECKPOINT.removeprefix('checkpoint=')}", *arguments)
     for part in parts:
         assert part in message
+
+
+def test_functions_that_a_checkpoint_names_as_its_reader_are_not_called(
+    shapes: Path, elsewhere: Path, refused: Command
+) -> None:
+    saved = torch.load(shapes / CHECKPOINT.removeprefix("checkpoint="), weights_only=True)
+    bait = {"_target_": "pathlib.Path", "_args_": [str(elsewhere / "sprung")]}
+    saved["captioning"]["config"]["data"]["reader"] = {"_target_": "pathlib.Path.touch", "_args_": [bait]}
+    torch.save(saved, "poisoned.ckpt")
+    assert "names pathlib.Path.touch, which is neither" in refused("checkpoint=poisoned.ckpt")
+    assert not (elsewhere / "sprung").exists()
 
 
 def photographs(folder: Path) -> None:
