@@ -77,3 +77,4 @@ def _quiet() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)
+    warnings.filterwarnings("ignore", module=r"PIL\b")  # of damage in photographs that it has read nevertheless

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ def main(config: DictConfig) -> None:
     _check(config)
     # File names need not be text; what is not is escaped as JSON escapes it.
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    warnings.filterwarnings("ignore", module=r"PIL\b")  # of files that it has read nevertheless
     problems = Problems()
     paths = list(find(config.images, problems))
     if paths:
