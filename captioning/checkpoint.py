@@ -30,12 +30,17 @@ def read(path: Path) -> dict[str, Any]:
     if not zipfile.is_zipfile(path):  # as everything is that `torch.save` writes; its index is at the end
         raise CaptioningError(f"checkpoint={path} is no file that captioning.run has saved, or only a part of one")
     try:
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():  # which torch does not look at
+                raise CaptioningError(f"checkpoint={path} is damaged: its part {damaged} has another checksum")
         saved = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CaptioningError(
             f"checkpoint={path} is refused: it holds Python objects, which can run code when loaded; "
             "those of captioning.run hold tensors and plain values only"
         ) from error
+    except CaptioningError:
+        raise
     except Exception as error:  # a damaged file can fail anywhere in torch's readers
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CaptioningError(f"cannot read checkpoint={path}: {reason}") from error

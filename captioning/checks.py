@@ -62,8 +62,9 @@ def _check_values(config: DictConfig) -> None:
     check_call("data", CaptionData, data_settings(config))
     check_call("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
     check_call("metrics", Scorer, {"timeout": config.metrics.timeout})
-    if not isinstance(config.test, bool):
-        raise CaptioningError(f"test={config.test} is not allowed; it must be true or false")
+    for name in ("test", "resume"):
+        if not isinstance(config[name], bool):
+            raise CaptioningError(f"{name}={config[name]} is not allowed; it must be true or false")
     if not 0 <= config.seed < 2**32:
         raise CaptioningError(f"seed={config.seed} is not allowed; it must be from 0 to {2**32 - 1}")
     for name in ("batch_size", "eval_batch_size", "captions_per_image", "max_words"):

@@ -11,7 +11,7 @@ from hydra.errors import HydraException, InstantiationException, MissingConfigEx
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, Stopped
 from captioning.signatures import did_you_mean, no_setting
 
 _PACKAGE = Path(__file__).parent
@@ -23,10 +23,11 @@ NOT_HERE = (
     r".*does not have many workers.*",
     # An epoch may well have fewer steps than `log_every_n_steps`.
     r".*is smaller than the logging interval.*",
-    # The run folder has held `config.yaml` and nothing of a logger's.
-    r"Experiment logs directory .* exists and is not empty",
     # Backbones keep their networks in evaluation mode on purpose (see `captioning.backbones.base`).
     r"Found \d+ module\(s\) in eval mode",
+    # A resumed run goes on in its own folder, and its data module in the middle of an epoch.
+    r"Checkpoint directory .* exists and is not empty",
+    r"You're resuming from a checkpoint that ended before the epoch ended",
     # Scores are computed once and are the same on all processes already.
     r"It is recommended to use `self\.log\('(val|test)/.*sync_dist=True",
     # Lightning's own use of PyTorch.
@@ -43,6 +44,9 @@ def start(main: Callable[[], object]) -> None:
         main()
     except KeyboardInterrupt:
         sys.exit(130)
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        sys.exit(stopped.exit_code)
     except (CaptioningError, HydraException, OmegaConfBaseException) as error:
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(1)

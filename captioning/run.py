@@ -27,6 +27,7 @@ from captioning.errors import CaptioningError
 from captioning.features.build import build_features
 from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
+from captioning.resume import resume_point
 from captioning.run_folder import make_run_folder
 from captioning.training.module import CaptioningModule
 
@@ -39,8 +40,8 @@ def main(config: DictConfig) -> float | None:
     check(config)
     L.seed_everything(config.seed, workers=True, verbose=False)
 
+    backbone: Backbone = instantiate(config.backbone)
     splits: Splits = instantiate(config.data.reader)()
-    backbone: Backbone = instantiate(config.backbone)  # after the data: it may download weights
     vocabulary = Vocabulary.from_captions(
         (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
     )
@@ -49,12 +50,17 @@ def main(config: DictConfig) -> float | None:
 
     with make_run_folder(config) as folder:
         say = rank_zero_only(log.info)
+        if (folder / "scores.json").exists():
+            say("this run is finished; a new one begins without resume=true")
+            print_summary(folder)
+            return None
+        point = resume_point(folder)
         say("%s", describe(splits, data, vocabulary, module))
-        say("run folder: %s", folder)
+        say("run folder: %s%s", folder, f"\ngoing on from {point}" if point else "")
         trainer: L.Trainer = instantiate(
             config.trainer, logger=parts(config.logger), callbacks=parts(config.callbacks), default_root_dir=folder
         )
-        trainer.fit(module, data)
+        trainer.fit(module, data, ckpt_path=point)
         if config.test:
             load_best(module, trainer)
             trainer.test(module, data, verbose=False)

@@ -9,6 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.errors import CaptioningError
+from captioning.resume import check_same, latest_run
 
 _SHARED = "CAPTIONING_RUN_FOLDER"
 
@@ -17,11 +18,13 @@ _SHARED = "CAPTIONING_RUN_FOLDER"
 def make_run_folder(config: DictConfig) -> Iterator[Path]:
     """Makes `<runs>/<name>-<model>-seed<seed>`, with a number behind it where that exists, and sets `config.folder`.
 
+    With `config.resume` it is the latest such folder, if there is one, and nothing is made.
+
     The other processes of the same run, which Lightning starts with this one's environment, get the same folder.
     Writes the resolved configuration as `config.yaml`.
 
     Raises:
-        CaptioningError: the folder cannot be made.
+        CaptioningError: the folder cannot be made, or the run to resume has other settings.
     """
     shared = os.environ.get(_SHARED)
     if shared:
@@ -29,7 +32,14 @@ def make_run_folder(config: DictConfig) -> Iterator[Path]:
         OmegaConf.update(config, "folder", shared)
     else:
         model = HydraConfig.get().runtime.choices["model"]
-        folder = new_folder(config, f"{config.name}-{model}-seed{config.seed}")
+        name = f"{config.name}-{model}-seed{config.seed}"
+        interrupted = latest_run(Path(config.runs) / name) if config.resume else None
+        if interrupted is None:
+            folder = new_folder(config, name)
+        else:
+            check_same(config, interrupted)
+            OmegaConf.update(config, "folder", str(interrupted))
+            folder = interrupted
         os.environ[_SHARED] = str(folder)
     try:
         yield folder

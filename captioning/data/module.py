@@ -1,6 +1,7 @@
 """The data module that all models share."""
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import lightning as L
 from torch.utils.data import DataLoader
@@ -48,6 +49,7 @@ class CaptionData(L.LightningDataModule):
             num_workers,
             seed,
         )
+        self._resumed = {"epoch": 0, "done": 0}
         self.datasets = {
             name: CaptionDataset(
                 examples,
@@ -72,8 +74,19 @@ class CaptionData(L.LightningDataModule):
         return digest(self.splits)
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Shuffled and bucketed."""
-        return self._loader("train", self.batch_size, shuffle=True)
+        """Shuffled and bucketed; of a run that is resumed, what is left of its epoch."""
+        loader = self._loader("train", self.batch_size, shuffle=True)
+        cast(BucketSampler, loader.sampler).go_on(**self._resumed)
+        return loader
+
+    def state_dict(self) -> dict[str, int]:
+        """For checkpoints: the epoch, and how many of its batches training has done with."""
+        loop = self.trainer.fit_loop  # type: ignore[union-attr]
+        return {"epoch": self.trainer.current_epoch, "done": loop.epoch_loop.batch_progress.current.completed}  # type: ignore[union-attr]
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Goes on from a checkpoint."""
+        self._resumed = dict(state_dict)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """In the order of the split."""

@@ -41,6 +41,11 @@ class BucketSampler(Sampler[Request]):
         self.batch_size, self.shuffle, self.seed = batch_size, shuffle, seed
         self.rank, self.world_size = rank, world_size
         self.epoch = 0
+        self._done = (0, 0)
+
+    def go_on(self, epoch: int, done: int) -> None:
+        """Begins with `epoch`, without its first `done` batches, which an interrupted run has trained on."""
+        self.epoch, self._done = epoch, (epoch, done)
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch's order; Lightning calls this."""
@@ -51,7 +56,8 @@ class BucketSampler(Sampler[Request]):
         return full + (self.rank < rest or (self.shuffle and rest > 0))
 
     def __iter__(self) -> Iterator[Request]:
-        for batch in self._batches():
+        epoch, done = self._done
+        for batch in self._batches()[done if epoch == self.epoch else 0 :]:
             if self.shuffle and len(batch) < self.world_size:
                 batch = np.resize(batch, self.world_size)
             part = np.array_split(batch, self.world_size)[self.rank].tolist()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.utilities import GradClipAlgorithmType
@@ -71,6 +72,22 @@ class CaptioningModule(L.LightningModule):
         """The context set of cached features `[B, L, D]` or of images `[B, 3, H, W]`."""
         features = self.backbone(batch.inputs) if batch.inputs.ndim == 4 else batch.inputs
         return self.backbone.context(features)
+
+    def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
+        """Gives every batch random numbers of its own, so that nothing that went before has to be restored."""
+        self._seed(0, self.trainer.fit_loop.epoch_loop.total_batch_idx)
+
+    def on_validation_batch_start(self, batch: Batch, batch_index: int, dataloader_index: int = 0) -> None:
+        """The same numbers in every validation, for searches that draw."""
+        self._seed(1, batch_index)
+
+    def on_test_batch_start(self, batch: Batch, batch_index: int, dataloader_index: int = 0) -> None:
+        """As in validation."""
+        self._seed(2, batch_index)
+
+    def _seed(self, stage: int, batch: int) -> None:
+        key = np.random.SeedSequence((self.config["seed"], self.global_rank, stage, batch))
+        torch.manual_seed(int(key.generate_state(1, np.uint64)[0]))
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss, summed over the captions of this process' batch."""

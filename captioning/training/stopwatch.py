@@ -13,31 +13,36 @@ class Stopwatch(L.Callback):
         mode: max or min.
 
     Attributes:
-        trained: seconds until now or until the end of training.
         to_best: seconds until the validation that gave the best score.
     """
 
     def __init__(self, monitor: str, mode: str = "max") -> None:
         self.monitor, self.sign = monitor, 1 if mode == "max" else -1
-        self.trained = self.to_best = 0.0
+        self.to_best = 0.0
         self._best = float("-inf")
+        self._before = 0.0
+        self._start: float | None = None
+
+    @property
+    def trained(self) -> float:
+        """Seconds until now, or until the end of training; those before an interruption count, from its checkpoint."""
+        return self._before + (0.0 if self._start is None else time.perf_counter() - self._start)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Starts."""
-        self._start = time.perf_counter() - self.trained
+        self._start = time.perf_counter()
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Notes a better score; the module has logged it by now."""
         if trainer.state.fn != "fit":
             return
-        self.trained = time.perf_counter() - self._start
         score = self.sign * float(trainer.callback_metrics.get(self.monitor, float("-inf")))
         if score > self._best:
             self._best, self.to_best = score, self.trained
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Stops."""
-        self.trained = time.perf_counter() - self._start
+        self._before, self._start = self.trained, None
 
     def state_dict(self) -> dict[str, float]:
         """For checkpoints, so that a resumed run counts on."""
@@ -45,4 +50,4 @@ class Stopwatch(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
         """Goes on from a checkpoint."""
-        self.trained, self.to_best, self._best = state_dict["trained"], state_dict["to_best"], state_dict["best"]
+        self._before, self.to_best, self._best = state_dict["trained"], state_dict["to_best"], state_dict["best"]

@@ -1,21 +1,60 @@
-"""The W&B logger, offline where nobody is logged in."""
+"""The W&B logger, offline where nobody is logged in or W&B cannot be reached."""
 
+import logging
 import os
+import secrets
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.utilities import rank_zero_only
+
+TIMEOUT = 20
+"""Seconds to wait for W&B's answer."""
+
+log = logging.getLogger(__name__)
 
 
-def wandb_logger(**settings: Any) -> WandbLogger:
+def wandb_logger(save_dir: str | Path, **settings: Any) -> WandbLogger:
     """A `WandbLogger` that asks no question: without credentials the run is kept below `save_dir`.
 
-    `wandb sync` uploads it later. WANDB_MODE, where it is set, decides instead.
+    `wandb sync` uploads it later. WANDB_MODE, where it is set, decides instead. A resumed run is the same one in W&B:
+    its id is kept in `save_dir/wandb_id`.
 
     Args:
+        save_dir: the run folder.
         settings: of `WandbLogger`.
     """
     import wandb  # here, because it takes seconds and most runs do without
 
-    if "WANDB_MODE" not in os.environ and not wandb.login(prompt=False):
-        settings["offline"] = True
-    return WandbLogger(**settings)
+    if rank_zero_only.rank > 0:  # type: ignore[attr-defined]
+        return WandbLogger(save_dir=save_dir, **settings)  # logs nothing
+    settings = {"id": _id(Path(save_dir) / "wandb_id")} | settings
+    offline = bool(settings.pop("offline", False)) or not _logged_in(wandb)
+    if not offline:
+        logger = WandbLogger(save_dir=save_dir, settings=wandb.Settings(init_timeout=TIMEOUT), **settings)
+        try:
+            logger.experiment  # noqa: B018 - it connects
+        except wandb.Error as error:
+            reason = str(error).splitlines()[0]
+            wandb.teardown()  # or it takes the id for that of a run under way
+            log.warning("W&B: %s. The run is kept in %s; `wandb sync` uploads it later", reason, save_dir)
+        else:
+            return logger
+    return WandbLogger(save_dir=save_dir, offline=True, **settings)
+
+
+def _logged_in(wandb: ModuleType) -> bool:
+    if "WANDB_MODE" in os.environ:
+        return True
+    try:
+        return bool(wandb.login(prompt=False))
+    except wandb.Error:  # W&B does not answer; connecting will fail too, and say why
+        return True
+
+
+def _id(file: Path) -> str:
+    if not file.exists():
+        file.write_text(secrets.token_hex(8), encoding="utf-8")
+    return file.read_text(encoding="utf-8")

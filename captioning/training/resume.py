@@ -1,0 +1,167 @@
+"""Points from which an interrupted training goes on as if nothing had happened."""
+
+import math
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning as L
+import torch
+
+from captioning.errors import CaptioningError, Stopped
+from captioning.training.metrics_file import MetricsFile
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ASK_EVERY = 20
+"""Batches after which processes ask each other whether one was signalled: an answer must wait for all of them."""
+
+
+class ResumePoints(L.Callback):
+    """Keeps `last.ckpt`, from which `resume=true` goes on to the same result, bit for bit.
+
+    It is saved between two batches, where weights, optimiser, schedule, averages and the objective's state belong
+    together and no gradient is pending: every `every_n_steps` optimiser steps, before the last batch of an epoch (so
+    that a validation that is interrupted costs one step) and at the end. It does not hold random numbers, since each
+    batch has its own (see `CaptioningModule.on_train_batch_start`).
+
+    SIGTERM and Ctrl-C save and end the run; a second one ends it at once. A loss or weights that are not numbers end
+    it too, and are never saved.
+
+    It must be the first callback: what others do at the start of a batch is done again after resuming.
+
+    Args:
+        folder: of the checkpoints.
+        every_n_steps: optimiser steps.
+    """
+
+    def __init__(self, folder: str | Path, every_n_steps: int) -> None:
+        if every_n_steps < 1:
+            raise ValueError(f"every_n_steps is {every_n_steps}; it must be at least 1")
+        self.path, self.every_n_steps = Path(folder) / "last.ckpt", every_n_steps
+        self._saved = 0
+        self._signal: int | None = None
+        self._handlers: dict[int, Any] = {}
+        self._finished = self._saving = False
+
+    def state_dict(self) -> dict[str, bool]:
+        """Whether training has ended: then only the test is left."""
+        return {"finished": self._finished}
+
+    def load_state_dict(self, state_dict: dict[str, bool]) -> None:
+        """Of the checkpoint that is resumed from."""
+        self._finished = state_dict["finished"]
+
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Notes where it goes on."""
+        self._saved = checkpoint["global_step"]
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Trains no further where training has ended; takes back what was logged since the checkpoint."""
+        trainer.should_stop = self._finished
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsFile):
+                logger.keep(before=self._saved)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Takes the signals."""
+        # After Lightning's own, whose handler of SIGTERM does not save.
+        self._handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Saves if it is time, and stops if a signal came."""
+        # Where a validation may have gone before, Lightning would take it for one that is still to come.
+        if batch_idx % trainer.accumulate_grad_batches or batch_idx % (trainer.val_check_batch or 1) == 0:
+            return
+        last = batch_idx + trainer.accumulate_grad_batches >= trainer.num_training_batches
+        stop = self._asked_to_stop(trainer, batch_idx)
+        steps = trainer.global_step - self._saved
+        if steps >= self.every_n_steps or (steps and (stop or last)):
+            self._save(trainer)
+        if stop:
+            self._stop(trainer)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Looks at the loss where it is logged anyway."""
+        logged = trainer.global_step % trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
+        if logged and not math.isfinite(trainer.callback_metrics["train/nll"]):
+            self._refuse(trainer, "loss")
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Looks at the weights."""
+        if trainer.state.fn == "fit":
+            self._check_weights(trainer)
+
+    def on_validation_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Stops a single process at once; several have not the same number of batches and stop after validation."""
+        if self._signal is not None and trainer.world_size == 1:
+            self._stop(trainer)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Saves the end."""
+        self._finished = True
+        self._save(trainer)
+        self._give_back_signals()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Gives the signals back."""
+        self._give_back_signals()
+
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Counts the batch that is about to start as not begun; Lightning's own bookkeeping would train it twice."""
+        if self._saving and not self._finished:
+            progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+            for counts in (progress["total"], progress["current"]):
+                counts.update(dict.fromkeys(("ready", "started", "processed"), counts["completed"]))
+            progress["is_last_batch"] = False
+
+    def _save(self, trainer: L.Trainer) -> None:
+        self._check_weights(trainer)
+        self._saving = True
+        trainer.save_checkpoint(self.path)
+        self._saving = False
+        self._saved = trainer.global_step
+
+    def _check_weights(self, trainer: L.Trainer) -> None:
+        norms = torch._foreach_norm([p.detach() for p in trainer.lightning_module.parameters()])
+        if not torch.stack(list(norms)).isfinite().all():
+            self._refuse(trainer, "weights")
+
+    def _refuse(self, trainer: L.Trainer, what: str) -> None:
+        raise CaptioningError(
+            f"not finite after {trainer.global_step} steps: the {what}. Checkpoints in {self.path.parent} are from "
+            "before. Start again with a lower optimizer.lr, a longer schedule.warmup_steps or "
+            "trainer.gradient_clip_val=1.0"
+        )
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._signal is not None:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._signal = number
+
+    def _asked_to_stop(self, trainer: L.Trainer, batch_idx: int) -> bool:
+        if trainer.world_size == 1:
+            return self._signal is not None
+        if batch_idx % (ASK_EVERY * trainer.accumulate_grad_batches):
+            return False
+        return trainer.strategy.reduce_boolean_decision(self._signal is not None, all=False)
+
+    def _stop(self, trainer: L.Trainer) -> None:
+        number = self._signal or signal.SIGTERM  # that of another process
+        raise Stopped(
+            f"\nstopped by {signal.Signals(number).name} after {trainer.global_step} steps, and {self.path} has "
+            f"{self._saved} of them. To go on, give the same command with resume=true",
+            number,
+        )
+
+    def _give_back_signals(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}

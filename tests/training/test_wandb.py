@@ -1,0 +1,41 @@
+"""The real package in a process of its own, without a network."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import captioning
+
+LOG = """
+import logging, os, sys
+logging.basicConfig(format="%(message)s")
+from captioning.training.wandb import wandb_logger
+for _ in range(2):
+    logger = wandb_logger(save_dir=sys.argv[1], project="trial")
+    logger.log_metrics({"loss": 1.0}, step=0)
+    print(logger.experiment.id, logger.experiment.offline)
+    logger.experiment.finish()
+    os.environ["WANDB_MODE"] = "offline"  # so that the second time does not wait
+"""
+
+
+def test_unreachable_it_stays_here_and_is_one_run(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LOG, str(tmp_path)],
+        env=os.environ
+        | {
+            "PYTHONPATH": str(Path(captioning.__file__).parents[1]),
+            "WANDB_API_KEY": "0" * 40,
+            "WANDB_BASE_URL": "http://127.0.0.1:9",  # where nobody listens
+            "WANDB_SILENT": "true",
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    first, second = ended.stdout.split("\n")[:2]
+    assert first == second == f"{(tmp_path / 'wandb_id').read_text()} True"
+    assert f"The run is kept in {tmp_path}; `wandb sync` uploads it later" in ended.stderr
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
