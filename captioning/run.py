@@ -105,7 +105,7 @@ def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:
     `trainer.test(ckpt_path="best")` would also restore callbacks: the stopwatch to the time of that checkpoint, and in
     place of averaged weights those from which training goes on.
     """
-    path = trainer.checkpoint_callback.best_model_path  # type: ignore[union-attr]
+    path = trainer.strategy.broadcast(trainer.checkpoint_callback.best_model_path)  # type: ignore[union-attr]
     if not path:
         raise CaptioningError("no validation took place, so there is no best checkpoint to test: set test=false")
     module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])

@@ -1,4 +1,4 @@
-"""The folder of a run or an evaluation, never an earlier one's."""
+"""The folder of a run or an evaluation, never an earlier one's; of several processes rank 0 alone makes it."""
 
 import os
 from collections.abc import Iterator
@@ -10,32 +10,27 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.errors import CaptioningError
 
-_SHARED = "CAPTIONING_RUN_FOLDER"
+_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
+"""Where launchers (torchrun, Lightning, Slurm) tell a process its place; all that are set are 0 on rank 0 alone."""
 
 
 @contextmanager
 def make_run_folder(config: DictConfig) -> Iterator[Path]:
     """Makes `<runs>/<name>-<model>-seed<seed>`, with a number behind it where that exists, and sets `config.folder`.
 
-    The other processes of the same run, which Lightning starts with this one's environment, get the same folder.
-    Writes the resolved configuration as `config.yaml`.
+    Writes the resolved configuration as `config.yaml`. Processes other than rank 0 write nothing, now or later, and
+    need not know the number: theirs is the name without it.
 
     Raises:
         CaptioningError: the folder cannot be made.
     """
-    shared = os.environ.get(_SHARED)
-    if shared:
-        folder = Path(shared)
-        OmegaConf.update(config, "folder", shared)
+    name = f"{config.name}-{HydraConfig.get().runtime.choices['model']}-seed{config.seed}"
+    if all(os.environ.get(rank, "0") == "0" for rank in _RANKS):
+        yield new_folder(config, name)
     else:
-        model = HydraConfig.get().runtime.choices["model"]
-        folder = new_folder(config, f"{config.name}-{model}-seed{config.seed}")
-        os.environ[_SHARED] = str(folder)
-    try:
+        folder = Path(config.runs) / name
+        OmegaConf.update(config, "folder", str(folder))
         yield folder
-    finally:
-        if not shared:
-            del os.environ[_SHARED]
 
 
 def new_folder(config: DictConfig, name: str) -> Path:
