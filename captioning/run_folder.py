@@ -1,6 +1,5 @@
 """The folder of a run or an evaluation, never an earlier one's; of several processes rank 0 alone makes it."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.errors import CaptioningError
-
-_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
-"""Where launchers (torchrun, Lightning, Slurm) tell a process its place; all that are set are 0 on rank 0 alone."""
+from captioning.processes import is_first
 
 
 @contextmanager
@@ -25,7 +22,7 @@ def make_run_folder(config: DictConfig) -> Iterator[Path]:
         CaptioningError: the folder cannot be made.
     """
     name = f"{config.name}-{HydraConfig.get().runtime.choices['model']}-seed{config.seed}"
-    if all(os.environ.get(rank, "0") == "0" for rank in _RANKS):
+    if is_first():
         yield new_folder(config, name)
     else:
         folder = Path(config.runs) / name
