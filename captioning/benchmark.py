@@ -25,6 +25,7 @@ from captioning.data.batch import Batch, collate
 from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.devices import has_bfloat16
 from captioning.tokens import EOS
+from captioning.training.objectives import Draws
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16}
 PEAK_SIZE = 2048
@@ -87,12 +88,12 @@ def measure_training(config: DictConfig, model: nn.Module, batch: Batch, grid: t
     """Forward, backward and optimiser step."""
     objective, optimizer = instantiate(config.objective), instantiate(config.optimizer)(model.parameters())
     model.train()
-    device = batch.tokens.device
+    device, draws = batch.tokens.device, Draws(0, 0, batch.index)
 
     def step() -> None:
         context = ContextSet(batch.inputs, grid)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
-            loss = objective(model, context, batch.sources, batch.targets, batch.word_index)
+            loss = objective(model, context, batch.sources, batch.targets, batch.word_index, draws)
         (loss.total / len(batch.word_index)).backward()
         optimizer.step()
         optimizer.zero_grad()

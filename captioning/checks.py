@@ -1,5 +1,6 @@
 """Combinations of settings that cannot work, refused before anything is computed."""
 
+import os
 import warnings
 from collections.abc import Iterator
 from inspect import signature
@@ -33,6 +34,7 @@ def check(config: DictConfig) -> None:
     _check_metrics(config)
     _check_validation(config)
     _check_precision(config)
+    _check_processes(config)
 
 
 def data_settings(config: DictConfig) -> dict[str, Any]:
@@ -165,4 +167,13 @@ def _check_precision(config: DictConfig) -> None:
         raise CaptioningError(
             "trainer.precision=16-mixed scales the loss, and a fused optimizer hides the true gradients from "
             "trainer.gradient_clip_val: use bf16-mixed or optimizer.fused=false"
+        )
+
+
+def _check_processes(config: DictConfig) -> None:
+    started = int(os.environ.get("WORLD_SIZE", 1))
+    if started > 1 and config.trainer.devices == 1 and config.trainer.get("num_nodes", 1) == 1:
+        raise CaptioningError(
+            f"{started} processes were started, and with trainer.devices=1 each would train on its own: "
+            "set trainer=ddp and trainer.devices to the number of processes per node"
         )

@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from captioning.errors import CaptioningError, Stopped
+from captioning.processes import end_with_launcher
 from captioning.signatures import did_you_mean, no_setting
 
 _PACKAGE = Path(__file__).parent
@@ -40,6 +41,7 @@ def start(main: Callable[[], object]) -> None:
     """Runs a Hydra main; what a user can mend is printed without a traceback, and the exit code is 1."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises, and the message is ours
     _quiet()
+    end_with_launcher()
     try:
         main()
     except KeyboardInterrupt:

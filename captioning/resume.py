@@ -10,8 +10,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.checkpoint import read
-from captioning.errors import CaptioningError
 from captioning.checkpoint_files import PREVIOUS
+from captioning.errors import CaptioningError
 
 FREE = ("folder", "resume", "logger", "data.num_workers", "metrics.timeout")
 """Settings that may change when a run is resumed: they do not change its result."""

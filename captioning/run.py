@@ -48,25 +48,25 @@ def main(config: DictConfig) -> float | None:
     module = build_module(config, splits, vocabulary, backbone)
     data = CaptionData(splits, build_inputs(config, splits, backbone), vocabulary, **data_settings(config))
 
-    with make_run_folder(config) as folder:
-        say = rank_zero_only(log.info)
-        if (folder / "scores.json").exists():
-            say("this run is finished; a new one begins without resume=true")
+    folder = make_run_folder(config)
+    say = rank_zero_only(log.info)
+    if (folder / "scores.json").exists():
+        say("this run is finished; a new one begins without resume=true")
+        rank_zero_only(print_summary)(folder)
+        return None
+    point = resume_point(folder)
+    say("%s", describe(splits, data, vocabulary, module))
+    say("run folder: %s%s", folder, f"\ngoing on from {point}" if point else "")
+    trainer: L.Trainer = instantiate(
+        config.trainer, logger=parts(config.logger), callbacks=parts(config.callbacks), default_root_dir=folder
+    )
+    trainer.fit(module, data, ckpt_path=point)
+    if config.test:
+        load_best(module, trainer)
+        trainer.test(module, data, verbose=False)
+        if trainer.is_global_zero:
             print_summary(folder)
-            return None
-        point = resume_point(folder)
-        say("%s", describe(splits, data, vocabulary, module))
-        say("run folder: %s%s", folder, f"\ngoing on from {point}" if point else "")
-        trainer: L.Trainer = instantiate(
-            config.trainer, logger=parts(config.logger), callbacks=parts(config.callbacks), default_root_dir=folder
-        )
-        trainer.fit(module, data, ckpt_path=point)
-        if config.test:
-            load_best(module, trainer)
-            trainer.test(module, data, verbose=False)
-            if trainer.is_global_zero:
-                print_summary(folder)
-        best = trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
+    best = trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
     return None if best is None else float(best)
 
 
@@ -111,7 +111,7 @@ def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:
     `trainer.test(ckpt_path="best")` would also restore callbacks: the stopwatch to the time of that checkpoint, and in
     place of averaged weights those from which training goes on.
     """
-    path = trainer.checkpoint_callback.best_model_path  # type: ignore[union-attr]
+    path = trainer.strategy.broadcast(trainer.checkpoint_callback.best_model_path)  # type: ignore[union-attr]
     if not path:
         raise CaptioningError("no validation took place, so there is no best checkpoint to test: set test=false")
     module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])

@@ -1,51 +1,35 @@
-"""The folder of a run or an evaluation, never an earlier one's."""
+"""The folder of a run or an evaluation, never an earlier one's; of several processes rank 0 alone makes it."""
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.errors import CaptioningError
+from captioning.processes import is_first
 from captioning.resume import check_same, latest_run
 
-_SHARED = "CAPTIONING_RUN_FOLDER"
 
-
-@contextmanager
-def make_run_folder(config: DictConfig) -> Iterator[Path]:
+def make_run_folder(config: DictConfig) -> Path:
     """Makes `<runs>/<name>-<model>-seed<seed>`, with a number behind it where that exists, and sets `config.folder`.
 
-    With `config.resume` it is the latest such folder, if there is one, and nothing is made.
-
-    The other processes of the same run, which Lightning starts with this one's environment, get the same folder.
-    Writes the resolved configuration as `config.yaml`.
+    With `config.resume` it is the latest such folder, if there is one, and nothing is made. Otherwise writes the
+    resolved configuration as `config.yaml`. Processes other than rank 0 write nothing, now or later, and need not know
+    the number of a new folder: theirs is the name without it.
 
     Raises:
         CaptioningError: the folder cannot be made, or the run to resume has other settings.
     """
-    shared = os.environ.get(_SHARED)
-    if shared:
-        folder = Path(shared)
-        OmegaConf.update(config, "folder", shared)
-    else:
-        model = HydraConfig.get().runtime.choices["model"]
-        name = f"{config.name}-{model}-seed{config.seed}"
-        interrupted = latest_run(Path(config.runs) / name) if config.resume else None
-        if interrupted is None:
-            folder = new_folder(config, name)
-        else:
-            check_same(config, interrupted)
-            OmegaConf.update(config, "folder", str(interrupted))
-            folder = interrupted
-        os.environ[_SHARED] = str(folder)
-    try:
-        yield folder
-    finally:
-        if not shared:
-            del os.environ[_SHARED]
+    name = f"{config.name}-{HydraConfig.get().runtime.choices['model']}-seed{config.seed}"
+    base = Path(config.runs) / name
+    interrupted = latest_run(base) if config.resume else None
+    if interrupted is not None:
+        check_same(config, interrupted)
+    elif is_first():
+        return new_folder(config, name)
+    folder = interrupted or base
+    OmegaConf.update(config, "folder", str(folder))
+    return folder
 
 
 def new_folder(config: DictConfig, name: str) -> Path:

@@ -171,17 +171,6 @@ def test_sweep_over_seeds_without_test(home: Path, first: subprocess.CompletedPr
     assert not list(home.rglob("multirun.yaml")) or (home / "runs" / "multirun.yaml").exists()
 
 
-def test_two_processes(home: Path, first: subprocess.CompletedProcess[str]) -> None:
-    """As on two GPUs: Lightning starts the second process, which must find the same folder and not speak."""
-    ended = run(home, *SHAPES, "name=two", "+trainer.strategy=ddp", "trainer.devices=2", "data.batch_size=2")
-    folder = folder_of(home, ended)
-    assert [path.name for path in (home / "runs").glob("two-*")] == [folder.name]
-    assert len((folder / "captions.jsonl").read_text().splitlines()) == 5
-    assert json.loads((folder / "scores.json").read_text())["provenance"]["processes"] == 2
-    assert ended.stdout.count("images: train 24") == 1
-    assert ended.stdout.count("test score") == 1
-
-
 def miniature(folder: Path) -> None:
     """Flickr8k in the Karpathy layout: six photographs of several sizes."""
     (folder / "images").mkdir(parents=True)

@@ -101,9 +101,11 @@ class StochasticCaptioner(Captioner, Protocol):
         need_weights: bool = False,
         sampled: Tensor | None = None,
         locations: Tensor | None = None,
+        uniform: Tensor | None = None,
     ) -> CaptionOutput:
         """As `Captioner`, with a policy if `sampled` `[B]` tells which images attend to sampled locations.
 
-        `locations` `[B, N, C]` are taken there in place of drawn ones.
+        They are drawn by `uniform` `[B, N, C]` in [0, 1), or by torch's generator; `locations` `[B, N, C]` are taken in
+        place of drawn ones.
         """
         ...

@@ -137,6 +137,7 @@ class ShowAttendTell(nn.Module):
         need_weights: bool = False,
         sampled: Tensor | None = None,
         locations: Tensor | None = None,
+        uniform: Tensor | None = None,
     ) -> CaptionOutput:
         """Teacher forcing.
 
@@ -147,6 +148,7 @@ class ShowAttendTell(nn.Module):
             sampled: `[B]` bool, the images whose locations are drawn from alpha (Eq. 8); the others take the expected
                 context. None: `choice` for all, and no policy.
             locations: `[B, N, C]`, the path to take where `sampled`, in place of drawn ones.
+            uniform: `[B, N, C]` in [0, 1), the numbers that draw the locations; None: torch's generator does.
         """
         image, hidden, cell = self._read(context, tokens.shape[1])
         words = self.embed(tokens)
@@ -158,7 +160,10 @@ class ShowAttendTell(nn.Module):
             if sampled is None:
                 weights = self._chosen(alpha)
             else:
-                drawn = _draw(alpha) if locations is None else locations[..., t]
+                if locations is None:
+                    drawn = _draw(alpha, None if uniform is None else uniform[..., t])
+                else:
+                    drawn = locations[..., t]
                 weights = torch.where(sampled[:, None, None], _one_hot(drawn, alpha), alpha)
                 log_probs.append(log_alpha.gather(-1, drawn[..., None]).squeeze(-1))
                 entropies.append(_entropy(alpha, log_alpha, image.mask))
@@ -247,9 +252,19 @@ class ShowAttendTell(nn.Module):
         return features.tanh() if self.output_tanh else features
 
 
-def _draw(alpha: Tensor) -> Tensor:
-    """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`."""
-    return torch.multinomial(alpha.detach().flatten(0, 1), 1).view(alpha.shape[:-1])
+def _draw(alpha: Tensor, uniform: Tensor | None = None) -> Tensor:
+    """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`: where the sum of alpha first exceeds `uniform` `[B, N]`.
+
+    The sums are those of alpha in units of 2^-32, so that they are exact and never fall: a location without weight has
+    no share of them, and the last one is never passed, whatever the order in which a device adds.
+    """
+    if uniform is None:
+        uniform = torch.rand(alpha.shape[:-1], device=alpha.device)
+    weights = alpha.detach().to(torch.promote_types(alpha.dtype, torch.float32))
+    sums = (weights * 2**32).to(torch.int64).cumsum(dim=-1)
+    # `uniform` has 24 bits, the sum 33: their product fits, and its floor is below the sum
+    height = ((uniform * 2**24).to(torch.int64) * sums[..., -1]) >> 24
+    return torch.searchsorted(sums, height[..., None], right=True).squeeze(-1)
 
 
 def _one_hot(location: Tensor, alpha: Tensor) -> Tensor:

@@ -1,19 +1,22 @@
 """Draws where the model looked while it captioned the first test images."""
 
 import re
+from collections import ChainMap
 from pathlib import Path
 from typing import Any
 
 import lightning as L
+import torch
 
 from captioning.data.batch import Batch
+from captioning.decoding import Caption
 from captioning.report.panels import save_panel
 from captioning.tokens import EOS
 from captioning.training.module import CaptioningModule
 
 
 class AttentionPanels(L.Callback):
-    """Saves one panel per image, named by its id.
+    """Saves one panel per image, named by its id; rank 0 draws what all processes have decoded.
 
     Args:
         folder: made when the first panel is saved.
@@ -22,6 +25,10 @@ class AttentionPanels(L.Callback):
 
     def __init__(self, folder: str | Path, images: int) -> None:
         self.folder, self.images = Path(folder), images
+
+    def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Starts with nothing."""
+        self._captions: dict[int, Caption] = {}
 
     def on_test_batch_end(
         self,
@@ -33,10 +40,22 @@ class AttentionPanels(L.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """`outputs` are the captions of `test_step`."""
-        assert isinstance(pl_module, CaptioningModule)
-        examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
         for position, caption in zip(batch.index.tolist(), outputs, strict=True):
-            if position >= self.images or caption.attention is None:
+            if position < self.images:
+                self._captions[position] = caption
+
+    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Draws."""
+        assert isinstance(pl_module, CaptioningModule)
+        parts = [self._captions]
+        if trainer.world_size > 1:
+            parts *= trainer.world_size
+            torch.distributed.all_gather_object(parts, self._captions)
+        if not trainer.is_global_zero:
+            return
+        examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
+        for position, caption in sorted(ChainMap(*parts).items()):
+            if caption.attention is None:
                 continue
             example = examples[position]
             words = [pl_module.vocabulary.decode([token]) for token in caption.tokens if token != EOS]

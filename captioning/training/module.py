@@ -24,7 +24,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
 from captioning.metrics import CaptionScores, Scorer, Scores
 from captioning.models.outputs import Captioner
-from captioning.training.objectives import Objective
+from captioning.training.objectives import Draws, Loss, Objective
 
 Search = Callable[[Captioner, ContextSet], list[Caption]]
 
@@ -91,13 +91,17 @@ class CaptioningModule(L.LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss, summed over the captions of this process' batch."""
-        loss = self.objective(self.model, self.context(batch), batch.sources, batch.targets, batch.word_index)
+        loss = self._loss(self.context(batch), batch)
         words = len(batch.word_index)
         self._words += words
         for name, term in loss.terms.items():
             self.log(f"train/{name}", term / words, prog_bar=name == "nll", batch_size=words)
         # Lightning divides by the number of accumulated batches; the division that counts is below.
         return loss.total * self.trainer.accumulate_grad_batches
+
+    def _loss(self, context: ContextSet, batch: Batch) -> Loss:
+        draws = Draws(self.config["seed"], self.trainer.fit_loop.epoch_loop.total_batch_idx, batch.index)
+        return self.objective(self.model, context, batch.sources, batch.targets, batch.word_index, draws)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Turns the gradient of the sum into that of the mean over the real words of all processes and batches.
@@ -137,7 +141,7 @@ class CaptioningModule(L.LightningModule):
     def validation_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
         """Likelihood of the references, and captions decoded freely."""
         context = self.context(batch)
-        loss = self.objective(self.model, context, batch.sources, batch.targets, batch.word_index)
+        loss = self._loss(context, batch)
         words = len(batch.word_index)
         if words:
             self.nll.update(loss.terms["nll"] / words, words)

@@ -3,12 +3,12 @@
 B images, N captions per image, C prediction steps, L context vectors.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import lightning as L
 import torch
 
-from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
 from captioning.metrics.pointing import PointingScore
 from captioning.training.module import CaptioningModule
@@ -19,8 +19,8 @@ NAMES = ("pointing", "pointing (images shuffled)")
 class Pointing(L.Callback):
     """The pointing score of the references under teacher forcing; silent for data without boxes.
 
-    Beside it the same with each image's context set replaced by another image's: what a model would score whose
-    attention knows the caption and the usual places, but not the image.
+    Beside it the same with each image replaced by the next one of the split: what a model would score whose attention
+    knows the caption and the usual places, but not the image. Neither depends on how images are dealt out in batches.
     """
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -39,19 +39,21 @@ class Pointing(L.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Adds a batch; one of a single image has no other image to shuffle with and is left out."""
-        if not self.active or len(batch.index) < 2:
+        """Adds a batch."""
+        if not self.active:
             return
         assert isinstance(pl_module, CaptioningModule)
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
+        positions = batch.index.tolist()
         nouns = [
             [[(noun.word, noun.box) for noun in r.nouns] for r in dataset.chosen(position, epoch=0)]
-            for position in batch.index.tolist()
+            for position in positions
         ]
-        context = pl_module.context(batch)
-        shuffled = ContextSet(context.vectors.roll(1, dims=0), context.grid, context.mask)
-        for metric, images in zip(self.metrics, (context, shuffled), strict=True):
-            attention = pl_module.model(images, batch.sources, need_weights=True).attention
+        others = dataset.inputs.rows([(position + 1) % len(dataset.examples) for position in positions])
+        shuffled = replace(batch, inputs=others.to(batch.inputs.device))
+        for metric, images in zip(self.metrics, (batch, shuffled), strict=True):
+            context = pl_module.context(images)
+            attention = pl_module.model(context, batch.sources, need_weights=True).attention
             if attention is None:
                 self.active = False
                 return

@@ -17,6 +17,7 @@ from captioning.backbones.context import ContextSet
 from captioning.models import CaptionOutput, ShowAttendTell
 from captioning.models import show_attend_tell as show_attend_tell_module
 from captioning.tokens import BOS, PAD
+from captioning.training.objectives import Draws
 
 B, N, C, M, L, HIDDEN, D, A, V = 2, 3, 5, 7, 11, 13, 17, 19, 23
 GRID = (1, L)
@@ -189,9 +190,11 @@ def check(
                 assert not output.policy.entropy[i, j].any()
 
 
-def taken(model: ShowAttendTell, context: ContextSet, tokens: Tensor, sampled: Tensor) -> tuple[CaptionOutput, Tensor]:
+def taken(
+    model: ShowAttendTell, context: ContextSet, tokens: Tensor, sampled: Tensor, uniform: Tensor | None = None
+) -> tuple[CaptionOutput, Tensor]:
     """A pass along drawn locations, and these `[B, N, C]`, told by their probability."""
-    output = model(context, tokens, need_weights=True, sampled=sampled)
+    output = model(context, tokens, need_weights=True, sampled=sampled, uniform=uniform)
     distance = (output.attention.log() - output.policy.log_prob[..., None]).abs()
     nearest = distance.topk(2, dim=-1, largest=False)
     assert (nearest.values[sampled][..., 0] < 1e-12).all()
@@ -365,11 +368,12 @@ def chi_square(counts: Tensor, alpha: Tensor) -> float:
 FREE_DRAWS_REACH = 35.56  # with probability 1e-4, at L - 1 = 10 degrees of freedom
 
 
+@pytest.mark.parametrize("uniform", [None, Draws(4, 7, torch.tensor([2])).uniform(4001, 2)], ids=["generator", "given"])
 @torch.no_grad()
-def test_locations_are_drawn_from_alpha() -> None:
+def test_locations_are_drawn_from_alpha(uniform: Tensor | None) -> None:
     model, (context, tokens) = build(), inputs(b=1, n=4001, c=2)
     torch.manual_seed(4)
-    output, locations = taken(model, context, tokens, torch.ones(1, dtype=torch.bool))
+    output, locations = taken(model, context, tokens, torch.ones(1, dtype=torch.bool), uniform)
     first, second = locations[0].T
     alpha = output.attention[0, 0, 0]
     assert chi_square(first.bincount(minlength=L), alpha) < FREE_DRAWS_REACH
@@ -377,6 +381,35 @@ def test_locations_are_drawn_from_alpha() -> None:
     total = output.attention[0, :, 1].sum(dim=0)
     assert chi_square(second.bincount(minlength=L), total / total.sum()) < FREE_DRAWS_REACH
     assert 0.5 < (first == second).sum() / output.attention[0].prod(dim=1).sum() < 2
+
+
+@torch.no_grad()
+def test_evenly_spaced_numbers_draw_every_location_as_often_as_alpha_says() -> None:
+    model, (context, tokens) = build(), inputs(b=1, n=4096, c=1)
+    uniform = torch.arange(4096)[None, :, None] / 4096
+    output, locations = taken(model, context, tokens, torch.ones(1, dtype=torch.bool), uniform)
+    counts = locations.flatten().bincount(minlength=L)
+    assert (counts - 4096 * output.attention[0, 0, 0]).abs().max() <= 1
+    assert (locations.flatten().diff() >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_extreme_numbers_draw_the_first_and_the_last_location_that_may_be_attended(dtype: torch.dtype) -> None:
+    mask = torch.ones(B, L, dtype=torch.bool)
+    mask[:, [0, 1, 5, L - 1]] = False
+    everywhere = torch.ones(B, dtype=torch.bool)
+    for seed in range(5):
+        context, tokens = inputs(seed, mask=mask)
+        context = ContextSet(context.vectors.to(dtype), GRID, mask)
+        for number, end in ((0.0, 2), (1 - 2**-24, L - 2)):
+            uniform = torch.full((B, N, C), number)
+            output = build(seed).to(dtype)(context, tokens, True, everywhere, uniform=uniform)
+            assert torch.equal(output.policy.log_prob.exp(), output.attention[..., end])
+            # attention so sharp that most of alpha is zero, at the ends too
+            output = build(seed, temperature=1e-3).to(dtype)(context, tokens, True, everywhere, uniform=uniform)
+            assert (output.attention == 0).any()
+            assert (output.policy.log_prob.exp() > 0).all()
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The loss law: batches, accumulated batches and processes change nothing but the time."""
+"""The loss law: batches and accumulated batches change nothing but the time; for processes see test_ranks.py."""
 
 import copy
 from functools import partial
@@ -176,44 +176,6 @@ def test_logged_likelihood_is_per_word_and_not_smoothed() -> None:
 
 
 SPLITS = {"train": examples(7), "val": examples(5), "test": examples(5)}
-
-
-def train_and_validate(
-    system: str, devices: int, batch_size: int, **settings: Any
-) -> tuple[Tensor, Tensor, dict[str, float]]:
-    """The changes of the weights and of the objective, and what was logged."""
-    found = SYSTEMS[system](
-        splits=SPLITS
-    ).double()  # here too, since the spawned processes hand their weights back to this one
-    before, known = flat(found.model), learned_by_objective(found)
-    strategy = {"strategy": "ddp_spawn"} if devices > 1 else {}
-    run = trainer(devices=devices, **strategy, **settings)
-    run.fit(found, data(SPLITS, batch_size=batch_size, eval_batch_size=batch_size))
-    logged = {name: float(value) for name, value in run.callback_metrics.items()}
-    return flat(found.model) - before, learned_by_objective(found) - known, logged
-
-
-@pytest.mark.parametrize(
-    ("system", "settings"),
-    [
-        ("transformer", {}),
-        ("soft attention", {}),
-        # two steps of two batches each: the second uses what the first has learned
-        ("hard attention", {"accumulate_grad_batches": 2, "max_epochs": 2}),
-    ],
-)
-def test_two_processes_are_one(system: str, settings: dict[str, int]) -> None:
-    """Global batches of 4 and 3 images, then validation of 5 images in batches of 4 and 1."""
-    change, learned, logged = train_and_validate(system, 1, 4, **settings)
-    shared, shared_learned, shared_logged = train_and_validate(system, 2, 2, **settings)
-    torch.testing.assert_close(shared, change, rtol=1e-9, atol=1e-12)
-    assert change.norm() > 0.1
-    torch.testing.assert_close(shared_learned, learned, rtol=1e-9, atol=1e-12)
-    assert learned.all()
-    for name, value in logged.items():
-        if name.startswith("val/"):
-            assert shared_logged[name] == pytest.approx(value, rel=1e-6), name
-    assert {"val/nll", "val/BLEU-4"} <= logged.keys()
 
 
 class Weights(L.Callback):

@@ -72,12 +72,13 @@ def test_scores_and_provenance(folder: Path) -> None:
 
 
 def test_pointing_by_hand(folder: Path) -> None:
-    """The batch of four counts, the last image has no other to be shuffled with."""
+    """Batches of four and of one image."""
     scores = json.loads((folder / "scores.json").read_text())["scores"]
-    # First captions: all four hit. Second captions (cell 0): only the image whose bright cell is 0.
-    assert scores["pointing"] == pytest.approx(100 * 5 / 8)
-    # Bright cells 4 0 8 2 rolled to 2 4 0 8: no first caption hits, of the second ones that with cell 0.
-    assert scores["pointing (images shuffled)"] == pytest.approx(100 * 1 / 8)
+    # First captions: all five hit. Second captions (cell 0): only the image whose bright cell is 0.
+    assert scores["pointing"] == pytest.approx(100 * 6 / 10)
+    # In place of the bright cells 4 0 8 2 4 those of the next image, 0 8 2 4 4: of the first captions the last hits,
+    # of the second ones the first.
+    assert scores["pointing (images shuffled)"] == pytest.approx(100 * 2 / 10)
 
 
 def test_panels_of_the_first_images_by_id(folder: Path) -> None:

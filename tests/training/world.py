@@ -106,7 +106,12 @@ class Led(nn.Module):
         self.model = model
 
     def forward(
-        self, context: ContextSet, tokens: Tensor, need_weights: bool = False, sampled: Tensor | None = None
+        self,
+        context: ContextSet,
+        tokens: Tensor,
+        need_weights: bool = False,
+        sampled: Tensor | None = None,
+        uniform: Tensor | None = None,
     ) -> CaptionOutput:
         return self.model(context, tokens, need_weights, sampled, locations=tokens % GRID**2)
 

@@ -1,7 +1,8 @@
 """Objectives: how a batch becomes a loss."""
 
 from captioning.training.objectives.cross_entropy import CrossEntropy
+from captioning.training.objectives.draws import Draws
 from captioning.training.objectives.loss import Loss, Objective
 from captioning.training.objectives.reinforce import Reinforce
 
-__all__ = ["CrossEntropy", "Loss", "Objective", "Reinforce"]
+__all__ = ["CrossEntropy", "Draws", "Loss", "Objective", "Reinforce"]

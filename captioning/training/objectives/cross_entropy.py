@@ -8,6 +8,7 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet
 from captioning.models.outputs import Captioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
+from captioning.training.objectives.draws import Draws
 from captioning.training.objectives.loss import Loss, Objective, check_label_smoothing, real_positions, word_losses
 
 
@@ -26,7 +27,7 @@ class CrossEntropy(Objective):
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
 
     def forward(
-        self, model: Captioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor
+        self, model: Captioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor, draws: Draws
     ) -> Loss:
         """See `Objective`."""
         penalised = self.training and self.doubly_stochastic > 0

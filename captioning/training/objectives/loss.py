@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.models.outputs import Captioner
+from captioning.training.objectives.draws import Draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, model: Captioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor
+        self, model: Captioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor, draws: Draws
     ) -> Loss:
         """The loss of captions.
 
@@ -48,6 +49,7 @@ class Objective(nn.Module, ABC):
             sources: `[B, N, C]`, BOS w1 .. wn.
             targets: `[W]`, w1 .. wn EOS of all captions.
             word_index: `[W]`, where the targets lie in the flattened `[B, N, C]`.
+            draws: the batch's random numbers; in evaluation none is used.
         """
 
     def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:

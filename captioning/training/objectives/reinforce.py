@@ -12,6 +12,7 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet
 from captioning.models.outputs import StochasticCaptioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
+from captioning.training.objectives.draws import Draws
 from captioning.training.objectives.loss import Loss, Objective, check_label_smoothing, real_positions, word_losses
 
 Credit = Literal["caption", "future"]
@@ -77,7 +78,13 @@ class Reinforce(Objective):
         self.register_buffer("_rewards", torch.zeros(2, steps, dtype=torch.float64), persistent=False)
 
     def forward(  # type: ignore[override]
-        self, model: StochasticCaptioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor
+        self,
+        model: StochasticCaptioner,
+        context: ContextSet,
+        sources: Tensor,
+        targets: Tensor,
+        word_index: Tensor,
+        draws: Draws,
     ) -> Loss:
         """See `Objective`; in evaluation the likelihood under the model's own choice of context."""
         if not self.training:
@@ -86,10 +93,10 @@ class Reinforce(Objective):
 
         if self.credit == "future" and sources.shape[-1] > len(self.baseline):
             raise ValueError(f"{sources.shape[-1] - 1} words came in a caption; max_words is {len(self.baseline) - 1}")
-        device = sources.device
-        sampled = torch.rand(len(sources), device=device) < self.sample_probability
+        sampled = draws.uniform() < self.sample_probability
+        uniform = draws.uniform(sources.shape[1], self.samples, sources.shape[2]).flatten(1, 2)
         sources, targets, word_index = self._repeated(sources, targets, word_index)
-        output = model(context, sources, need_weights=bool(self.doubly_stochastic), sampled=sampled)
+        output = model(context, sources, need_weights=bool(self.doubly_stochastic), sampled=sampled, uniform=uniform)
         logits = model.readout(output.hidden.flatten(0, 2)[word_index])
         nll, losses = word_losses(logits, targets, self.label_smoothing)
         total, terms = _likelihood(nll, losses)

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
 from captioning.models.outputs import CaptionOutput
-from captioning.training.objectives import CrossEntropy, Loss
+from captioning.training.objectives import CrossEntropy, Draws, Loss
 
 from ..world import batch, transformer
 
@@ -39,7 +39,9 @@ def table(seed: int = 0) -> Table:
 
 def loss(model: nn.Module, given: Batch, smoothing: float = 0.0) -> Loss:
     context = ContextSet(given.inputs.double(), (1, 1))
-    return CrossEntropy(smoothing)(model, context, given.sources, given.targets, given.word_index)
+    return CrossEntropy(smoothing)(
+        model, context, given.sources, given.targets, given.word_index, Draws(0, 0, given.index)
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
@@ -85,7 +87,7 @@ def test_padding_never_counts() -> None:
 
 def loss_of(model: nn.Module, given: Batch) -> Loss:
     context = ContextSet(given.inputs.double(), (3, 3))
-    return CrossEntropy()(model, context, given.sources, given.targets, given.word_index)
+    return CrossEntropy()(model, context, given.sources, given.targets, given.word_index, Draws(0, 0, given.index))
 
 
 def test_bfloat16_logits_are_summed_in_float32() -> None:

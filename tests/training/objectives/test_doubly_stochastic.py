@@ -7,7 +7,7 @@ from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
 from captioning.models import ShowAttendTell
 from captioning.models.outputs import CaptionOutput
-from captioning.training.objectives import CrossEntropy
+from captioning.training.objectives import CrossEntropy, Draws
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.loss import real_positions
 
@@ -96,6 +96,10 @@ def network() -> ShowAttendTell:
     return ShowAttendTell(V, D, (1, L), d_embed=5, d_hidden=2, d_attention=13, dropout=0.0, temperature=0.2).double()
 
 
+NONE = Draws(0, 0, torch.arange(3))
+"""Random numbers, of which none is used."""
+
+
 class Blind(nn.Module):
     """Never looks at the image."""
 
@@ -113,8 +117,8 @@ def test_likelihood_and_penalty_are_summed_over_captions(weight: float) -> None:
     mask = torch.ones(3, L, dtype=torch.bool)
     mask[0, 4:] = False
     context = ContextSet(given.inputs, (1, L), mask)
-    found = CrossEntropy(0.1, weight)(model, context, given.sources, given.targets, given.word_index)
-    plain = CrossEntropy(0.1)(model, context, given.sources, given.targets, given.word_index)
+    found = CrossEntropy(0.1, weight)(model, context, given.sources, given.targets, given.word_index, NONE)
+    plain = CrossEntropy(0.1)(model, context, given.sources, given.targets, given.word_index, NONE)
     penalty = 0.0
     for b, words in ((0, [5, 6, 7]), (0, [8]), (2, [9, 4])):
         features = given.inputs[b : b + 1, :4] if b == 0 else given.inputs[b : b + 1]
@@ -138,7 +142,7 @@ def test_gradient_is_finite_and_reaches_attention() -> None:
     gradients = []
     for weight in (0.0, 1.0):
         model.zero_grad()
-        CrossEntropy(0.0, weight)(model, context, given.sources, given.targets, given.word_index).total.backward()
+        CrossEntropy(0.0, weight)(model, context, given.sources, given.targets, given.word_index, NONE).total.backward()
         assert all(p.grad.isfinite().all() for p in model.parameters())
         gradients.append(model.attention_score.grad.clone())
     assert (gradients[1] - gradients[0]).norm() > 1e-3
@@ -147,7 +151,7 @@ def test_gradient_is_finite_and_reaches_attention() -> None:
 def test_models_without_attention_are_refused() -> None:
     given = captions()
     context = ContextSet(given.inputs, (1, L))
-    arguments = (Blind(), context, given.sources, given.targets, given.word_index)
+    arguments = (Blind(), context, given.sources, given.targets, given.word_index, NONE)
     with pytest.raises(
         ValueError, match=r"^objective.doubly_stochastic needs attention, and the model has none: set it"
     ):

@@ -19,7 +19,7 @@ from captioning.data.batch import Batch, collate
 from captioning.models import ShowAttendTell
 from captioning.models.outputs import CaptionOutput
 from captioning.tokens import BOS, EOS
-from captioning.training.objectives import CrossEntropy, Loss, Reinforce
+from captioning.training.objectives import CrossEntropy, Draws, Loss, Reinforce
 
 L, D, V = 3, 5, 13
 WORDS = [4, 9]  # T = 3 with EOS
@@ -154,16 +154,22 @@ class Led:
         self.readout = model.readout
 
     def __call__(
-        self, context: ContextSet, tokens: Tensor, need_weights: bool = False, sampled: Tensor | None = None
+        self,
+        context: ContextSet,
+        tokens: Tensor,
+        need_weights: bool = False,
+        sampled: Tensor | None = None,
+        uniform: Tensor | None = None,
     ) -> CaptionOutput:
         self.sampled = sampled
-        self.output = self.model(context, tokens, need_weights, sampled, self.locations)
+        self.output = self.model(context, tokens, need_weights, sampled, self.locations, uniform)
         return self.output
 
 
-def loss(objective: torch.nn.Module, model: Any, given: Batch, mask: Tensor | None = None) -> Loss:
+def loss(objective: torch.nn.Module, model: Any, given: Batch, mask: Tensor | None = None, step: int = 0) -> Loss:
     context = ContextSet(given.inputs, (1, given.inputs.shape[1]), mask)
-    return objective(model, context, given.sources, given.targets, given.word_index)
+    draws = Draws(0, step, given.index)
+    return objective(model, context, given.sources, given.targets, given.word_index, draws)
 
 
 def along(objective: Reinforce, model: ShowAttendTell, path: Path, given: Batch) -> Tensor:
@@ -268,7 +274,6 @@ def test_drawn_paths_estimate_the_gradient(credit: str) -> None:
     """The mean of S drawn gradients is away from the exact one by about the root of the variance over S."""
     model, samples = network(), 2000
     settings = {"credit": credit, "max_words": 2}
-    torch.manual_seed(0)
     found = flat_gradient(loss(sampling(samples=samples, **settings), model, one_caption()).total, model)
     distance = (found - exact()[1]).square().sum().item()
     assert 0.1 < distance / (variance(every_gradient(sampling(**settings))) / samples) < 4
@@ -443,15 +448,14 @@ def test_two_samples_have_the_mean_of_their_gradients() -> None:
 
 
 @cache
-def seeds() -> dict[tuple[bool, ...], int]:
-    """A seed for each outcome of the four images' coins."""
+def steps() -> dict[tuple[bool, ...], int]:
+    """A step of training for each outcome of the four images' coins."""
     found: dict[tuple[bool, ...], int] = {}
     model, given = network(), collate(range(4), images(4), [[[]]] * 4)
-    for seed in range(200):
-        torch.manual_seed(seed)
+    for step in range(200):
         led = Led(model)
-        loss(Reinforce(), led, given)
-        found.setdefault(tuple(led.sampled.tolist()), seed)
+        loss(Reinforce(), led, given, step=step)
+        found.setdefault(tuple(led.sampled.tolist()), step)
     return found
 
 
@@ -459,9 +463,8 @@ def loss_where(
     sampled: tuple[bool, ...], objective: Reinforce, model: ShowAttendTell, locations: Tensor
 ) -> tuple[Loss, Led]:
     """The loss of `many_captions` if the images' coins are `sampled`."""
-    torch.manual_seed(seeds()[sampled])
     led = Led(model, locations)
-    found = loss(objective, led, many_captions())
+    found = loss(objective, led, many_captions(), step=steps()[sampled])
     assert led.sampled.tolist() == list(sampled)
     return found, led
 
@@ -482,7 +485,6 @@ def test_images_that_are_not_sampled_have_the_loss_of_soft_attention() -> None:
 def test_coin_has_the_given_probability() -> None:
     model, count = network(), 900
     given = collate(range(count), images(1).expand(count, -1, -1), [[[]]] * count)
-    torch.manual_seed(0)
     for probability in (0.0, 0.2, 0.7, 1.0):
         led = Led(model)
         loss(Reinforce(sample_probability=probability), led, given)
@@ -493,11 +495,10 @@ def test_coin_has_the_given_probability() -> None:
 
 def test_coin_is_thrown_for_every_batch() -> None:
     model, objective = network(), Reinforce()
-    torch.manual_seed(0)
     seen = set()
-    for _ in range(20):
+    for step in range(20):
         led = Led(model)
-        loss(objective, led, one_caption())
+        loss(objective, led, one_caption(), step=step)
         seen.add(led.sampled.item())
     assert seen == {True, False}
 
@@ -533,9 +534,38 @@ def test_masked_locations_are_as_if_they_were_not_there() -> None:
     expected = loss(sampling(**settings), Led(model, torch.tensor(path)[None, None]), one_caption()).total
     assert found.item() == pytest.approx(expected.item(), rel=1e-12)
     assert_equal(flat_gradient(found, model), flat_gradient(expected, model))
-    torch.manual_seed(0)
     many = loss(sampling(**settings, samples=200), model, wide, mask)
     assert flat_gradient(many.total, model).isfinite().all()  # log alpha of a masked location, once drawn, would not be
+
+
+def test_random_choices_belong_to_the_image_and_the_caption() -> None:
+    """Coins and locations are the same alone, in a batch and in another order: the losses of the images add up."""
+    model, objective = network(), Reinforce(samples=3, entropy=0.1)
+
+    def found(chosen: list[int]) -> tuple[Tensor, list[bool]]:
+        led = Led(model)
+        given = collate(chosen, images(4)[chosen], [CAPTIONS[b] for b in chosen])
+        total = loss(objective, led, given, step=2).total
+        return torch.cat([total.detach()[None], flat_gradient(total, model)]), led.sampled.tolist()
+
+    apart = [found([b]) for b in range(4)]
+    coins = [coin for _, (coin,) in apart]
+    assert set(coins) == {True, False}
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
+        together, thrown = found(order)
+        assert thrown == [coins[b] for b in order]
+        assert_equal(together, sum(alone for alone, _ in apart))
+
+
+def test_samples_of_a_caption_are_drawn_apart() -> None:
+    model, many = network(), 500
+    led = Led(model)
+    loss(sampling(samples=many), led, one_caption())
+    first, second = led.output.policy.log_prob[0].exp().chunk(2)  # [S / 2, C]: a path is told by its probabilities
+    weights, _ = exact()
+    same = torch.isclose(first, second, rtol=1e-12, atol=0).all(dim=-1).double().mean().item()
+    chance = weights.square().sum().item()
+    assert abs(same - chance) < 4 * math.sqrt(chance * (1 - chance) / (many / 2))
 
 
 # The baseline
