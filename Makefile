@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint benchmark clean
+.PHONY: help install demo test soak lint benchmark clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -24,6 +24,9 @@ demo: install  ## train the spatial transformer on drawn shapes and show what it
 
 test: install lint  ## linters, type checker and all tests
 	$(BIN)/python -m pytest
+
+soak: install  ## the long trials: twenty kills at random moments, each resumed
+	$(BIN)/python -m pytest -m soak
 
 lint: install  ## linters and type checker only
 	$(BIN)/ruff check .

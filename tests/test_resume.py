@@ -11,6 +11,11 @@ import torch
 from test_run import PACKAGE
 
 HERE = str(Path(__file__).parent)
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONPATH": os.pathsep.join([PACKAGE, HERE]),
+}
 COMMAND = [
     "data.vocabulary.min_count=1",
     "data.reader.train=80",
@@ -50,9 +55,7 @@ def run(home: Path, *arguments: str, **environment: str) -> subprocess.Completed
     return subprocess.run(
         [sys.executable, "-m", "captioning.run", *COMMAND, *arguments],
         cwd=home,
-        env=os.environ
-        | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join([PACKAGE, HERE])}
-        | environment,
+        env=ENVIRONMENT | environment,
         capture_output=True,
         text=True,
         timeout=500,
