@@ -50,11 +50,11 @@ def main(config: DictConfig) -> float | None:
 
     folder = make_run_folder(config)
     say = rank_zero_only(log.info)
-    if (folder / "scores.json").exists():
+    if config.resume and (folder / "scores.json").exists():
         say("this run is finished; a new one begins without resume=true")
         rank_zero_only(print_summary)(folder)
         return None
-    point = resume_point(folder)
+    point = resume_point(folder) if config.resume else None
     say("%s", describe(splits, data, vocabulary, module))
     say("run folder: %s%s", folder, f"\ngoing on from {point}" if point else "")
     trainer: L.Trainer = instantiate(

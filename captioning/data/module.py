@@ -99,6 +99,10 @@ class CaptionData(L.LightningDataModule):
     def _loader(self, split: str, batch_size: int, shuffle: bool) -> DataLoader[Batch]:
         dataset, trainer = self.datasets[split], self.trainer
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        if len(dataset) < world_size:
+            raise CaptioningError(
+                f"{world_size} processes cannot share the {len(dataset)} images of {split}: use fewer (trainer.devices)"
+            )
         return DataLoader(
             dataset,
             sampler=BucketSampler(dataset.lengths(), batch_size, shuffle, self.seed, rank, world_size),
