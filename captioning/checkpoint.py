@@ -98,7 +98,16 @@ def fill(path: str | Path, name: str, network: nn.Module, state: Mapping[str, Te
     """
     prefix = f"{name}."
     saved = {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
-    own = network.state_dict()
+    compare(path, network.state_dict(), saved, prefix)
+    network.load_state_dict(saved)
+
+
+def compare(path: str | Path, own: Mapping[str, Tensor], saved: Mapping[str, Tensor], prefix: str = "") -> None:
+    """Refuses tensors of a checkpoint that are not those of this version's network, named with `prefix`.
+
+    Raises:
+        CaptioningError: tensors are missing, unexpected or of another shape.
+    """
     problems = {
         "missing": [key for key in own if key not in saved],
         "unexpected": [key for key in saved if key not in own],
@@ -111,4 +120,3 @@ def fill(path: str | Path, name: str, network: nn.Module, state: Mapping[str, Te
     ]
     if found:
         raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: {'; '.join(found)}")
-    network.load_state_dict(saved)

@@ -3,13 +3,14 @@
 import contextlib
 import glob
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
-from captioning.checkpoint import read
+from captioning.checkpoint import compare, read
 from captioning.checkpoint_files import PREVIOUS
 from captioning.errors import CaptioningError
 
@@ -54,23 +55,28 @@ def check_same(config: DictConfig, folder: Path) -> None:
         )
 
 
-def resume_point(folder: Path) -> Path | None:
+def resume_point(folder: Path, state: Mapping[str, Tensor]) -> Path | None:
     """The latest whole checkpoint to go on from; None where the run was interrupted before the first.
 
     A damaged one gets another name, so that it never takes the place of a whole one.
 
+    Args:
+        folder: of the run.
+        state: what a checkpoint of this version holds.
+
     Raises:
-        CaptioningError: there are some, and all are damaged.
+        CaptioningError: there are some, and all are damaged; or they are of another version's layout.
     """
     found = [path for name in ("last.ckpt", PREVIOUS) if (path := folder / "checkpoints" / name).exists()]
     for path in found:
         try:
-            read(path)
+            saved = read(path)["state_dict"]
         except CaptioningError as error:
             log.warning("%s; it is kept as %s", error, path.with_suffix(".damaged").name)
             with contextlib.suppress(FileNotFoundError):  # another process of the same run was faster
                 path.rename(path.with_suffix(".damaged"))
         else:
+            compare(path, state, saved)
             return path
     if found:
         raise CaptioningError(f"no checkpoint in {folder} can be read; start a new run without resume=true")

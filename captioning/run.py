@@ -54,7 +54,7 @@ def main(config: DictConfig) -> float | None:
         say("this run is finished; a new one begins without resume=true")
         rank_zero_only(print_summary)(folder)
         return None
-    point = resume_point(folder) if config.resume else None
+    point = resume_point(folder, module.state_dict()) if config.resume else None
     say("%s", describe(splits, data, vocabulary, module))
     say("run folder: %s%s", folder, f"\ngoing on from {point}" if point else "")
     trainer: L.Trainer = instantiate(

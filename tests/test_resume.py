@@ -133,6 +133,13 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path: Path) -
     assert other.returncode == 1
     assert "but came with optimizer.lr=0.5 (it has 0.0003)" in other.stderr
 
+    older = torch.load(last.with_name("previous.ckpt"))
+    torch.save(older | {"state_dict": {**older["state_dict"], "model.old": torch.zeros(1)}}, last)
+    outdated = run(tmp_path, *command)
+    assert outdated.returncode == 1
+    assert "last.ckpt does not fit this version of captioning: 1 unexpected: model.old" in outdated.stderr
+    last.write_bytes(content)
+
     ended = run(tmp_path, *command, "data.num_workers=1", "metrics.timeout=99")  # which change nothing
     assert ended.returncode == 0, ended.stderr
     assert f"checkpoint={last.relative_to(tmp_path)} is damaged" in ended.stdout + ended.stderr

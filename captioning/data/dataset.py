@@ -3,7 +3,8 @@
 B images, L context vectors of D features, H rows and W columns of pixels.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -69,28 +70,50 @@ class CaptionDataset(Dataset[Batch]):
         drop_uncaptioned: bool,
         seed: int = 0,
     ) -> None:
-        self.examples, self.inputs, self.vocabulary = examples, inputs, vocabulary
+        self.examples, self.inputs = examples, inputs
         self.captions_per_image, self.seed = captions_per_image, seed
-        self._usable = [[r for r in e.references if 0 < len(r.words) <= max_words] for e in examples]
-        self.positions = [i for i, usable in enumerate(self._usable) if usable or not drop_uncaptioned]
+        # Arrays, because each worker process would soon have a copy of its own of every Python object that it reads.
+        usable = [[n for n, r in enumerate(e.references) if 0 < len(r.words) <= max_words] for e in examples]
+        captions = [
+            vocabulary.encode(e.references[n].words) for e, ns in zip(examples, usable, strict=True) for n in ns
+        ]
+        self._reference = np.array([n for ns in usable for n in ns], np.int32)
+        self._image_start = _starts(len(ns) for ns in usable)
+        self._word_start = _starts(map(len, captions))
+        self._words = np.fromiter(itertools.chain.from_iterable(captions), np.int32)
+        self.positions = np.array([i for i, ns in enumerate(usable) if ns or not drop_uncaptioned], np.int64)
         self.dropped = len(examples) - len(self.positions)
 
     def lengths(self) -> list[int]:
         """The longest caption that each image of `positions` may contribute, in words."""
-        return [max((len(r.words) for r in self._usable[i]), default=0) for i in self.positions]
+        lengths = np.diff(self._word_start)
+        return [int(lengths[slice(*self._image_start[i : i + 2])].max(initial=0)) for i in self.positions]
 
     def chosen(self, position: int, epoch: int) -> list[Reference]:
         """The references of the image at `position` of the split that make its rows of a batch, in row order."""
-        usable = self._usable[position]
-        if len(usable) <= self.captions_per_image:
-            return usable
+        references = self.examples[position].references
+        return [references[self._reference[caption]] for caption in self._chosen(position, epoch)]
+
+    def _chosen(self, position: int, epoch: int) -> list[int]:
+        """The same as numbers of captions of the whole split."""
+        first, end = map(int, self._image_start[position : position + 2])
+        if end - first <= self.captions_per_image:
+            return list(range(first, end))
         random = np.random.default_rng((self.seed, epoch, position))
-        return [usable[i] for i in sorted(random.choice(len(usable), self.captions_per_image, replace=False))]
+        return [first + int(i) for i in sorted(random.choice(end - first, self.captions_per_image, replace=False))]
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def __getitem__(self, request: Request) -> Batch:
-        positions = [self.positions[i] for i in request.positions]
-        captions = [[self.vocabulary.encode(r.words) for r in self.chosen(i, request.epoch)] for i in positions]
+        positions = self.positions[request.positions].tolist()
+        captions = [[self._caption(caption) for caption in self._chosen(i, request.epoch)] for i in positions]
         return collate(positions, self.inputs.rows(positions), captions)
+
+    def _caption(self, caption: int) -> list[int]:
+        return self._words[slice(*self._word_start[caption : caption + 2])].tolist()
+
+
+def _starts(lengths: Iterable[int]) -> np.ndarray:
+    """Where each of some neighbours begins, and where the last ends."""
+    return np.cumsum([0, *lengths], dtype=np.int64)
