@@ -83,6 +83,7 @@ def test_run_folder(home: Path, first: subprocess.CompletedProcess[str]) -> None
         "config.yaml",
         "checkpoints/best.ckpt",
         "checkpoints/last.ckpt",
+        "checkpoints/previous.ckpt",
         "metrics.csv",
         "captions.jsonl",
         "scores.json",
@@ -164,7 +165,8 @@ def test_sweep_over_seeds_without_test(home: Path, first: subprocess.CompletedPr
     folders = sorted((home / "runs").glob("trial-*"))
     assert [folder.name for folder in folders] == [f"trial-spatial_transformer-seed{seed}" for seed in (3, 4)]
     for folder, seed in zip(folders, (3, 4), strict=True):
-        assert set(contents(folder)) == {"config.yaml", "checkpoints/best.ckpt", "checkpoints/last.ckpt", "metrics.csv"}
+        checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
+        assert set(contents(folder)) == {"config.yaml", "metrics.csv"} | checkpoints
         assert yaml.safe_load((folder / "config.yaml").read_text())["seed"] == seed
         assert "test/" not in (folder / "metrics.csv").read_text().splitlines()[0]
     assert (folders[0] / "metrics.csv").read_text() != (folders[1] / "metrics.csv").read_text()
