@@ -1,7 +1,9 @@
-"""Two small runs that the tests of what comes after training share, each trained once."""
+"""What several tests stand on: an empty directory for a command, and two small runs, each trained once."""
 
 import json
+import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,14 @@ def cached_run(tmp_path_factory: pytest.TempPathFactory) -> CachedRun:
         shutil.move(path, moved)
     shutil.rmtree(home)
     return CachedRun(moved / "best.ckpt", [moved / "5.jpg"], [line["caption"]], digest)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current directory, and logging as it was (Hydra configures it for this test's output)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield tmp_path
+    root.handlers[:], root.level = handlers, level

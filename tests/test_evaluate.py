@@ -1,32 +1,31 @@
 """The command on files of captions, and on the checkpoints of two small runs."""
 
 import json
-import logging
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from PIL import Image
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from pycocotools.coco import COCO
+from test_run import PACKAGE, miniature
 
-import captioning
 from captioning import evaluate
 from captioning.command import start
 from captioning.metrics.java import find_java
 
-PACKAGE = str(Path(captioning.__file__).parents[1])
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 REFERENCES = {
     31: ["A man's dog runs across the green field.", "The dog is running; it looks happy!"],
     7: ["Two well-dressed people are standing in front of a bus", 'A "no parking" sign next to two people.'],
@@ -44,17 +43,6 @@ OURS = {
 THEIRS = OURS | {31: "a dog runs across a green field", 500: "a red double-decker bus on the street"}
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 QUICK = "metrics=[BLEU]"
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty current directory, and logging as it was (Hydra configures it for this test's output)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield tmp_path
-    root.handlers[:], root.level = handlers, level
 
 
 Command = Callable[..., str]
@@ -407,19 +395,8 @@ def test_functions_that_a_checkpoint_names_as_its_reader_are_not_called(
     assert not (elsewhere / "sprung").exists()
 
 
-def photographs(folder: Path) -> None:
-    """Flickr8k in the Karpathy layout, six photographs."""
-    (folder / "images").mkdir(parents=True)
-    entries = []
-    for i, split in enumerate(["train", "train", "train", "train", "val", "test"]):
-        Image.new("RGB", (50 + 7 * i, 40), (40 * i, 99, 10)).save(folder / "images" / f"{i}.jpg")
-        sentences = [{"raw": "A dog runs .", "tokens": ["a", "dog", "runs"]}, {"raw": "Dogs", "tokens": ["dogs"]}]
-        entries.append({"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences})
-    (folder / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
-
-
 def test_photographs_that_have_moved(elsewhere: Path, command: Command, refused: Command) -> None:
-    photographs(elsewhere / "data")
+    miniature(elsewhere / "data")
     frozen = ["data=flickr8k", "data.root=data", "backbone=squeezenet1_1", "backbone.weights=null", "backbone.size=48"]
     train(elsewhere, *TINY, *frozen, "metrics.val=[CIDEr]", "metrics.test=[BLEU]")
     run = elsewhere / "runs" / "flickr8k-spatial_transformer-seed1"

