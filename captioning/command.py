@@ -11,6 +11,7 @@ from hydra.errors import HydraException, InstantiationException, MissingConfigEx
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from captioning.allocator import keep_memory
 from captioning.errors import CaptioningError, Stopped
 from captioning.processes import end_with_launcher
 from captioning.signatures import did_you_mean, no_setting
@@ -41,6 +42,7 @@ def start(main: Callable[[], object]) -> None:
     """Runs a Hydra main; what a user can mend is printed without a traceback, and the exit code is 1."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises, and the message is ours
     _quiet()
+    keep_memory()
     end_with_launcher()
     try:
         main()

@@ -4,29 +4,53 @@ B images, N captions per image, L context vectors, A attention features.
 
 The scores w . tanh(P_i + Q_n) pass through an array `[B, N, L, A]` at every step, hundreds of megabytes in all. Here it
 exists for one image at a time on a CPU, where that stays in the cache, and is computed again in the backward pass: that
-costs less than writing and reading it. On a CPU PyTorch's sigmoid is three times as fast as its tanh, hence
-tanh(x) = 2 sigmoid(2 x) - 1.
+costs less than writing and reading it. And no pair needs an exponential of its own: with r = 1 / (1 + e^2P e^2Q),
+
+    tanh(P + Q) = 1 - 2 r,  its derivative 4 r (1 - r).
 """
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 
-def additive_scores(keys: Tensor, query: Tensor, weight: Tensor) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What the scores of every step read of the images, computed once.
+
+    Attributes:
+        values: W_a a_i + b, `[B, L, A]`.
+        powers: e^2values, in single precision at least.
+    """
+
+    values: Tensor
+    powers: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> Self:
+        """Keys of `values` `[B, L, A]`."""
+        return cls(values, _power(values.detach()))
+
+
+def additive_scores(keys: Keys, query: Tensor, weight: Tensor) -> Tensor:
     """e = w . tanh(keys + query) for every pair of a key and a query.
 
+    Computed in single precision at least. A key or query beyond +-40 (+-320 in double precision) counts as that, so
+    that no power overflows; its tanh is +-1 either way unless both are so large and of opposite signs.
+
     Args:
-        keys: `[B, L, A]`, W_a a_i + b.
+        keys: of B images, L each.
         query: `[B, N, A]`, W_h h.
         weight: `[A]`.
 
     Returns:
-        `[B, N, L]`.
+        `[B, N, L]`, of the type of the keys' values.
     """
-    return _AdditiveScores.apply(keys, query.to(keys.dtype), weight.to(keys.dtype))
+    return _AdditiveScores.apply(keys.values, keys.powers, query, weight)
 
 
 def _blocks(keys: Tensor) -> Iterator[slice]:
@@ -35,37 +59,47 @@ def _blocks(keys: Tensor) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, len(keys), size))
 
 
-def _sigmoid(keys: Tensor, query: Tensor, out: Tensor | None) -> Tensor:
-    """sigmoid(2 (keys + query)) of a block, `[b, N, L, A]`, written over `out` if given."""
-    return torch.add(2 * query[:, :, None], keys[:, None], alpha=2, out=out).sigmoid_()
+def _power(x: Tensor) -> Tensor:
+    """e^2x, neither zero nor infinite."""
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    limit = 0.9 * math.log(torch.finfo(x.dtype).max) / 2
+    return x.clamp(-limit, limit).mul_(2).exp_()
+
+
+def _r(keys: Tensor, query: Tensor, out: Tensor | None) -> Tensor:
+    """r of a block of images, `[b, N, L, A]`, from the powers of keys and query; written over `out` if given."""
+    return torch.addcmul(query.new_ones(()), keys[:, None], query[:, :, None], out=out).reciprocal_()
 
 
 class _AdditiveScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, keys: Tensor, query: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(keys, query, weight)
-        scores = keys.new_empty(*query.shape[:2], keys.shape[1])
+    def forward(ctx: Any, keys: Tensor, key_powers: Tensor, query: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(key_powers, query, weight)
+        ctx.dtype = keys.dtype
+        powers = _power(query).to(key_powers.dtype)
+        weight = weight.to(powers.dtype)
+        sums = powers.new_empty(*query.shape[:2], keys.shape[1])
         tile = None
-        for block in _blocks(keys):
-            tile = _sigmoid(keys[block], query[block], tile)
-            # centred, because in half precision 2 w . sigmoid - sum(w) would be rounded like sum(w)
-            scores[block] = torch.mv(tile.sub_(0.5).flatten(0, 2), 2 * weight).view(scores[block].shape)
-        return scores
+        for block in _blocks(key_powers):
+            tile = _r(key_powers[block], powers[block], tile)
+            sums[block] = torch.mv(tile.flatten(0, 2), weight).view(sums[block].shape)
+        return (weight.sum() - 2 * sums).to(keys.dtype)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        keys, query, weight = ctx.saved_tensors
-        (gradient,) = gradients
-        d_keys, d_query, d_weight = torch.empty_like(keys), torch.empty_like(query), torch.zeros_like(weight)
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
+        key_powers, query, weight = ctx.saved_tensors
+        powers = _power(query).to(key_powers.dtype)
+        gradient = gradients[0].to(powers.dtype)
+        d_keys, d_query, by_weight = (torch.empty_like(x) for x in (key_powers, powers, powers))
         tile = slope = None
-        for block in _blocks(keys):
-            tile = _sigmoid(keys[block], query[block], tile)
-            if slope is None:
-                slope = torch.empty_like(tile)
-            expanded = gradient[block][..., None].expand_as(tile)
-            torch.ops.aten.sigmoid_backward.grad_input(expanded, tile, grad_input=slope)
+        for block in _blocks(key_powers):
+            tile = _r(key_powers[block], powers[block], tile)
+            slope = torch.mul(tile, gradient[block][..., None], out=slope)  # g r
+            torch.sum(slope, dim=2, out=by_weight[block])
+            slope.addcmul_(slope, tile, value=-1)  # g r (1 - r)
             torch.sum(slope, dim=2, out=d_query[block])
             torch.sum(slope, dim=1, out=d_keys[block])
-            d_weight.addmv_(tile.sub_(0.5).flatten(0, 2).T, gradient[block].flatten())
-        # the derivative of tanh at x is 4 s (1 - s) with s = sigmoid(2 x)
-        return d_keys.mul_(4 * weight), d_query.mul_(4 * weight), d_weight.mul_(2)
+        scale = 4 * weight.to(powers.dtype)
+        d_keys, d_query = d_keys.mul_(scale), d_query.mul_(scale)
+        d_weight = gradient.sum() - 2 * by_weight.sum(dim=(0, 1))
+        return d_keys.to(ctx.dtype), None, d_query.to(query.dtype), d_weight.to(weight.dtype)

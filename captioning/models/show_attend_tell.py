@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.models.additive_attention import additive_scores
+from captioning.models.additive_attention import Keys, additive_scores
 from captioning.models.dropout import dropout
 from captioning.models.outputs import CaptionOutput, Policy, Step
 
@@ -26,12 +26,12 @@ class Annotations:
 
     Attributes:
         vectors: a, `[B, L, D]`.
-        keys: W_a a_i + b of Eq. 4, `[B, L, A]`.
+        keys: of W_a a_i + b, Eq. 4.
         mask: `[B, 1, L]` bool, True = may attend, or None.
     """
 
     vectors: Tensor
-    keys: Tensor
+    keys: Keys
     mask: Tensor | None
 
 
@@ -213,7 +213,7 @@ class ShowAttendTell(nn.Module):
             mask = context.mask[:, None]
             real = context.mask[..., None].to(vectors.dtype)
             mean = (vectors * real).sum(dim=1) / real.sum(dim=1)
-        image = Annotations(vectors, self.attention_context(vectors), mask)
+        image = Annotations(vectors, Keys.of(self.attention_context(vectors)), mask)
         # of each caption its own dropout, as if the image came once per caption
         hidden, cell = (
             dropout(initial(mean)[:, None].repeat(1, n, 1), self.dropout, self.training)

@@ -749,7 +749,7 @@ def test_step_by_step_equals_parallel_through_reorder(mask: Tensor | None) -> No
         rows = torch.tensor(chosen)
         state = step.state.reorder(rows)
         assert state.image is image  # what belongs to the image is stored once
-        assert (state.image.vectors.shape, state.image.keys.shape) == ((B, L, D), (B, L, A))
+        assert (state.image.vectors.shape, state.image.keys.values.shape) == ((B, L, D), (B, L, A))
         words = torch.randint(4, V, (B, rows.shape[1], 1), generator=generator)
         history = torch.cat((history.gather(1, rows[:, :, None].expand(-1, -1, history.shape[2])), words), dim=2)
 
