@@ -247,7 +247,7 @@ def test_an_image_is_read_once_by_show_attend_and_tell(
     assert len({id(state.image) for state in states}) == 1
     image = states[-1].image
     assert image.vectors is context.vectors
-    assert image.keys.shape == (3, 3, 13)
+    assert image.keys.values.shape == (3, 3, 13)
     assert (image.mask is None) == (not masked)
     assert image.mask is None or image.mask.shape == (3, 1, 3)
     width = {greedy: 1}.get(search) or search.keywords["width"]
