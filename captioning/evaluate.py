@@ -24,6 +24,7 @@ from captioning.data.caption_files import ImageId, common_images, read_captions,
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Splits, digest, reference_texts
 from captioning.data.module import CaptionData
+from captioning.data.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
@@ -131,7 +132,7 @@ class CheckpointCaptions:
         saved = self._captioner.config
         self._data = data_settings(saved, config)
         self._cache = saved.cache if config.cache is None else config.cache
-        splits: Splits = build(path, self._data, "reader")()
+        splits = read(build(path, self._data, "reader"))
         check_vocabulary(splits, self._data, self._captioner.vocabulary)
         self._digest = digest(splits)
         self._examples = splits[config.split]

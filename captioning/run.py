@@ -22,6 +22,7 @@ from captioning.command import CONF, start
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Splits, reference_texts
 from captioning.data.module import CaptionData
+from captioning.data.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
@@ -41,7 +42,7 @@ def main(config: DictConfig) -> float | None:
     L.seed_everything(config.seed, workers=True, verbose=False)
 
     backbone: Backbone = instantiate(config.backbone)
-    splits: Splits = instantiate(config.data.reader)()
+    splits = read(instantiate(config.data.reader))
     vocabulary = Vocabulary.from_captions(
         (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
     )
