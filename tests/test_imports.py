@@ -17,7 +17,7 @@ ALLOWED = {
     # sub-package: the parts of `captioning` that it may import beside itself, and forbidden libraries
     "models": ({"captioning.backbones.context", "captioning.tokens"}, FRAMEWORKS | {"torchmetrics", "PIL"}),
     "decoding": (
-        {"captioning.backbones.context", "captioning.models.outputs", "captioning.tokens"},
+        {"captioning.backbones.context", "captioning.keyed_random", "captioning.models.outputs", "captioning.tokens"},
         FRAMEWORKS | {"torchmetrics", "PIL"},
     ),
     "metrics": ({"captioning.errors"}, FRAMEWORKS | {"torchvision", "PIL"}),
@@ -31,6 +31,7 @@ ALLOWED = {
             "captioning.data",
             "captioning.decoding",
             "captioning.errors",
+            "captioning.keyed_random",
             "captioning.metrics",
             "captioning.models.outputs",
             "captioning.report",

@@ -1,22 +1,26 @@
-"""Batched beam search.
+"""Batched beam search, and diverse beam search.
 
-B images, K beams per image, V words, L context vectors.
+B images, G groups of K hypotheses per image, k of them open before a step, n captions kept, V words, T tokens so far.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding.caption import FORBIDDEN, Caption
+from captioning.decoding.caption import FORBIDDEN, Caption, best_first
+from captioning.decoding.filters import Filter
+from captioning.decoding.limits import check_limits
 from captioning.decoding.log_probs import log_probs
+from captioning.decoding.trace import Trace
 from captioning.models.outputs import Captioner
 from captioning.tokens import BOS, EOS
 
+Normalisation = Literal["length", "gnmt"]
 
-@torch.no_grad()
+
 def beam_search(
     model: Captioner,
     context: ContextSet,
@@ -24,120 +28,232 @@ def beam_search(
     max_length: int = 15,
     length_penalty: float = 0.0,
     forbidden: Sequence[int] = FORBIDDEN,
+    filters: Filter | None = None,
+    normalisation: Normalisation = "length",
+    n_best: int = 1,
 ) -> list[Caption]:
-    """The best caption that a beam of `width` hypotheses per image finds.
+    """The best captions that a beam of `width` hypotheses per image finds.
 
     At each step the hypotheses' continuations are ranked together. An EOS among the best `width` ends its hypothesis;
     the beam is filled up with open ones. The search of an image ends with `width` ended captions, or when no open
-    hypothesis can still beat the best ended one. A caption cut at `max_length` competes by its score.
+    hypothesis can still come among the `n_best`. A caption cut at `max_length` competes by its score.
 
     Args:
-        model: anything with `start` and `step`; what belongs to an image is computed once for its beams.
+        model: anything with `start` and `step`; what belongs to an image is computed once for its hypotheses.
         context: B images.
         width: K. One is greedy decoding.
         max_length: the largest number of generated tokens, EOS included.
-        length_penalty: captions are ranked by their log-probability divided by (number of tokens, EOS included) to
-            this power: 0 ranks by probability, 1 by the average per token.
+        length_penalty: the power alpha of the normalisation: 0 ranks by probability.
         forbidden: token ids that are never generated.
+        filters: what may come next, given what came before (`captioning.decoding.filters`).
+        normalisation: captions of T tokens, EOS included, are ranked by their log-probability divided by T^alpha
+            ("length": alpha 1 is the average per token), or by ((5 + T) / 6)^alpha ("gnmt": Wu et al., "Google's Neural
+            Machine Translation System", 2016, Eq. 14).
+        n_best: n, the captions to give of each image: the best, and the next as its alternatives; fewer where the
+            search has found no more.
 
     Returns:
-        B captions, the best of each image.
+        B captions.
+
+    Raises:
+        ValueError: a number that is not allowed.
     """
-    if width < 1 or max_length < 1:
-        raise ValueError(f"width is {width} and max_length is {max_length}; both must be at least 1")
+    check_limits(width=width, max_length=max_length, n_best=n_best)
+    ranking = _Ranking(length_penalty, normalisation, n_best)
+    return _search(model, context, width, 1, 0.0, max_length, ranking, forbidden, filters)
+
+
+def diverse_beam_search(
+    model: Captioner,
+    context: ContextSet,
+    width: int = 6,
+    groups: int = 3,
+    diversity: float = 0.5,
+    max_length: int = 15,
+    length_penalty: float = 0.0,
+    forbidden: Sequence[int] = FORBIDDEN,
+    filters: Filter | None = None,
+    normalisation: Normalisation = "length",
+) -> list[Caption]:
+    """Beams that avoid each other's words: Vijayakumar et al., "Diverse Beam Search", 2016, with Hamming diversity.
+
+    Each group is a beam search of its own with `width / groups` hypotheses, but chooses its continuations as if the
+    log-probability of a word were lower by `diversity` for each hypothesis of an earlier group that says this word at
+    the same step. Scores are the model's own. (D) An end is no word, and a group that has ended says nothing.
+
+    Args:
+        model: as for `beam_search`.
+        context: B images.
+        width: hypotheses per image, a multiple of `groups`.
+        groups: G.
+        diversity: lambda.
+        max_length: as for `beam_search`, like all that follow.
+        length_penalty: see there.
+        forbidden: see there.
+        filters: see there.
+        normalisation: see there.
+
+    Returns:
+        B captions: the best of the groups' best ones, the others as its alternatives; each caption once.
+
+    Raises:
+        ValueError: a number that is not allowed.
+    """
+    check_limits(width=width, groups=groups, diversity=diversity, max_length=max_length)
+    ranking = _Ranking(length_penalty, normalisation, 1)
+    return _search(model, context, width // groups, groups, diversity, max_length, ranking, forbidden, filters)
+
+
+class _Ranking:
+    """How many captions are kept, and by what."""
+
+    def __init__(self, length_penalty: float, normalisation: Normalisation, n: int) -> None:
+        if normalisation not in ("length", "gnmt"):
+            raise ValueError(f"normalisation={normalisation} is not allowed; it must be length or gnmt")
+        self.length_penalty, self.normalisation, self.n = length_penalty, normalisation, n
+
+    def divisor(self, length: int) -> float:
+        """Of the log-probability of `length` tokens."""
+        return float(length if self.normalisation == "length" else (5 + length) / 6) ** self.length_penalty
+
+
+@torch.no_grad()
+def _search(
+    model: Captioner,
+    context: ContextSet,
+    width: int,
+    groups: int,
+    diversity: float,
+    max_length: int,
+    ranking: _Ranking,
+    forbidden: Sequence[int],
+    filters: Filter | None,
+) -> list[Caption]:
     b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, 1)
     tokens = torch.full((b, 1), BOS, device=device)
-    open_scores = torch.zeros(b, 1, dtype=torch.float64, device=device)
-    best = _Best(b, device)
-    trace = _Trace()
+    history = tokens.new_empty(b, 1, 0)
+    beams = [_Beam(b, width, ranking, max_length, device) for _ in range(groups)]
+    trace = Trace()
 
     for length in range(1, max_length + 1):
         step = model.step(tokens, state)
+        words = log_probs(step.logits, forbidden, filters, history)
+        # Before the first word there is one hypothesis, of all groups; then the groups lie side by side.
+        k = words.shape[1] if length == 1 else words.shape[1] // groups
+        firsts = [0] * groups if length == 1 else range(0, words.shape[1], k)
+        said = torch.zeros_like(words[:, 0]) if diversity else None  # [B, V]: how many of the earlier groups say it
+        chosen = []
+        for beam, first in zip(beams, firsts, strict=True):
+            own = words[:, first : first + k]
+            ranked = own if said is None else own - diversity * said[:, None]
+            parents, token = beam.advance(own, ranked, first, length)
+            if said is not None:
+                said.scatter_add_(1, token, (~beam.done[:, None]).to(said.dtype).expand_as(token))
+            chosen.append((parents, token))
+        parents, tokens = (torch.cat(columns, dim=1) for columns in zip(*chosen, strict=True))
+        trace.add(tokens, parents, step.attention)
+        if length == max_length:
+            for number, beam in enumerate(beams):
+                beam.cut(number * tokens.shape[1] // groups)
+        elif torch.stack([beam.done for beam in beams]).all():
+            break
+        else:
+            state = step.state.reorder(parents)
+            if filters is not None:
+                rows = parents[..., None].expand(-1, -1, history.shape[-1])
+                history = torch.cat([history.gather(1, rows), tokens[..., None]], dim=-1)
+
+    trace = trace.cpu()
+    found = [beam.captions(trace) for beam in beams]
+    return [best_first(_distinct([caption for group in found for caption in group[i]])) for i in range(b)]
+
+
+def _distinct(captions: list[Caption]) -> list[Caption]:
+    return list({tuple(caption.tokens): caption for caption in reversed(captions)}.values())[::-1]
+
+
+class _Beam:
+    """The hypotheses of one group for all images, and the best captions that they have come to.
+
+    The rows of hypotheses are those of the model's state, where all groups lie side by side.
+    """
+
+    def __init__(self, b: int, width: int, ranking: _Ranking, max_length: int, device: torch.device) -> None:
+        self.width, self.ranking, self.max_length = width, ranking, max_length
+        self.open = torch.zeros(b, 1, dtype=torch.float64, device=device)  # [B, k] log-probabilities
+        self.done = torch.zeros(b, dtype=torch.bool, device=device)
+        self._ended = torch.zeros(b, dtype=torch.long, device=device)
+        # The best n captions so far, `[B, n]`: score, row of the last step, number of tokens, whether cut.
+        self._score = torch.full((b, ranking.n), -torch.inf, dtype=torch.float64, device=device)
+        self._row, self._length = (torch.zeros(b, ranking.n, dtype=torch.long, device=device) for _ in range(2))
+        self._cut = torch.zeros(b, ranking.n, dtype=torch.bool, device=device)
+
+    def advance(self, words: Tensor, ranked: Tensor, first: int, length: int) -> tuple[Tensor, Tensor]:
+        """Takes the step to `length` tokens.
+
+        Args:
+            words: `[B, k, V]` log-probabilities.
+            ranked: `[B, k, V]`, by what they are chosen.
+            first: the row of the first hypothesis.
+            length: of the captions after this step.
+
+        Returns:
+            The rows that the open hypotheses go on from, and their tokens: `[B, K]`, or less where there are less.
+        """
         # There are at most K continuations by EOS, so the best 2K hold K open ones; and they are among the best 2K of
         # each hypothesis, so that only those are added up.
-        gains, words = log_probs(step.logits, forbidden).topk(min(2 * width, step.logits.shape[-1]), dim=-1)
-        scores = (open_scores[:, :, None] + gains).flatten(1)
-        top, choice = scores.topk(min(2 * width, scores.shape[1]), dim=1)
-        origin, words = choice // gains.shape[-1], words.flatten(1).gather(1, choice)
-        ends = words == EOS
-        best.update(top[:, :width].masked_fill(~ends[:, :width], -torch.inf), origin, length, length_penalty)
+        gains, tokens = ranked.topk(min(2 * self.width, ranked.shape[-1]), dim=-1)
+        scores = (self.open[:, :, None] + gains).flatten(1)
+        top, choice = scores.topk(min(2 * self.width, scores.shape[1]), dim=1)
+        origin, tokens = choice // gains.shape[-1], tokens.flatten(1).gather(1, choice)
+        if ranked is not words:
+            own = words[torch.arange(len(words), device=words.device)[:, None], origin, tokens]
+            top = self.open.gather(1, origin) + own
+        ends = tokens == EOS
+        ended = top[:, : self.width].masked_fill(~ends[:, : self.width], -torch.inf)
+        self._take(ended, origin[:, : self.width] + first, length, cut=False)
 
-        order = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, :width]
-        open_scores = top.masked_fill(ends, -torch.inf).gather(1, order)
-        parents, tokens = origin.gather(1, order), words.gather(1, order)
-        trace.add(tokens, parents, step.attention)
+        order = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, : self.width]
+        self.open = top.masked_fill(ends, -torch.inf).gather(1, order)
+        if length < self.max_length:  # at the last step open hypotheses are cut and compete, however many have ended
+            self.done |= self._ended >= self.width
+            # What an open hypothesis can reach at most: no further loss, at the length that flatters it most.
+            lengths = length + 1, self.max_length
+            bound = torch.stack([self.open.amax(dim=1) / self.ranking.divisor(n) for n in lengths]).amax(dim=0)
+            self.done |= bound <= self._score[:, -1]
+        return origin.gather(1, order) + first, tokens.gather(1, order)
 
-        # What an open hypothesis can reach at most: no further loss, at the length that flatters it most.
-        bound = open_scores[:, 0] / min(length + 1, max_length) ** length_penalty
-        bound = torch.maximum(bound, open_scores[:, 0] / max_length**length_penalty)
-        best.done |= bound <= best.score
-        if length < max_length:  # at the last step open hypotheses are cut and compete, however many have ended
-            best.done |= best.ended >= width
-        if best.done.all():
-            break
-        if length < max_length:
-            state = step.state.reorder(parents)
+    def cut(self, first: int) -> None:
+        """Lets the open hypotheses, whose first row is `first`, compete as they are."""
+        rows = torch.arange(self.open.shape[1], device=self.open.device).expand_as(self.open)
+        self._take(self.open, rows + first, self.max_length, cut=True)
 
-    # An image that is not done was cut: its first open hypothesis, at the maximum length, beats all ended ones.
-    score = torch.where(best.done, best.score, open_scores[:, 0] / max_length**length_penalty).tolist()
-    done, beams, lengths = best.done.tolist(), best.beam.tolist(), best.length.tolist()
-    captions = []
-    trace = trace.cpu()
-    for i in range(b):
-        found = trace.read(i, beams[i], lengths[i] - 1, EOS) if done[i] else trace.read(i, 0, max_length, None)
-        captions.append(Caption(found[0], score[i], found[1]))
-    return captions
-
-
-class _Best:
-    """The best ended caption of each image so far, all `[B]`."""
-
-    def __init__(self, b: int, device: torch.device) -> None:
-        self.score = torch.full((b,), -torch.inf, dtype=torch.float64, device=device)
-        self.beam = torch.zeros(b, dtype=torch.long, device=device)
-        self.length = torch.zeros(b, dtype=torch.long, device=device)
-        self.ended = torch.zeros(b, dtype=torch.long, device=device)
-        self.done = torch.zeros(b, dtype=torch.bool, device=device)
-
-    def update(self, scores: Tensor, beams: Tensor, length: int, length_penalty: float) -> None:
-        """Takes in captions that end with `length` tokens: `scores` `[B, K]`, minus infinity where none ends."""
+    def _take(self, scores: Tensor, rows: Tensor, length: int, cut: bool) -> None:
+        """Keeps the best of the captions before and of these, `[B, K]`, minus infinity where there is none."""
         # What is done stays as it is, whatever longer searches of other images in the batch come by.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)
-        score, rank = (scores / length**length_penalty).max(dim=1)
-        better = score > self.score
-        self.ended += (scores > -torch.inf).sum(dim=1)
-        self.score = torch.where(better, score, self.score)
-        self.beam = torch.where(better, beams.gather(1, rank[:, None]).squeeze(1), self.beam)
-        self.length = self.length.masked_fill(better, length)
+        self._ended += (scores > -torch.inf).sum(dim=1)
+        new = (
+            scores / self.ranking.divisor(length),
+            rows,
+            torch.full_like(rows, length),
+            torch.full_like(rows, cut, dtype=torch.bool),
+        )
+        old = self._score, self._row, self._length, self._cut
+        score, *others = (torch.cat(pair, dim=1) for pair in zip(old, new, strict=True))
+        self._score, order = (x[:, : self.ranking.n] for x in score.sort(dim=1, descending=True, stable=True))
+        self._row, self._length, self._cut = (x.gather(1, order) for x in others)
 
-
-@dataclass(slots=True)
-class _Trace:
-    """Back-pointers of the search: captions are read from them at the end, so that no step copies whole captions."""
-
-    tokens: list[Tensor] = field(default_factory=list)  # [B, K] a step: the token that each beam chose
-    parents: list[Tensor] = field(default_factory=list)  # [B, K] a step: the beam that it went on from
-    attention: list[Tensor] = field(default_factory=list)  # [B, K, L] a step: the map of each beam before its choice
-
-    def add(self, tokens: Tensor, parents: Tensor, attention: Tensor | None) -> None:
-        """Records one step."""
-        self.tokens.append(tokens)
-        self.parents.append(parents)
-        if attention is not None:
-            self.attention.append(attention)
-
-    def cpu(self) -> "_Trace":
-        """A copy to read from."""
-        return _Trace(*([x.cpu() for x in xs] for xs in (self.tokens, self.parents, self.attention)))
-
-    def read(self, b: int, beam: int, steps: int, last: int | None) -> tuple[list[int], Tensor | None]:
-        """What image `b` had generated at `beam` after `steps` steps, then `last` if given, and its maps `[T, L]`."""
-        tokens = [] if last is None else [last]
-        beams = [] if last is None else [beam]
-        for t in reversed(range(steps)):
-            tokens.append(int(self.tokens[t][b, beam]))
-            beam = int(self.parents[t][b, beam])
-            beams.append(beam)
-        maps = [self.attention[t][b, row] for t, row in enumerate(reversed(beams))] if self.attention else []
-        return tokens[::-1], torch.stack(maps) if maps else None
+    def captions(self, trace: Trace) -> list[list[Caption]]:
+        """Of each image its captions, best first; at least one."""
+        columns = (x.tolist() for x in (self._score, self._row, self._length, self._cut))
+        return [
+            [
+                Caption(tokens, score, maps)
+                for rank, (score, row, length, cut) in enumerate(zip(*candidates, strict=True))
+                if rank == 0 or score > -torch.inf
+                for tokens, maps in [trace.read(i, row, *((length, None) if cut else (length - 1, EOS)))]
+            ]
+            for i, candidates in enumerate(zip(*columns, strict=True))
+        ]

@@ -1,6 +1,7 @@
 """What decoding gives for one image."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
 from torch import Tensor
 
@@ -19,13 +20,22 @@ class Caption:
         score: what the search ranked by: the log-probability of `tokens`, length-normalised where the search is.
         attention: `[T, L]` on the CPU, the map of the step that predicted each token; None for a model without
             attention.
+        alternatives: further captions of the image, where the search was asked for several, best first; none of them
+            has alternatives of its own.
     """
 
     tokens: list[int]
     score: float
     attention: Tensor | None
+    alternatives: list[Self] = field(default_factory=list)
 
     @property
     def finished(self) -> bool:
         """Whether the caption ended by itself."""
         return bool(self.tokens) and self.tokens[-1] == EOS
+
+
+def best_first(captions: list[Caption]) -> Caption:
+    """The caption of the highest score, the others its alternatives; of equal ones the first."""
+    best, *others = sorted(captions, key=lambda caption: -caption.score)
+    return Caption(best.tokens, best.score, best.attention, others)

@@ -9,6 +9,8 @@ import torch
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding.caption import FORBIDDEN, Caption
+from captioning.decoding.filters import Filter
+from captioning.decoding.limits import check_limits
 from captioning.decoding.log_probs import log_probs
 from captioning.models.outputs import Captioner
 from captioning.tokens import BOS, EOS, PAD
@@ -16,7 +18,11 @@ from captioning.tokens import BOS, EOS, PAD
 
 @torch.no_grad()
 def greedy(
-    model: Captioner, context: ContextSet, max_length: int = 15, forbidden: Sequence[int] = FORBIDDEN
+    model: Captioner,
+    context: ContextSet,
+    max_length: int = 15,
+    forbidden: Sequence[int] = FORBIDDEN,
+    filters: Filter | None = None,
 ) -> list[Caption]:
     """The likeliest word at every step.
 
@@ -25,23 +31,27 @@ def greedy(
         context: B images.
         max_length: the largest number of generated tokens, EOS included.
         forbidden: token ids that are never generated.
+        filters: what may come next, given what came before (`captioning.decoding.filters`).
 
     Returns:
         B captions; the score is the sum of log-probabilities, EOS included.
+
+    Raises:
+        ValueError: a number that is not allowed.
     """
-    if max_length < 1:
-        raise ValueError(f"max_length is {max_length}; it must be at least 1")
+    check_limits(max_length=max_length)
     b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, 1)
     token = torch.full((b, 1), BOS, device=device)
     ended = torch.zeros(b, dtype=torch.bool, device=device)
     score = torch.zeros(b, dtype=torch.float64, device=device)
     lengths = torch.zeros(b, dtype=torch.long, device=device)
-    tokens, maps = [], []
+    tokens, maps = [torch.empty(b, 0, dtype=torch.long, device=device)], []
     for _ in range(max_length):
         step = model.step(token, state)
         state = step.state
-        best, token = log_probs(step.logits, forbidden).max(dim=-1)
+        history = None if filters is None else torch.cat(tokens, dim=1)[:, None]
+        best, token = log_probs(step.logits, forbidden, filters, history).max(dim=-1)
         token = token.masked_fill(ended[:, None], PAD)
         score += best.squeeze(1).masked_fill(ended, 0.0)
         lengths += ~ended

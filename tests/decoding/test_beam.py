@@ -17,9 +17,9 @@ EOS_LOGITS = st.sampled_from([-4.0, -1.0, 1.0, 3.0])
 
 
 def test_width_and_length_of_one_are_needed() -> None:
-    with pytest.raises(ValueError, match="width is 0 and max_length is 15; both must be at least 1"):
+    with pytest.raises(ValueError, match="width=0 is not allowed; it must be at least 1"):
         beam_search(table(0), pictures([0]), width=0)
-    with pytest.raises(ValueError, match="width is 3 and max_length is 0; both must be at least 1"):
+    with pytest.raises(ValueError, match="max_length=0 is not allowed; it must be at least 1"):
         beam_search(table(0), pictures([0]), max_length=0)
 
 

@@ -1,0 +1,75 @@
+"""Several captioners that decide together.
+
+B images, N hypotheses per image, V words, L context vectors.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from captioning.backbones.context import ContextSet
+from captioning.models.outputs import Captioner, DecodeState, Step
+
+
+class Contexts(tuple[ContextSet, ...]):
+    """The same B images as each member's backbone sees them; to a search they look like the first member's."""
+
+    __slots__ = ()
+
+    @property
+    def vectors(self) -> Tensor:
+        """`[B, L, D]` of the first member."""
+        return self[0].vectors
+
+    @property
+    def mask(self) -> Tensor | None:
+        """`[B, L]` of the first member."""
+        return self[0].mask
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleState:
+    """The members' states."""
+
+    members: tuple[DecodeState, ...]
+
+    def reorder(self, parents: Tensor) -> Self:
+        """See `DecodeState.reorder`."""
+        return type(self)(tuple(member.reorder(parents) for member in self.members))
+
+
+class Ensemble:
+    """The mean of the members' probabilities at every step.
+
+    Args:
+        models: captioners of any kind over one vocabulary, in evaluation mode.
+    """
+
+    def __init__(self, models: Sequence[Captioner]) -> None:
+        self.models = tuple(models)
+
+    def start(self, context: Contexts, n: int) -> EnsembleState:
+        """Each member reads its own context set."""
+        return EnsembleState(tuple(m.start(c, n) for m, c in zip(self.models, context, strict=True)))
+
+    def step(self, tokens: Tensor, state: EnsembleState) -> Step:
+        """`logits` are the logarithms of the mean probabilities.
+
+        Attention is the mean of the members' maps, if all have maps of one size, and None otherwise.
+        """
+        steps = [model.step(tokens, member) for model, member in zip(self.models, state.members, strict=True)]
+        log_probs = [s.logits.to(torch.promote_types(s.logits.dtype, torch.float32)).log_softmax(-1) for s in steps]
+        logits = torch.stack(log_probs).logsumexp(dim=0) - math.log(len(steps))
+        maps = [s.attention for s in steps]
+        return Step(logits, _mean(maps), EnsembleState(tuple(s.state for s in steps)))
+
+
+def _mean(maps: Sequence[Tensor | None]) -> Tensor | None:
+    known = [x for x in maps if x is not None]
+    if len(known) < len(maps) or len({x.shape for x in known}) > 1:
+        return None
+    return torch.stack(known).mean(dim=0)

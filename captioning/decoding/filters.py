@@ -1,0 +1,81 @@
+"""What a caption may not say next, given what it has said.
+
+B images, N hypotheses per image, V words, T tokens so far. A filter is any function of `log_probs` `[B, N, V]` and
+`history` `[B, N, T]`, the ids that each hypothesis has generated (without BOS; PAD after its end), that gives
+log-probabilities `[B, N, V]` with minus infinity at what it forbids.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from captioning.tokens import EOS
+
+Filter = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The usual filters together. Where they forbid everything, the caption ends.
+
+    Attributes:
+        min_length: the smallest number of words, EOS not counted.
+        no_repeat_ngram: no sequence of so many words occurs twice in a caption; 0 allows all.
+        no_word_twice: no word directly follows itself.
+        forbidden: words that no caption holds.
+        prefix: words that every caption begins with, in the place of the model's own; they count in its score.
+    """
+
+    min_length: int = 0
+    no_repeat_ngram: int = 0
+    no_word_twice: bool = False
+    forbidden: Sequence[int] = ()
+    prefix: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("min_length", "no_repeat_ngram"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0")
+
+    def __call__(self, log_probs: Tensor, history: Tensor) -> Tensor:
+        """See the module."""
+        length = history.shape[-1]
+        if length < len(self.prefix):
+            return only(log_probs, self.prefix[length])
+        if length < self.min_length:
+            log_probs = without(log_probs, [EOS])
+        if self.forbidden:
+            log_probs = without(log_probs, self.forbidden)
+        if self.no_word_twice:
+            log_probs = without_repeated_ngrams(log_probs, history[..., -1:], 1)
+        if self.no_repeat_ngram:
+            log_probs = without_repeated_ngrams(log_probs, history, self.no_repeat_ngram)
+        return log_probs
+
+
+def only(log_probs: Tensor, word: int) -> Tensor:
+    """Forbids all but one id."""
+    allowed = torch.full_like(log_probs, -torch.inf)
+    allowed[..., word] = log_probs[..., word]
+    return allowed
+
+
+def without(log_probs: Tensor, words: Sequence[int]) -> Tensor:
+    """Forbids some ids."""
+    log_probs = log_probs.clone()
+    log_probs[..., list(words)] = -torch.inf
+    return log_probs
+
+
+def without_repeated_ngrams(log_probs: Tensor, history: Tensor, n: int) -> Tensor:
+    """Forbids every word that would make the last `n` words a sequence that `history` holds already."""
+    length, v = history.shape[-1], log_probs.shape[-1]
+    if length < n:
+        return log_probs
+    ngrams = history.unfold(-1, n, 1)  # [B, N, T - n + 1, n]
+    begun = (ngrams[..., :-1] == history[..., None, length - n + 1 :]).all(dim=-1)
+    ending = ngrams[..., -1].masked_fill(~begun, v)  # a column of its own for those that have not begun
+    forbidden = torch.zeros(*log_probs.shape[:-1], v + 1, dtype=torch.bool, device=log_probs.device)
+    return log_probs.masked_fill(forbidden.scatter_(-1, ending, True)[..., :v], -torch.inf)

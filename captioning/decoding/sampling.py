@@ -1,0 +1,128 @@
+"""Captions drawn from the model's distribution.
+
+B images, N samples per image, V words, L context vectors of D features, T tokens so far.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from captioning.backbones.context import ContextSet
+from captioning.decoding.caption import FORBIDDEN, Caption, best_first
+from captioning.decoding.filters import Filter
+from captioning.decoding.limits import check_limits
+from captioning.decoding.log_probs import log_probs
+from captioning.keyed_random import derived, uniform
+from captioning.models.outputs import Captioner
+from captioning.tokens import BOS, EOS, PAD
+
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@torch.no_grad()
+def sample(
+    model: Captioner,
+    context: ContextSet,
+    n: int = 1,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    seed: int = 0,
+    max_length: int = 15,
+    forbidden: Sequence[int] = FORBIDDEN,
+    filters: Filter | None = None,
+) -> list[Caption]:
+    """Draws every word from the model's distribution, made narrower in the order of the arguments.
+
+    The draws are a function of the seed, the image's context vectors, the sample and the step: the order of images, and
+    what else is in the batch, do not change an answer, and equal images have equal samples.
+
+    Args:
+        model: anything with `start` and `step`; what belongs to an image is computed once for its samples.
+        context: B images.
+        n: N independent samples per image.
+        temperature: divides the log-probabilities.
+        top_k: only the k likeliest words may be drawn (Fan et al., "Hierarchical Neural Story Generation", 2018); None
+            allows all.
+        top_p: only the likeliest words that together have at least this probability may be drawn, the nucleus
+            (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
+        seed: of the draws.
+        max_length: the largest number of generated tokens, EOS included.
+        forbidden: token ids that are never generated.
+        filters: what may come next, given what came before (`captioning.decoding.filters`).
+
+    Returns:
+        B captions: of the N samples the likeliest, the others as its alternatives. The score is the model's own
+        log-probability, as for `greedy`.
+
+    Raises:
+        ValueError: a number that is not allowed.
+    """
+    check_limits(n=n, temperature=temperature, top_k=top_k, top_p=top_p, max_length=max_length)
+    b, device = context.vectors.shape[0], context.vectors.device
+    draws = uniform(derived(image_keys(context), seed), n, max_length)
+    state = model.start(context, n)
+    token = torch.full((b, n), BOS, device=device)
+    ended = torch.zeros(b, n, dtype=torch.bool, device=device)
+    score = torch.zeros(b, n, dtype=torch.float64, device=device)
+    lengths = torch.zeros_like(token)
+    tokens, maps = token.new_empty(b, n, 0), []
+    for t in range(max_length):
+        step = model.step(token, state)
+        state = step.state
+        words = log_probs(step.logits, forbidden, filters, tokens)
+        token = draw(words / temperature, draws[..., t], top_k, top_p)
+        score += words.gather(-1, token[..., None]).squeeze(-1).masked_fill(ended, 0.0)
+        lengths += ~ended
+        token = token.masked_fill(ended, PAD)
+        tokens = torch.cat([tokens, token[..., None]], dim=-1)
+        if step.attention is not None:
+            maps.append(step.attention)
+        ended |= token == EOS
+        if ended.all():
+            break
+    tokens, scores = tokens.cpu(), score.tolist()
+    attention = torch.stack(maps, dim=2).cpu() if maps else None
+    return [
+        best_first(
+            [
+                Caption(tokens[i, j, :t].tolist(), scores[i][j], None if attention is None else attention[i, j, :t])
+                for j, t in enumerate(row)
+            ]
+        )
+        for i, row in enumerate(lengths.tolist())
+    ]
+
+
+def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
+    """One id for each row of unnormalised log-probabilities.
+
+    Args:
+        scores: `[..., V]`, minus infinity at what is never drawn.
+        uniform: `[...]` in [0, 1).
+        top_k: of the likeliest ids so many.
+        top_p: of these the likeliest that together have at least this share.
+
+    Returns:
+        `[...]` int64: where the sum of the probabilities, the largest first, first exceeds `uniform`.
+    """
+    size = scores.shape[-1] if top_k is None else min(top_k, scores.shape[-1])
+    scores, ids = scores.double().topk(size, dim=-1)
+    sums = scores.softmax(dim=-1).cumsum(dim=-1)
+    # the first id whose sum reaches top_p is the last of the nucleus, and whatever rounding leaves above is not drawn
+    last = (sums < top_p * sums[..., -1:]).sum(dim=-1, keepdim=True).clamp(max=size - 1)
+    height = uniform[..., None].double() * sums.gather(-1, last)
+    place = torch.minimum(torch.searchsorted(sums, height, right=True), last)
+    return ids.gather(-1, place).squeeze(-1)
+
+
+def image_keys(context: ContextSet) -> Tensor:
+    """A number for each image, `[B]` int64, from the bits of its context vectors: the same in every batch."""
+    vectors = context.vectors.contiguous()
+    bits = vectors.view(_BITS[vectors.element_size()]).long()
+    if context.mask is not None:
+        bits = bits * context.mask[..., None]
+    bits = bits.flatten(1)
+    places = derived(torch.zeros_like(bits[0]), torch.arange(bits.shape[1], device=bits.device))
+    return (bits * (places | 1)).sum(dim=1)
