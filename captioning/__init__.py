@@ -16,7 +16,9 @@ __all__ = ["load"]
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
-def load(checkpoint: str | Path, device: str = "auto", decoding: Mapping[str, Any] | None = None) -> "TrainedCaptioner":
+def load(
+    checkpoint: str | Path | None, device: str = "auto", decoding: Mapping[str, Any] | None = None
+) -> "TrainedCaptioner":
     """Build the captioner of a checkpoint: `captioning.load("best.ckpt").caption("photograph.jpg")`.
 
     The arguments, and what they raise, are those of `captioning.trained.TrainedCaptioner.from_checkpoint`.

@@ -83,10 +83,11 @@ def _targets(node: Any) -> Iterator[str]:
 
 
 def _is_part(found: Any) -> bool:
-    """Whether it is a search, or the class of networks, or of readers (or splits), whose objects take no argument."""
+    """Whether it is a search, or the class of networks, of filters, or of readers (or splits), called with nothing."""
     if inspect.isclass(found):
         calls = [vars(base)["__call__"] for base in found.__mro__ if "__call__" in vars(base)]
-        return issubclass(found, nn.Module) or bool(calls and list(inspect.signature(calls[0]).parameters) == ["self"])
+        arguments = list(inspect.signature(calls[0]).parameters) if calls else None
+        return issubclass(found, nn.Module) or arguments in (["self"], ["self", "log_probs", "history"])
     return inspect.isfunction(found) and list(inspect.signature(found).parameters)[:2] == ["model", "context"]
 
 

@@ -16,6 +16,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.devices import has_bfloat16
 from captioning.errors import CaptioningError
 from captioning.metrics.scorer import METRICS, Scorer
+from captioning.searches import check_decoding
 from captioning.signatures import check_call, check_settings
 from captioning.training.objectives import Reinforce
 
@@ -30,6 +31,7 @@ def check(config: DictConfig) -> None:
     _check_missing(config)
     _check_values(config)
     _check_lengths(config)
+    check_decoding(config)
     _check_objective(config)
     _check_metrics(config)
     _check_validation(config)
@@ -84,11 +86,6 @@ def _check_lengths(config: DictConfig) -> None:
             f"data.max_words={words} makes inputs of {words + 1} tokens (BOS included), "
             f"and model.max_tokens={limit} reads no more than {limit}: set model.max_tokens={words + 1} "
             f"or data.max_words={limit - 1}"
-        )
-    if config.decoding.max_length > limit:
-        raise CaptioningError(
-            f"decoding.max_length={config.decoding.max_length} needs a model that reads as many tokens, and "
-            f"model.max_tokens={limit}: set decoding.max_length={limit} or less"
         )
 
 

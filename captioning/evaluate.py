@@ -8,16 +8,16 @@ B images, L context vectors of D features, H rows and W columns of pixels.
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import hydra
-import torch
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
+from captioning.backbones import Backbone
 from captioning.checkpoint import build
 from captioning.command import CONF, start
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
@@ -33,6 +33,7 @@ from captioning.metrics.bootstrap import paired_bootstrap
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
 from captioning.run_folder import new_folder
+from captioning.searches import settings_given
 from captioning.signatures import check_call, check_settings, no_setting
 from captioning.trained import TrainedCaptioner
 from captioning.training.provenance import device_name, software
@@ -47,7 +48,7 @@ log = logging.getLogger(__name__)
 def main(config: DictConfig) -> None:
     """Scores, compares, writes and prints as `config` says."""
     check(config)
-    source = CheckpointCaptions(config) if config.checkpoint is not None else FileCaptions(config)
+    source = FileCaptions(config) if config.captions is not None else CheckpointCaptions(config)
     others = None if config.against is None else read_captions(_path(config.against))
     given = source.given | ({f"against={config.against}": others} if others is not None else {})
     images = common_images(source.references, given, config.common_only)
@@ -73,7 +74,7 @@ def main(config: DictConfig) -> None:
         record = {"against": _file(config.against), "images": len(images), **config.bootstrap}
         record["scores"] = {name: asdict(difference) for name, difference in differences.items()}
         (folder / "comparison.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    print_summary(folder, title=f"{config.split} score" if config.checkpoint is not None else "score")
+    print_summary(folder, title="score" if config.captions is not None else f"{config.split} score")
     if others is not None:
         print_comparison(folder)
 
@@ -84,9 +85,10 @@ def check(config: DictConfig) -> None:
     Raises:
         CaptioningError: says what is allowed.
     """
-    if (config.checkpoint is None) == (config.captions is None):
+    trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
+    if trained == (config.captions is not None):
         raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
-    if config.checkpoint is not None and config.references is not None:
+    if trained and config.references is not None:
         raise CaptioningError("a checkpoint is scored on the references of its own data set: leave references out")
     if config.split not in SPLITS:
         raise CaptioningError(f"split={config.split} is not allowed; it must be one of {', '.join(SPLITS)}")
@@ -125,14 +127,14 @@ class CheckpointCaptions:
     """
 
     def __init__(self, config: DictConfig) -> None:
-        path = _path(config.checkpoint)
-        self._file, self._split = config.checkpoint, config.split
-        decoding = {name: value for name, value in config.decoding.items() if value is not None}
+        decoding = settings_given(config.decoding)
+        path = None if config.checkpoint is None else _path(config.checkpoint)
+        self._files, self._split = decoding.get("ensemble", [config.checkpoint]), config.split
         self._captioner = TrainedCaptioner.from_checkpoint(path, config.device, decoding)
         saved = self._captioner.config
         self._data = data_settings(saved, config)
         self._cache = saved.cache if config.cache is None else config.cache
-        splits = read(build(path, self._data, "reader"))
+        splits = read(build(self._files[0], self._data, "reader"))
         check_vocabulary(splits, self._data, self._captioner.vocabulary)
         self._digest = digest(splits)
         self._examples = splits[config.split]
@@ -145,8 +147,11 @@ class CheckpointCaptions:
         decoded = decode(self._captioner, self._inputs(), len(self._examples), self._data.eval_batch_size)
         return {example.image_id: caption for example, caption in zip(self._examples, decoded, strict=True)}
 
-    def _inputs(self) -> Inputs:
-        backbone, paths = self._captioner.backbone, [example.path for example in self._examples]
+    def _inputs(self) -> list[Inputs]:
+        return [self._inputs_of(network.backbone) for network in self._captioner.networks]
+
+    def _inputs_of(self, backbone: Backbone) -> Inputs:
+        paths = [example.path for example in self._examples]
         if backbone.trainable:
             return Photographs(paths, backbone.transform)
         return build_features(backbone, paths, Path(self._cache) / "features", progress=f"features of {self._split}")
@@ -154,7 +159,8 @@ class CheckpointCaptions:
     def provenance(self) -> dict[str, Any]:
         """Checkpoint, data and decoding."""
         return {
-            "checkpoint": _file(self._file),
+            "checkpoint": _file(self._files[0]),
+            **({"ensemble": [_file(file) for file in self._files]} if len(self._files) > 1 else {}),
             "split": self._split,
             "data_digest": self._digest,
             "decoding": OmegaConf.to_container(self._captioner.config.decoding),
@@ -211,14 +217,12 @@ def check_vocabulary(splits: Splits, data: DictConfig, vocabulary: Vocabulary) -
         )
 
 
-@torch.no_grad()
-def decode(captioner: TrainedCaptioner, inputs: Inputs, count: int, batch_size: int) -> Iterator[str]:
-    """The captions of `count` images in order, `batch_size` at a time."""
+def decode(captioner: TrainedCaptioner, inputs: Sequence[Inputs], count: int, batch_size: int) -> Iterator[str]:
+    """The captions of `count` images in order, `batch_size` at a time, from what each network reads of them."""
     with tqdm(total=count, desc="captions", unit="image") as bar:
         for first in range(0, count, batch_size):
-            rows = inputs.rows(range(first, min(first + batch_size, count))).to(captioner.device)
-            features = captioner.backbone(rows) if rows.ndim == 4 else rows  # [B, 3, H, W] or [B, L, D]
-            captions = captioner.search(captioner.model, captioner.backbone.context(features))
+            rows = range(first, min(first + batch_size, count))
+            captions = captioner.decode([network_inputs.rows(rows) for network_inputs in inputs])
             yield from (captioner.vocabulary.decode(caption.tokens) for caption in captions)
             bar.update(len(rows))
 

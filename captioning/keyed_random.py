@@ -26,7 +26,7 @@ def uniform(keys: Tensor, *sizes: int) -> Tensor:
     return _shifted(keys, 64 - _BITS).to(torch.float32) / 2**_BITS
 
 
-def derived(keys: Tensor, n: Tensor | int) -> Tensor:
+def derived(keys: Tensor, n: Tensor) -> Tensor:
     """New keys: output n = 0, 1, ... of the generator SplitMix64 (Steele, Lea, Flood 2014) that starts at each key.
 
     Its outputs are the starts of other generators in turn, one level for each part of a number's key. Arithmetic is

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-import torch
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import Tensor
 
 from captioning.command import CONF, start
 from captioning.errors import CaptioningError
 from captioning.report.panels import save_panel
+from captioning.searches import settings_given
 from captioning.trained import Prediction, TrainedCaptioner
 
 SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -35,9 +35,8 @@ def main(config: DictConfig) -> None:
     problems = Problems()
     paths = list(find(config.images, problems))
     if paths:
-        decoding = {key: value for key, value in config.decoding.items() if value is not None}
-        checkpoint = Path(str(config.checkpoint)).expanduser()
-        captioner = TrainedCaptioner.from_checkpoint(checkpoint, str(config.device), decoding)
+        checkpoint = None if config.checkpoint is None else Path(str(config.checkpoint)).expanduser()
+        captioner = TrainedCaptioner.from_checkpoint(checkpoint, str(config.device), settings_given(config.decoding))
         panels = Panels(Path(config.panels).expanduser()) if config.attention else None
         try:
             for line in caption_files(captioner, paths, config.batch_size, panels, problems):
@@ -122,24 +121,29 @@ def caption_files(
     """A line for each file that can be read, in order."""
     read = _readable(captioner, paths, problems)
     while batch := list(itertools.islice(read, batch_size)):
-        predictions = captioner.predict(torch.stack([pixels for _, pixels in batch]))
+        predictions = captioner.predict([pixels for _, pixels in batch])
         for (path, pixels), prediction in zip(batch, predictions, strict=True):
             line = {"image": str(path), "caption": prediction.caption, "score": round(prediction.score, 4)}
+            if prediction.alternatives:
+                others = prediction.alternatives
+                line["alternatives"] = [{"caption": o.caption, "score": round(o.score, 4)} for o in others]
             if panels:
-                line["panel"] = str(panels.save(path, pixels, prediction))
+                line["panel"] = str(panels.save(path, pixels[0], prediction))
             yield line
 
 
-def _readable(captioner: TrainedCaptioner, paths: Iterable[Path], problems: Problems) -> Iterator[tuple[Path, Tensor]]:
+def _readable(
+    captioner: TrainedCaptioner, paths: Iterable[Path], problems: Problems
+) -> Iterator[tuple[Path, tuple[Tensor, ...]]]:
     for path in paths:
         try:
-            yield path, captioner.backbone.transform.read(path)
+            yield path, captioner.read(path)
         except CaptioningError as error:
             problems.add(error)
 
 
 def _check(config: DictConfig) -> None:
-    for key in ("checkpoint", "images"):
+    for key in ("checkpoint", "images") if config.decoding.get("ensemble") is None else ("images",):
         if OmegaConf.is_missing(config, key) or config[key] in (None, "", []):
             raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
     for key, kind, allowed in (

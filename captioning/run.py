@@ -30,6 +30,7 @@ from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
 from captioning.resume import resume_point
 from captioning.run_folder import make_run_folder
+from captioning.searches import with_ids
 from captioning.training.module import CaptioningModule
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ def build_module(config: DictConfig, splits: Splits, vocabulary: Vocabulary, bac
         backbone=backbone,
         model=model,
         objective=instantiate(config.objective),
-        search=instantiate(config.decoding),
+        search=instantiate(with_ids(config.decoding, vocabulary)),
         scorers={
             split: Scorer(reference_texts(splits[split]), config.metrics[split], config.metrics.timeout)
             for split in ("val", "test")

@@ -20,7 +20,7 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from pycocotools.coco import COCO
 from test_run import PACKAGE, miniature
 
-from captioning import evaluate
+from captioning import evaluate, run
 from captioning.command import start
 from captioning.metrics.java import find_java
 
@@ -349,6 +349,24 @@ def test_decoding_and_split_can_be_chosen(shapes: Path, command: Command, monkey
     assert read(shapes / "runs" / "greedy")[2] == lines
 
 
+def test_an_ensemble_of_two_kinds(shapes: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with a backbone of its own, and a grid of its own."""
+    monkeypatch.chdir(shapes)
+    other = ["model=sat_soft", "model.d_embed=8", "model.d_hidden=8", "backbone.grid=2", "backbone.dim=16"]
+    monkeypatch.setattr(
+        sys, "argv", ["captioning.run", *(s for s in SHAPES if "model." not in s), *other, "test=false"]
+    )
+    start(run.main)
+    members = [f"runs/shapes-{model}-seed1/checkpoints/best.ckpt" for model in ("spatial_transformer", "sat_soft")]
+    command(f"decoding.ensemble=[{','.join(members)}]", QUICK, "name=together")
+    _, provenance, lines = read(shapes / "runs" / "together")
+    assert [line["image_id"] for line in lines] == list(range(2000000, 2000005))
+    assert [file["file"] for file in provenance["ensemble"]] == members
+    assert provenance["decoding"]["ensemble"] == members
+    command(f"decoding.ensemble=[{members[0]},{members[0]}]", QUICK, "name=one")
+    assert read(shapes / "runs" / "one")[2] == read(shapes / "runs" / "shapes-spatial_transformer-seed1")[2]
+
+
 def test_a_checkpoint_against_captions(shapes: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shapes)
     other = "against=runs/shapes-spatial_transformer-seed1/captions.jsonl"
@@ -373,7 +391,10 @@ def test_scenes_are_drawn_again_where_they_are_not(shapes: Path, elsewhere: Path
         (["+data.reader.colour=red"], ["no setting data.reader.colour", "max_objects"]),
         (["data.eval_batch_size=0"], ["data.eval_batch_size=0", "at least 1"]),
         (["decoding.width=0"], ["decoding.width=0"]),
-        (["decoding=greedy", "decoding.width=2"], ["no setting decoding.width", "in decoding: forbidden, max_length"]),
+        (
+            ["decoding=greedy", "decoding.width=2"],
+            ["no setting decoding.width", "in decoding: filters, forbidden, max_length"],
+        ),
         (["device=abacus"], ["device=abacus"]),
     ],
 )

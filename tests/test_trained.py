@@ -71,7 +71,7 @@ def test_what_is_no_image_is_refused(tmp_path: Path, captioner: TrainedCaptioner
 
 
 def test_parts_are_frozen_and_in_evaluation_mode(captioner: TrainedCaptioner) -> None:
-    for network in (captioner.backbone, captioner.model):
+    for network in (captioner.networks[0].backbone, captioner.networks[0].model):
         assert not network.training
         assert not any(parameter.requires_grad for parameter in network.parameters())
     assert isinstance(captioner.vocabulary, Vocabulary)
@@ -104,8 +104,15 @@ def test_decoding_settings_replace_those_of_the_run(shapes_run: Run, captioner: 
         ({"width": "five"}, r"decoding\.width=five is not allowed; it must be a whole number"),
         ({"width": 0}, r"decoding\.width=0 is not allowed; it must be at least 1"),
         ({"max_length": 0}, r"decoding\.max_length=0 is not allowed; it must be at least 1"),
-        ({"max_length": 16}, r"decoding\.max_length=16 is longer than the 15 tokens"),
+        ({"max_length": 16}, r"decoding\.max_length=16 is longer than .* model\.max_tokens=15"),
         ({"_target_": "captioning.decoding.greedy", "width": 3}, r"no setting decoding\.width"),
+        ({"filters": {"prefix": ["purpel"]}}, r"does not know the word purpel\. Did you mean purple\?"),
+        ({"filters": {"min_length": -1}}, r"decoding\.filters\.min_length is -1"),
+        ({"filters": {"no_repeat": 2}}, r"no setting decoding\.filters\.no_repeat\. Did you mean no_repeat_ngram\?"),
+        ({"filters": {"prefix": 16 * ["red"]}}, r"decoding\.filters\.prefix has 16 words, more than .*max_length=15"),
+        ({"filters": {"_target_": "os.system", "command": "true"}}, r"decoding names os\.system, .* is not called"),
+        ({"ensemble": "one.ckpt"}, r"decoding\.ensemble=one\.ckpt is not allowed; it must be a list of checkpoints"),
+        ({"ensemble": ["one.ckpt"]}, r"is not in decoding\.ensemble=\[one\.ckpt\]"),
         ({"_target_": "captioning.decoding.greeedy"}, r"decoding\._target_=captioning\.decoding\.greeedy cannot"),
     ],
 )
@@ -114,14 +121,57 @@ def test_decoding_that_cannot_be(shapes_run: Run, settings: dict[str, Any], mess
         captioning.load(shapes_run.checkpoint, "cpu", decoding=settings)
 
 
+def test_filters_name_words(shapes_run: Run) -> None:
+    def captions(**filters: Any) -> list[list[str]]:
+        captioner = captioning.load(shapes_run.checkpoint, "cpu", decoding={"filters": filters})
+        return [p.words for p in captioner.caption(shapes_run.photographs)]
+
+    said = {word for words in captions() for word in words}
+    some = sorted(said - {"blue", "the"})[:3]
+    begun = captions(prefix=["blue", "the"], forbidden=[*some, "zebra"], no_word_twice=True)
+    assert all(words[:2] == ["blue", "the"] for words in begun)
+    assert not {word for words in begun for word in words} & set(some)
+    assert min(map(len, captions(min_length=9))) >= 9 > min(map(len, captions()))
+
+
+def test_alternatives(shapes_run: Run) -> None:
+    captioner = captioning.load(shapes_run.checkpoint, "cpu", decoding={"n_best": 3})
+    for prediction in captioner.caption(shapes_run.photographs):
+        found = [prediction, *prediction.alternatives]
+        assert len({p.caption for p in found}) == 3
+        assert sorted((p.score for p in found), reverse=True) == [p.score for p in found]
+        assert all(p.attention is not None and len(p.attention) == len(p.words) for p in found)
+
+
+def test_an_ensemble(shapes_run: Run, cached_run: CachedRun, tmp_path: Path) -> None:
+    def louder(saved: dict[str, Any]) -> None:
+        saved["state_dict"]["model.output.bias"][-1] += 100
+
+    other = changed(shapes_run.checkpoint, tmp_path, louder)  # which always says the last word
+    said = captioning.load(other, "cpu").vocabulary.words[-1]
+    assert set(captioning.load(other, "cpu").caption(shapes_run.photographs)[0].words) == {said}
+    both = captioning.load(None, "cpu", decoding={"ensemble": [shapes_run.checkpoint, other], "max_length": 1})
+    (prediction, *_) = both.caption(shapes_run.photographs)
+    assert prediction.words == [said]
+    assert 2**-1.01 < torch.tensor(prediction.score).exp() < 2**-0.9  # half of one, and little of the other
+    assert both.config.decoding.ensemble == [str(shapes_run.checkpoint), str(other)]
+    same = captioning.load(shapes_run.checkpoint, "cpu", decoding={"ensemble": 2 * [shapes_run.checkpoint]})
+    assert [p.caption for p in same.caption(shapes_run.photographs)] == shapes_run.captions
+    with pytest.raises(CaptioningError, match=r"has another vocabulary \(\d+ words\) than .*Use runs of one data set"):
+        captioning.load(None, "cpu", decoding={"ensemble": [shapes_run.checkpoint, cached_run.checkpoint]})
+    with pytest.raises(CaptioningError, match=r"checkpoint is not set: add checkpoint=FILE, or decoding\.ensemble="):
+        captioning.load(None, "cpu")
+
+
 def test_frozen_backbone_without_its_weights_file(tmp_path: Path, cached_run: CachedRun) -> None:
     """The run decoded cached features; what differs from photographs is their rounding to half precision."""
     captioner = captioning.load(cached_run.checkpoint, device="cpu")
-    assert captioner.backbone.digest == cached_run.digest
-    assert captioner.backbone.scale != 1
-    rows = build_features(captioner.backbone, cached_run.photographs, tmp_path, num_workers=0).rows([0])
+    (network,) = captioner.networks
+    assert network.backbone.digest == cached_run.digest
+    assert network.backbone.scale != 1
+    rows = build_features(network.backbone, cached_run.photographs, tmp_path, num_workers=0).rows([0])
     assert rows.dtype == torch.float16
-    (caption,) = captioner.search(captioner.model, captioner.backbone.context(rows))
+    (caption,) = captioner.search(network.model, network.backbone.context(rows))
     assert [captioner.vocabulary.decode(caption.tokens)] == cached_run.captions
     (prediction,) = captioner.caption(cached_run.photographs)
     assert prediction.score == pytest.approx(caption.score, rel=1e-2)

@@ -61,7 +61,8 @@ def sample(
     """
     check_limits(n=n, temperature=temperature, top_k=top_k, top_p=top_p, max_length=max_length)
     b, device = context.vectors.shape[0], context.vectors.device
-    draws = uniform(derived(image_keys(context), seed), n, max_length)
+    keys = image_keys(context)
+    draws = uniform(derived(keys, torch.full_like(keys, seed)), n, max_length)
     state = model.start(context, n)
     token = torch.full((b, n), BOS, device=device)
     ended = torch.zeros(b, n, dtype=torch.bool, device=device)

@@ -1,14 +1,15 @@
 """Beam search against brute force, and against itself written with lists."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import Table, brute_force, photographs, pictures, plain_beam, table, transformer
+from toys import Table, all_captions, brute_force, photographs, pictures, plain_beam, table, transformer
 
-from captioning.decoding import beam_search
+from captioning.decoding import FORBIDDEN, beam_search
 from captioning.tokens import BOS, EOS, PAD
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=25, database=None)
@@ -187,3 +188,68 @@ def test_a_wide_beam_over_the_spatial_transformer_is_at_least_as_good() -> None:
     wide = beam_search(model, context, 300, 7)
     assert all(a.score >= b.score - 1e-12 for a, b in zip(wide, narrow, strict=True))
     assert any(a.score > b.score + 1e-3 for a, b in zip(wide, narrow, strict=True))
+
+
+def brute_force_ranking(model: Table, image: int, max_length: int, divisor: Callable[[int], float]) -> list[list[int]]:
+    """All captions, best first."""
+    v = model.logits.shape[-1]
+    log_probs = model.logits[image].log_softmax(dim=-1).tolist()
+    ranked = []
+    for tokens in all_captions([w for w in range(v) if w not in (*FORBIDDEN, EOS)], max_length):
+        code, total = BOS, 0.0
+        for token in tokens:
+            total += log_probs[code][token]
+            code = code * v + token
+        ranked.append((-total / divisor(len(tokens)), tokens))
+    return [tokens for _, tokens in sorted(ranked)]
+
+
+@pytest.mark.parametrize("normalisation", ["length", "gnmt"])
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
+def test_the_n_best_of_a_wide_beam_are_those_of_brute_force(normalisation: str, length_penalty: float) -> None:
+    for seed in range(4):
+        model = table(seed, words=2, max_tokens=4)
+        captions = beam_search(
+            model,
+            pictures([1, 3]),
+            40,
+            4,
+            length_penalty,
+            normalisation=normalisation,  # type: ignore[arg-type]
+            n_best=6,
+        )
+        for image, best in zip([1, 3], captions, strict=True):
+            expected = brute_force_ranking(
+                model, image, 4, lambda n: (n if normalisation == "length" else (5 + n) / 6) ** length_penalty
+            )
+            found = [best, *best.alternatives]
+            assert [caption.tokens for caption in found] == expected[:6]
+            scores = [caption.score for caption in found]
+            assert scores == sorted(scores, reverse=True)
+            assert all(caption.alternatives == [] for caption in best.alternatives)
+
+
+def test_normalisation_of_google_by_hand() -> None:
+    # log(0.24) / (8 / 6)^2 > log(0.27) / (7 / 6)^2
+    (caption,) = beam_search(by_hand(GARDEN_PATH), pictures([0]), 2, 4, 2.0, normalisation="gnmt")
+    assert caption.tokens == [RED, BLUE, EOS]
+    assert caption.score == pytest.approx(math.log(0.24) / (8 / 6) ** 2, rel=1e-12)
+    with pytest.raises(ValueError, match="normalisation=words is not allowed; it must be length or gnmt"):
+        beam_search(by_hand(GARDEN_PATH), pictures([0]), normalisation="words")  # type: ignore[arg-type]
+
+
+def test_fewer_captions_than_asked_for() -> None:
+    (caption,) = beam_search(by_hand({(): {EOS: 0.7, RED: 0.3}}), pictures([0]), 4, 1, n_best=4)
+    assert [caption.tokens, *(other.tokens for other in caption.alternatives)] == [[EOS], [RED]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"width": 2, "n_best": 3}, "n_best=3 is not allowed; a beam of width=2 finds no more than that"),
+        ({"n_best": 0}, "n_best=0 is not allowed; it must be at least 1"),
+    ],
+)
+def test_more_captions_than_a_beam_can_find(settings: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        beam_search(table(0), pictures([0]), **settings)  # type: ignore[arg-type]

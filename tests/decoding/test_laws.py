@@ -24,7 +24,7 @@ from toys import (
 )
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import FORBIDDEN, Caption, beam_search, greedy
+from captioning.decoding import FORBIDDEN, Caption, Filters, beam_search, diverse_beam_search, greedy, sample
 from captioning.decoding.log_probs import log_probs
 from captioning.models import ShowAttendTell, SpatialTransformer, Step
 from captioning.models.show_attend_tell import LSTMState
@@ -39,6 +39,12 @@ SEARCHES: dict[str, tuple[Search, float]] = {
     "beam 2, 0.7": (partial(beam_search, width=2, length_penalty=0.7), 0.7),
     "beam 3": (partial(beam_search, width=3), 0.0),
     "beam 5, 1": (partial(beam_search, width=5, length_penalty=1.0), 1.0),
+    "3 best of beam 4": (partial(beam_search, width=4, n_best=3), 0.0),
+    "diverse beam": (partial(diverse_beam_search, width=4, groups=2, diversity=1.5, length_penalty=0.7), 0.7),
+    "sample": (partial(sample, seed=3), 0.0),
+    "3 samples of a nucleus": (partial(sample, n=3, temperature=1.5, top_k=5, top_p=0.9), 0.0),
+    "beam 2 of few repetitions": (partial(beam_search, width=2, filters=Filters(1, 2, no_word_twice=True)), 0.0),
+    "sample of few repetitions": (partial(sample, n=2, filters=Filters(2, no_repeat_ngram=1)), 0.0),
 }
 CAPTIONERS = {
     "transformer": (transformer(), photographs(5)),
@@ -65,7 +71,7 @@ def check_answer(
 ) -> None:
     """Form, score and maps of captions, by the parallel pass."""
     assert len(captions) == len(context.vectors)
-    for i, caption in enumerate(captions):
+    for i, caption in ((i, caption) for i, best in enumerate(captions) for caption in (best, *best.alternatives)):
         assert 1 <= len(caption.tokens) <= max_length
         assert not set(caption.tokens) & set(FORBIDDEN)
         assert EOS not in caption.tokens[:-1]
@@ -220,7 +226,8 @@ def test_an_image_is_encoded_once_for_all_its_beams(
     assert len(states) == MAX_LENGTH
     assert len({id(state.image) for state in states}) == 1
     assert {tuple(x.shape) for pair in states[-1].image.layers for x in pair} == {(3, 2, 3, 7)}  # [B, H, L, A]
-    width = {greedy: 1}.get(search) or search.keywords["width"]
+    settings = {} if search is greedy else search.keywords
+    width = settings.get("width", settings.get("n", 1))
     assert {tuple(x.shape) for pair in states[-1].text for x in pair} == {(3, width, 2, MAX_LENGTH - 1, 7)}
 
 
@@ -250,7 +257,8 @@ def test_an_image_is_read_once_by_show_attend_and_tell(
     assert image.keys.values.shape == (3, 3, 13)
     assert (image.mask is None) == (not masked)
     assert image.mask is None or image.mask.shape == (3, 1, 3)
-    width = {greedy: 1}.get(search) or search.keywords["width"]
+    settings = {} if search is greedy else search.keywords
+    width = settings.get("width", settings.get("n", 1))
     assert states[-1].hidden.shape == states[-1].cell.shape == (3, width, 11)
 
 

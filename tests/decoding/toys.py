@@ -146,13 +146,14 @@ def parallel(model: Any, context: ContextSet, i: int, tokens: Sequence[int]) -> 
 
 
 def assert_same(found: list[Caption], expected: list[Caption]) -> None:
-    """The same tokens; scores and maps up to rounding."""
+    """The same tokens; scores and maps up to rounding; the same alternatives."""
     assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
     for caption, other in zip(found, expected, strict=True):
         assert caption.score == other.score or math.isclose(caption.score, other.score, rel_tol=1e-11)
         assert (caption.attention is None) == (other.attention is None)
         if caption.attention is not None:
             torch.testing.assert_close(caption.attention, other.attention, rtol=0, atol=1e-11)
+        assert_same(caption.alternatives, other.alternatives)
 
 
 def all_captions(words: Sequence[int], max_length: int) -> Iterator[list[int]]:

@@ -1,0 +1,72 @@
+"""The search that a configuration names: its settings checked, its words turned into ids."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.vocabulary import Vocabulary
+from captioning.decoding import Filters, check_limits
+from captioning.errors import CaptioningError
+from captioning.signatures import check_settings, did_you_mean
+from captioning.tokens import UNK
+
+USUAL_FILTERS = "captioning.decoding.Filters"
+
+
+def check_decoding(config: DictConfig) -> None:
+    """Refuses what search or model would only refuse at some photograph.
+
+    Raises:
+        CaptioningError: says what is allowed.
+    """
+    decoding: dict[str, Any] = OmegaConf.to_container(config.decoding, resolve=True)  # type: ignore[assignment]
+    check_settings("decoding", decoding)
+    filters = decoding.get("filters") or {}
+    try:
+        check_limits(**decoding)
+    except ValueError as error:
+        raise CaptioningError(f"decoding.{error}") from error
+    if filters.get("_target_") == USUAL_FILTERS:
+        try:
+            Filters(**{name: value for name, value in filters.items() if name != "_target_"})
+        except ValueError as error:
+            raise CaptioningError(f"decoding.filters.{error}") from error
+    longest, limit = decoding.get("max_length", 1), config.model.get("max_tokens")
+    if limit is not None and longest > limit:
+        raise CaptioningError(
+            f"decoding.max_length={longest} is longer than what this model was built for, model.max_tokens={limit}: "
+            f"set decoding.max_length={limit} or less"
+        )
+    if len(filters.get("prefix") or ()) > longest:
+        raise CaptioningError(
+            f"decoding.filters.prefix has {len(filters['prefix'])} words, more than decoding.max_length={longest}"
+        )
+
+
+def with_ids(decoding: DictConfig, vocabulary: Vocabulary) -> DictConfig:
+    """The same settings, where filters name words, with their ids.
+
+    A forbidden word that no caption can hold anyway is left out.
+
+    Raises:
+        CaptioningError: no caption can begin with the prefix, because the model does not know a word of it.
+    """
+    decoding = decoding.copy()
+    filters = decoding.get("filters")
+    if filters is None:
+        return decoding
+    for word in filters.get("prefix") or ():
+        if vocabulary.encode([word]) == [UNK]:
+            hint = did_you_mean(str(word), vocabulary.words)
+            raise CaptioningError(f"decoding.filters.prefix: the model does not know the word {word}.{hint}")
+    for name in ("prefix", "forbidden"):
+        if filters.get(name):
+            filters[name] = [i for i in vocabulary.encode(map(str, filters[name])) if i != UNK]
+    return decoding
+
+
+def settings_given(settings: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The settings of a command that are not null, and so take the place of a run's."""
+    pairs = ((key, settings_given(value) if isinstance(value, Mapping) else value) for key, value in settings.items())
+    return {key: value for key, value in pairs if value is not None and value != {}}

@@ -1,0 +1,117 @@
+"""Draws against the probabilities that they are drawn from."""
+
+from collections import Counter
+
+import pytest
+import torch
+from toys import pictures, table
+
+from captioning.backbones.context import ContextSet
+from captioning.decoding import sample
+from captioning.decoding.sampling import draw, image_keys
+
+P = torch.tensor([0.05, 0.5, 0.15, 0.3], dtype=torch.float64)
+
+
+def shares(**settings: float) -> list[float]:
+    """How often each id is drawn by evenly spaced numbers."""
+    uniform = (torch.arange(1000) + 0.5) / 1000
+    ids = draw(P.log().expand(1000, 4), uniform, **settings)  # type: ignore[arg-type]
+    return [float((ids == i).float().mean()) for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [0.05, 0.5, 0.15, 0.3]),
+        ({"top_k": 1}, [0, 1, 0, 0]),
+        ({"top_k": 2}, [0, 5 / 8, 0, 3 / 8]),
+        ({"top_k": 9}, [0.05, 0.5, 0.15, 0.3]),
+        ({"top_p": 0.5}, [0, 1, 0, 0]),
+        ({"top_p": 0.51}, [0, 5 / 8, 0, 3 / 8]),
+        ({"top_p": 0.81}, [0, 10 / 19, 3 / 19, 6 / 19]),
+        ({"top_p": 0.6, "top_k": 2}, [0, 1, 0, 0]),  # 5/8 of what is left is enough
+    ],
+)
+def test_shares_by_hand(settings: dict[str, float], expected: list[float]) -> None:
+    assert shares(**settings) == pytest.approx(expected, abs=1.1e-3)
+
+
+def test_what_is_impossible_is_never_drawn() -> None:
+    scores = torch.tensor([-torch.inf, 0.0, -torch.inf, -80.0])
+    ids = draw(scores.expand(1001, 4), torch.linspace(0, 1 - 2**-24, 1001))
+    assert set(ids.tolist()) == {1}
+
+
+def test_samples_are_as_frequent_as_they_are_probable() -> None:
+    model = table(3, words=2, max_tokens=3, spread=1.0)
+    (caption,) = sample(model, pictures([2]), n=20000, temperature=0.7, max_length=3)
+    counts = Counter(tuple(c.tokens) for c in (caption, *caption.alternatives))
+    v = model.logits.shape[-1]
+    logits = model.logits[2].clone()
+    logits[:, [0, 1, 3]] = -torch.inf  # PAD, BOS, UNK
+    log_probs = (logits / 0.7).log_softmax(-1)
+    checked = 0.0
+    for tokens, count in counts.items():
+        code, total = 1, 0.0
+        for token in tokens:
+            total += float(log_probs[code, token])
+            code = code * v + token
+        probability = float(torch.tensor(total).exp())
+        checked += probability
+        assert abs(count / 20000 - probability) < 5 * (probability * (1 - probability) / 20000) ** 0.5
+    assert checked > 0.99
+
+
+def test_the_likeliest_sample_comes_first() -> None:
+    for caption in sample(table(4), pictures([0, 1, 2]), n=7, max_length=4):
+        scores = [c.score for c in (caption, *caption.alternatives)]
+        assert len(scores) == 7
+        assert scores == sorted(scores, reverse=True)
+        assert len(set(scores)) > 1
+
+
+def test_draws_are_those_of_seed_and_image() -> None:
+    model = table(5, spread=0.1)
+    model.logits[1] = model.logits[0]  # two images that say the same
+
+    def said(images: list[int], seed: int, n: int = 9) -> list[list[list[int]]]:
+        captions = sample(model, pictures(images), n=n, seed=seed, max_length=4)
+        return [[c.tokens for c in (caption, *caption.alternatives)] for caption in captions]
+
+    assert said([0, 1], 1) == said([0, 1], 1)
+    assert said([0, 1], 1) != said([0, 1], 2)
+    assert said([0, 0], 1)[0] == said([0, 0], 1)[1]
+    assert said([0, 1], 1)[0] != said([0, 1], 1)[1]  # another image draws other numbers
+    few = said([0], 1, n=4)[0]
+    assert all(tokens in said([0], 1)[0] for tokens in few)  # more samples are further samples
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_keys_of_images(dtype: torch.dtype) -> None:
+    vectors = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    mask = torch.tensor([[True, True, False]]).expand(4, 3)
+    keys = image_keys(ContextSet(vectors, (1, 3)))
+    assert len(set(keys.tolist())) == 4
+    assert torch.equal(image_keys(ContextSet(vectors[[2, 0]], (1, 3))), keys[[2, 0]])
+    swapped = vectors[:, [1, 0, 2]]
+    assert not set(image_keys(ContextSet(swapped, (1, 3))).tolist()) & set(keys.tolist())
+    masked = image_keys(ContextSet(vectors, (1, 3), mask))
+    vectors[:, 2] = 7
+    assert torch.equal(image_keys(ContextSet(vectors, (1, 3), mask)), masked)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n": 0}, "n=0 is not allowed; it must be at least 1"),
+        ({"temperature": 0.0}, "temperature=0.0 is not allowed; it must be above 0"),
+        ({"top_k": 0}, "top_k=0 is not allowed; it must be at least 1"),
+        ({"top_p": 0.0}, "top_p=0.0 is not allowed; it is a probability"),
+        ({"top_p": 1.5}, "top_p=1.5 is not allowed; it is a probability"),
+        ({"max_length": 0}, "max_length=0 is not allowed; it must be at least 1"),
+    ],
+)
+def test_numbers_that_are_not_allowed(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sample(table(0), pictures([0]), **settings)  # type: ignore[arg-type]
