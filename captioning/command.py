@@ -66,8 +66,9 @@ def explain(error: Exception) -> str:
     cause = error.__cause__ or error
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        hint = did_you_mean(name, list(error.options))
-        return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(sorted(error.options))}"
+        names = sorted(option for option in error.options if not option.startswith("_"))  # _base, of all of them
+        hint = did_you_mean(name, names)
+        return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(names)}"
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(cause.parent_node, DictConfig):
         parent, _, name = str(cause.full_key or cause.key).rpartition(".")
         return no_setting(parent, name, sorted(map(str, cause.parent_node)))
