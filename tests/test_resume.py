@@ -71,7 +71,9 @@ def the_folder(runs: Path) -> Path:
 
 def left(folder: Path) -> dict[str, object]:
     """All that a run leaves and that does not tell the time."""
-    files = {name: (folder / name).read_text() for name in ("metrics.csv", "captions.jsonl")}
+    with (folder / "metrics.csv").open() as file:
+        rows = [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
+    files = {"captions.jsonl": (folder / "captions.jsonl").read_text(), "metrics.csv": rows}
     checkpoints = {name: torch.load(folder / "checkpoints" / f"{name}.ckpt") for name in ("best", "last")}
     weights = {name: {k: v.tolist() for k, v in c["state_dict"].items()} for name, c in checkpoints.items()}
     moments = [

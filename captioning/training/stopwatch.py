@@ -32,6 +32,11 @@ class Stopwatch(L.Callback):
         """Starts."""
         self._start = time.perf_counter()
 
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Logs `seconds`, beside the scores of the same validation."""
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            pl_module.log("seconds", self.trained, rank_zero_only=True)
+
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Notes a better score; the module has logged it by now."""
         if trainer.state.fn != "fit":
