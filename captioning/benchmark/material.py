@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from PIL import Image
 
 from captioning.data.batch import Batch, collate
+from captioning.data.example import Example, Reference
 from captioning.tokens import NAMES
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
@@ -64,9 +65,18 @@ def sentences(images: int, captions: int) -> list[list[str]]:
     return made
 
 
+def examples(images: int, captions: int) -> list[Example]:
+    """Photographs that nobody opens, with `sentences`."""
+    return [
+        Example(i, Path(f"{i}.jpg"), tuple(Reference(text, tuple(text.split())) for text in texts))
+        for i, texts in enumerate(sentences(images, captions))
+    ]
+
+
 def _words(random: np.random.Generator) -> list[str]:
-    """Different words, the frequent ones short."""
+    """Different words of one to three syllables, the frequent ones short."""
     words: dict[str, None] = {}
     while len(words) < WORDS:
-        words["".join(random.choice(SYLLABLES, 1 + len(words) // 50 % 2 + len(words) // 500))[:9]] = None
+        syllables = 1 + (len(words) >= 40) + (len(words) >= 400)
+        words["".join(random.choice(SYLLABLES, syllables))] = None
     return list(words)

@@ -5,13 +5,17 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from captioning.benchmark import decoding, training
+from captioning.benchmark import backbone, cache, decoding, scoring, startup, training
 from captioning.benchmark.measurement import Measurement
 from captioning.errors import CaptioningError
 
 PARTS: Mapping[str, Callable[[DictConfig], Iterator[Measurement]]] = {
+    "startup": startup.measure,
     "training": training.measure,
     "decoding": decoding.measure,
+    "backbone": backbone.measure,
+    "cache": cache.measure,
+    "scoring": scoring.measure,
 }
 
 
