@@ -50,7 +50,7 @@ class OneFilePerImage:
 def measure(config: DictConfig) -> Iterator[Measurement]:
     """An epoch of batches read, then training on them; the files were just written and lie in the page cache."""
     with tempfile.TemporaryDirectory() as name:
-        cache, naive = _features(config, Path(name))
+        cache, naive = features(config, Path(name))
         images, megabytes = len(cache), cache.layout.total_bytes / 1e6
         seconds, ceiling, peak = isolated(_epochs, config, cache, naive)
         epochs = {which: Run(images, seconds[which]) for which in ("ours", "naive")}
@@ -68,7 +68,7 @@ def measure(config: DictConfig) -> Iterator[Measurement]:
     )
 
 
-def _features(config: DictConfig, folder: Path) -> tuple[FeatureCache, OneFilePerImage]:
+def features(config: DictConfig, folder: Path) -> tuple[FeatureCache, OneFilePerImage]:
     """The same features of `cache.images` photographs in the project's cache and in a file for each."""
     height, width = config.context.grid
     free, needed = shutil.disk_usage(folder).free, 4 * config.cache.images * height * width * config.context.features

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, set_start_method
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of a function of a module, called in a fresh process that keeps freed memory as commands do.
+    """The result of a function of a module, called in a fresh process that works as a command does.
 
     Raises:
         CaptioningError: the process was killed; and whatever the function raises.
     """
-    with ProcessPoolExecutor(1, get_context("spawn"), initializer=keep_memory) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=_as_commands_start) as pool:
         try:
             return pool.submit(function, *args, **kwargs).result()
         except BrokenProcessPool as error:
@@ -31,6 +31,12 @@ def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
                 "the process of a measurement was killed, most likely for want of memory: measure with smaller "
                 "sizes (batch.images, search.batches), or leave the part out (parts=[...])"
             ) from error
+
+
+def _as_commands_start() -> None:
+    keep_memory()
+    # This process was spawned, and would start those of its data loaders so too, seconds slower than commands do.
+    set_start_method(None, force=True)
 
 
 def peak_bytes(device: torch.device) -> int | None:

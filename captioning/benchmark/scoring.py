@@ -4,6 +4,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from omegaconf import DictConfig
@@ -54,7 +55,7 @@ def _seconds(captions: int, references: int, repeats: int) -> tuple[dict[str, li
 
     # pycocoevalcap starts whatever `java` is; it is to be the same one.
     os.environ["PATH"] = os.pathsep.join([str(find_java().parent), os.environ.get("PATH", "")])
-    tokenized = PTBTokenizer().tokenize(_coco({i: texts[1:] for i, texts in enumerate(made)}))
+    tokenized = _tokenized(_coco({i: texts[1:] for i, texts in enumerate(made)}))
     coco_candidates = _coco({i: [text] for i, text in candidates.items()})
     actions = {"ours": lambda: scorer.score(candidates), "raw": lambda: raw_scores(tokenized, coco_candidates)}
     return timed(actions, repeats, cpu), peak, largest
@@ -64,6 +65,19 @@ def _coco(captions: Tokens) -> Captions:
     return {i: [{"caption": text} for text in texts] for i, texts in captions.items()}
 
 
+def _tokenized(captions: Captions) -> Tokens:
+    """By pycocoevalcap, without the line that its Java writes to standard error."""
+    kept = os.dup(2)
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        tokens: Tokens = PTBTokenizer().tokenize(captions)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+    return tokens
+
+
 def raw_scores(references: Tokens, candidates: Captions) -> dict[str, float]:
     """The corpus scores, 0-1, by pycocoevalcap's own classes as its `COCOEvalCap.evaluate` calls them.
 
@@ -71,7 +85,7 @@ def raw_scores(references: Tokens, candidates: Captions) -> dict[str, float]:
         references: by image, tokenised.
         candidates: by image, one each, not tokenised.
     """
-    captions = PTBTokenizer().tokenize(candidates)
+    captions = _tokenized(candidates)
     bleu, _ = Bleu(4).compute_score(references, captions, verbose=0)
     scores = {f"BLEU-{n}": score for n, score in enumerate(bleu, 1)}
     for name, scorer in (("METEOR", Meteor()), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
