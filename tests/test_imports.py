@@ -9,7 +9,7 @@ import pytest
 import captioning
 
 PACKAGE = Path(captioning.__file__).parent
-COMPOSERS = {"captioning.run", "captioning.evaluate", "captioning.checkpoint", "captioning.benchmark"}
+COMPOSERS = {"captioning.run", "captioning.evaluate", "captioning.checkpoint", "captioning.benchmark.built"}
 """Modules that may build objects from a configuration."""
 
 FRAMEWORKS = {"lightning", "hydra", "omegaconf", "wandb"}
@@ -38,6 +38,24 @@ ALLOWED = {
             "captioning.tokens",
         },
         {"hydra", "omegaconf"},
+    ),
+    # it measures all of them, and `captioning.benchmark.built` composes what it measures
+    "benchmark": (
+        {
+            "captioning.allocator",
+            "captioning.backbones",
+            "captioning.command",
+            "captioning.data",
+            "captioning.decoding",
+            "captioning.devices",
+            "captioning.errors",
+            "captioning.features",
+            "captioning.metrics",
+            "captioning.models",
+            "captioning.tokens",
+            "captioning.training",
+        },
+        {"wandb"},
     ),
 }
 

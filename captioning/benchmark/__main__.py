@@ -1,0 +1,47 @@
+"""Measures speed on this machine: `python -m captioning.benchmark`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.benchmark.built import chosen_device
+from captioning.benchmark.machine import ceilings, machine
+from captioning.benchmark.measurement import Measurement
+from captioning.benchmark.parts import PARTS, check
+from captioning.benchmark.processes import isolated
+from captioning.benchmark.table import line, table
+from captioning.command import CONF, start
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="benchmark")
+def main(config: DictConfig) -> None:
+    """Prints a line per measurement, then all as one table; writes `output`."""
+    check(config)
+    device = chosen_device(config)
+    content: dict[str, Any] = {
+        "settings": OmegaConf.to_container(config, resolve=True),
+        "machine": machine(device),
+        "ceilings": isolated(ceilings, device, config.repeats),
+    }
+    for title in ("machine", "ceilings"):
+        print(f"{title}: " + "; ".join(f"{name} {_shown(value)}" for name, value in content[title].items()))
+    measurements: list[Measurement] = []
+    for name in config.parts:
+        for measurement in PARTS[name](config):
+            measurements.append(measurement)
+            print(line(measurement), flush=True)
+            if config.output is not None:  # after each, so that what took minutes is kept whatever comes
+                content["measurements"] = [done.as_dict() for done in measurements]
+                Path(config.output).write_text(json.dumps(content, indent=1) + "\n")
+    print(f"\n{table(measurements)}")
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,82 @@
+"""The parts of the framework that are measured, from the configuration: the one place of the benchmark that composes.
+
+B images, N captions per image, L context vectors of D features.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from torch import nn
+
+from captioning.backbones import Backbone
+from captioning.backbones.context import ContextSet
+from captioning.benchmark.naive import OnePerCaption
+from captioning.data.batch import Batch
+from captioning.training.objectives import Draws, Objective
+
+
+def chosen_device(config: DictConfig) -> torch.device:
+    """`auto` is the GPU if there is one."""
+    cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if cuda else "cpu")
+
+
+def built_model(config: DictConfig) -> nn.Module:
+    """The captioner with random weights, on its device, in training mode."""
+    torch.manual_seed(0)
+    grid = tuple(config.context.grid)
+    model: nn.Module = instantiate(
+        config.model, vocab_size=config.vocab_size, d_context=config.context.features, grid=grid
+    )
+    return model.to(chosen_device(config))
+
+
+def built_backbone(config: DictConfig) -> Backbone:
+    """The backbone on its device."""
+    backbone: Backbone = instantiate(config.backbone)
+    return backbone.to(chosen_device(config))
+
+
+@dataclass
+class TrainingStep:
+    """Forward, backward and optimiser step; of the training loop nothing else.
+
+    Attributes:
+        model: in training mode.
+        objective: its loss is divided by the number of words.
+        optimizer: of the model's parameters.
+        grid: (h, w) of the context sets.
+        bfloat16: whether matrices are multiplied in it.
+    """
+
+    model: nn.Module
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    grid: tuple[int, int]
+    bfloat16: bool
+
+    @classmethod
+    def built(cls, config: DictConfig, precision: str) -> "TrainingStep":
+        """A new model with objective and optimiser."""
+        model = built_model(config)
+        objective = instantiate(config.objective).to(chosen_device(config))
+        optimizer = instantiate(config.optimizer)(model.parameters())
+        return cls(model, objective, optimizer, tuple(config.context.grid), precision == "bf16-mixed")
+
+    def __call__(self, batch: Batch, naive: bool = False) -> None:
+        """Learns from features `[B, L, D]` and their captions; naively, as if each caption came with an image."""
+        model = OnePerCaption(self.model) if naive else self.model  # type: ignore[arg-type]
+        context = ContextSet(batch.inputs.float(), self.grid)
+        draws = Draws(0, 0, batch.index)
+        with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=self.bfloat16):
+            loss = self.objective(model, context, batch.sources, batch.targets, batch.word_index, draws)
+        (loss.total / len(batch.word_index)).backward()
+        self.objective.end_step(_of_this_process)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+_of_this_process: Callable[[torch.Tensor], torch.Tensor] = torch.clone

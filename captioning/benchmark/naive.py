@@ -1,0 +1,101 @@
+"""The same network and weights as an ordinary implementation calls them: what the ratios are taken against.
+
+B images, N captions per image, K beams, C prediction steps, t tokens so far, V words, L context vectors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from captioning.backbones.context import ContextSet
+from captioning.decoding import FORBIDDEN, Caption
+from captioning.decoding.log_probs import log_probs
+from captioning.models import CaptionOutput
+from captioning.models.outputs import Captioner
+from captioning.tokens import BOS, EOS
+
+
+class OnePerCaption:
+    """A captioner for training: an image is repeated for each of its captions, and padding is projected on V words too.
+
+    Loss and gradient are those of the model itself (without dropout), so that only time and memory differ.
+    """
+
+    def __init__(self, model: Captioner) -> None:
+        self.model = model
+
+    def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False, **path: Any) -> CaptionOutput:
+        """As `Captioner` and `StochasticCaptioner`, but `hidden` holds logits, `[B, N, C, V]`."""
+        b, n, c = tokens.shape
+        rows = {name: _one_per_caption(value, n) for name, value in path.items()}
+        output = self.model(repeated(context, n), tokens.flatten(0, 1)[:, None], need_weights, **rows)
+        logits = self.model.readout(output.hidden)
+        attention, policy = output.attention, output.policy
+        if attention is not None:
+            attention = attention.view(b, n, c, -1)
+        if policy is not None:
+            policy = replace(
+                policy,
+                log_prob=policy.log_prob.view(b, n, c),
+                entropy=policy.entropy.view(b, n, c),
+                sampled=path["sampled"],
+            )
+        return CaptionOutput(logits.view(b, n, c, -1), attention, policy)
+
+    def readout(self, hidden: Tensor) -> Tensor:
+        """What came out of the forward pass is logits already."""
+        return hidden
+
+
+def _one_per_caption(value: Tensor, n: int) -> Tensor:
+    """`[B]` to `[B N]`, and `[B, N, C]` to `[B N, 1, C]`."""
+    return value.repeat_interleave(n) if value.ndim == 1 else value.flatten(0, 1)[:, None]
+
+
+def repeated(context: ContextSet, n: int) -> ContextSet:
+    """Each image `n` times, side by side."""
+    mask = None if context.mask is None else context.mask.repeat_interleave(n, dim=0)
+    return ContextSet(context.vectors.repeat_interleave(n, dim=0), context.grid, mask)
+
+
+@torch.no_grad()
+def naive_beam(
+    model: Captioner, context: ContextSet, width: int, max_length: int, forbidden: Sequence[int] = FORBIDDEN
+) -> list[Caption]:
+    """The captions of `beam_search`, without maps, from a search with lists that keeps no state.
+
+    One image at a time; at each step the image, once for each of the K beams, and the whole of their t tokens go
+    through the parallel forward pass.
+    """
+    return [
+        _search(model, ContextSet(context.vectors[i : i + 1], context.grid, mask), width, max_length, forbidden)
+        for i in range(len(context.vectors))
+        for mask in [None if context.mask is None else context.mask[i : i + 1]]
+    ]
+
+
+def _search(model: Captioner, image: ContextSet, width: int, max_length: int, forbidden: Sequence[int]) -> Caption:
+    device = image.vectors.device
+    unfinished: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended: list[tuple[float, list[int]]] = []
+    for length in range(1, max_length + 1):
+        tokens = torch.tensor([[[BOS, *words]] for _, words in unfinished], device=device)  # [K, 1, t]
+        hidden = model(repeated(image, len(unfinished)), tokens).hidden[:, 0, -1]
+        so_far = torch.tensor([score for score, _ in unfinished], dtype=torch.float64, device=device)
+        scores = so_far[:, None] + log_probs(model.readout(hidden), forbidden)  # [K, V]
+        top = scores.flatten().topk(min(2 * width, scores.numel()))
+        ranked = [
+            (score, [*unfinished[choice // scores.shape[1]][1], choice % scores.shape[1]])
+            for score, choice in zip(top.values.tolist(), top.indices.tolist(), strict=True)
+            if score > -float("inf")
+        ]
+        ended += [(score, words) for score, words in ranked[:width] if words[-1] == EOS]
+        unfinished = [(score, words) for score, words in ranked if words[-1] != EOS][:width]
+        if not unfinished or (len(ended) >= width and length < max_length):
+            unfinished = []
+            break
+    score, words = max(ended + unfinished)
+    return Caption(words, score, None)

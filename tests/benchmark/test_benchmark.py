@@ -1,0 +1,204 @@
+"""The instrument runs what is asked for, and counts what it says it counts."""
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import SMALL, small
+from torch.utils.flop_counter import FlopCounterMode
+
+from captioning.backbones.context import ContextSet
+from captioning.benchmark import cache, machine, processes, scoring, startup, training
+from captioning.benchmark.built import built_model
+from captioning.benchmark.material import random_batch, sentences
+from captioning.benchmark.measurement import Measurement
+from captioning.benchmark.parts import PARTS, check
+from captioning.benchmark.table import line, table
+from captioning.errors import CaptioningError
+from captioning.metrics import Scorer
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measures without the seconds that fresh processes take; `test_the_command` has these."""
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+    monkeypatch.setattr(machine, "MATRIX", 7)
+
+
+def command(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "captioning.benchmark", *SMALL, *overrides], cwd=folder, capture_output=True, text=True
+    )
+
+
+def test_the_command(tmp_path: Path) -> None:
+    done = command(tmp_path, "parts=[training]", "output=speed.json")
+    assert done.stderr == ""
+    assert done.returncode == 0
+    content = json.loads((tmp_path / "speed.json").read_text())
+    assert {measured["part"] for measured in content["measurements"]} == {"training"}
+    assert content["settings"]["repeats"] == 2
+    assert content["machine"]["threads"] >= 1
+    assert content["ceilings"]["matrix multiply, 32-true, FLOP/s"] > 0
+    first = content["measurements"][0]
+    assert first["name"] == "32-true, 3 x 2 captions"
+    for run in (first["ours"], first["naive"]):
+        assert len(run["seconds"]) == 2
+        assert run["amount"] == 6
+    # what is printed is what is kept: the row while it is made, and the row of the table
+    expected = f"{100 * first['share']:.0f}% of "
+    rows = [row for row in done.stdout.splitlines() if first["name"] in row]
+    assert len(rows) == 2
+    assert all(f"{first['ratio']:.2f}x" in row and expected in row for row in rows)
+    assert [path.name for path in tmp_path.iterdir()] == ["speed.json"]
+
+
+def test_an_unknown_part_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    done = command(tmp_path, "parts=[training,speling]")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    message = f"it must be a list of one or more of {', '.join(PARTS)}"
+    assert done.stderr.splitlines()[-1] == f"error: parts=['training', 'speling'] is not allowed; {message}"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("parts=training", "parts=training is not allowed; it must be a list of one or more of startup, training, "),
+        ("parts=[]", r"parts=\[\] is not allowed"),
+        ("output=nowhere/speed.json", "output=nowhere/speed.json cannot be written: its folder does not exist"),
+    ],
+)
+def test_what_cannot_work_is_refused(override: str, message: str) -> None:
+    with pytest.raises(CaptioningError, match=message):
+        check(small(override))
+
+
+def rows(measurements: Iterator[Measurement]) -> dict[str, Measurement]:
+    found = {measurement.name: measurement for measurement in measurements}
+    assert table(list(found.values())).count("\n") == len(found) + 1
+    assert all(line(measurement).startswith(measurement.part) for measurement in found.values())
+    return found
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_decoding() -> None:
+    found = rows(PARTS["decoding"](small("search.widths=[1,3]")))
+    assert list(found) == ["greedy, batch 2", "beam 3, batch 2", "beam 3, batch 2, memory alone"]
+    for name in ("greedy, batch 2", "beam 3, batch 2"):
+        ours, naive = found[name].ours, found[name].naive
+        assert ours is not None
+        assert naive is not None
+        assert (ours.amount, naive.amount) == (2, 1)
+    assert set(found["beam 3, batch 2, memory alone"].raw) == {"peak after 2 batches", "peak after 3 batches"}
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("supported", [True, False])
+def test_bfloat16_is_left_out_where_it_takes_forever(supported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "has_bfloat16", lambda device: supported)
+    measured = rows(PARTS["training"](small()))["bf16-mixed, 3 x 2 captions"]
+    assert (measured.ours is not None) == supported
+    assert measured.note == ("" if supported else "left out: this CPU has no bfloat16 instructions")
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_backbone(capfd: pytest.CaptureFixture[str]) -> None:
+    (measured,) = PARTS["backbone"](small())
+    assert measured.name == "vgg11, 3 files of 80 x 60"
+    assert measured.ours is not None
+    assert measured.ours.amount == 3
+    # grid, inputs and outputs of the eight convolutions of 3 x 3, at 64 pixels
+    layers = [(64, 3, 64), (32, 64, 128), (16, 128, 256), (16, 256, 256), (8, 256, 512), (8, 512, 512)]
+    layers += 2 * [(4, 512, 512)]
+    by_hand = 3 * sum(2 * grid**2 * 9 * inputs * outputs for grid, inputs, outputs in layers)
+    assert measured.ceiling is not None
+    assert measured.ceiling.work == by_hand
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_cache(capfd: pytest.CaptureFixture[str]) -> None:
+    reading, training_on_them = PARTS["cache"](small("vocab_size=2600"))
+    assert reading.ours is not None
+    assert reading.ours.amount == 9
+    assert reading.ceiling is not None
+    assert reading.ceiling.work == 9 * 12 * 16 * 2  # images, positions, features, bytes of half precision
+    assert training_on_them.ours is not None
+    assert len(training_on_them.ours.seconds) == 1  # nine images are three batches, of which two only start the loader
+    assert capfd.readouterr().err == ""
+
+
+def test_the_naive_features_are_those_of_the_cache(tmp_path: Path) -> None:
+    ours, naive = cache.features(small(), tmp_path)
+    torch.testing.assert_close(naive.rows([4, 0]), ours.rows([4, 0]), rtol=0, atol=0)
+    assert ours.rows([4, 0]).shape == (2, 12, 16)
+
+
+def test_a_full_disk_is_said_beforehand(tmp_path: Path) -> None:
+    with pytest.raises(
+        CaptioningError, match=r"the features would take .* GB .*: choose another folder \(TMPDIR=FOLDER"
+    ):
+        cache.features(small("cache.images=1000000000000"), tmp_path)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_scoring(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(scoring, "Scorer", partial(Scorer, metrics=["BLEU"]))
+    monkeypatch.setattr(scoring, "raw_scores", lambda references, candidates: len(references[6]) == len(candidates[6]))
+    (measured,) = PARTS["scoring"](small())
+    assert measured.name == "7 captions, 2 references each"
+    assert measured.ours is not None
+    assert measured.ours.amount == 7
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its pipes to METEOR are left open
+def test_raw_scores_are_those_that_are_timed_beside_them() -> None:
+    made = sentences(5, 3)
+    raw = scoring.raw_scores(
+        {i: texts[1:] for i, texts in enumerate(made)}, {i: [{"caption": texts[0]}] for i, texts in enumerate(made)}
+    )
+    ours = Scorer([texts[1:] for texts in made]).score({i: texts[0] for i, texts in enumerate(made)}).corpus
+    assert {name: 100 * score for name, score in raw.items()} == pytest.approx({name: ours[name] for name in raw})
+    assert all(score > 0 for name, score in raw.items() if name != "BLEU-4")
+
+
+def test_startup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "LIBRARIES", "import json")
+    commands = {"import json": ["-c", "import json"], "import captioning": ["-c", "import captioning"]}
+    monkeypatch.setattr(startup, "COMMANDS", commands)
+    found = rows(PARTS["startup"](small()))
+    assert list(found) == ["`import json`", "`import captioning`"]
+    assert found["`import captioning`"].note.endswith("s beside `import json`")
+
+
+def test_made_up_captions_are_like_real_ones() -> None:
+    texts = [text.split() for captions in sentences(1000, 5) for text in captions]
+    assert 9 < statistics.mean(map(len, texts)) < 11
+    assert 1500 < len({word for text in texts for word in text}) <= 2500
+    assert sentences(3, 2) == sentences(3, 2)
+
+
+def test_counted_arithmetic_by_hand() -> None:
+    config: Any = small()
+    batch, model = random_batch(config, 3, 2), built_model(config)
+    with FlopCounterMode(display=False) as counter:
+        hidden = model(ContextSet(batch.inputs, (3, 4)), batch.sources).hidden.flatten(0, 2)[batch.word_index]
+        model.readout(hidden)
+    b, n, c = batch.sources.shape
+    e, hidden_width, positions, vocabulary = 16, 24, 12, 50
+    encoder = b * positions * (4 * e * e + 2 * e * hidden_width) + b * 2 * positions * positions * e
+    image = b * positions * 2 * e * e
+    text = b * n * c * (4 * e * e + 2 * e * e + 2 * e * hidden_width) + b * n * 2 * c * c * e
+    inter = b * n * c * 2 * positions * e
+    readout = len(batch.word_index) * e * vocabulary
+    assert counter.get_total_flops() == 2 * (2 * encoder + 4 * (image + text + inter) + readout)

@@ -1,0 +1,109 @@
+"""The naive variants give the same answers, so that the ratios compare like with like.
+
+B images, N captions per image, C steps.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from captioning.backbones.context import ContextSet
+from captioning.benchmark.naive import OnePerCaption, naive_beam
+from captioning.data.batch import collate
+from captioning.decoding import beam_search, greedy
+from captioning.models import ShowAttendTell, SpatialTransformer
+from captioning.tokens import EOS
+from captioning.training.objectives import CrossEntropy, Draws, Objective, Reinforce
+
+VOCABULARY, D, GRID, LENGTH = 13, 5, (1, 3), 7
+EOS_LOGITS = (0.0, 3.0, 6.0, 10.0)
+
+
+def transformer() -> nn.Module:
+    sizes: dict[str, Any] = {"d_feat": 14, "heads": 2, "d_hidden": 11, "encoder_layers": 1, "decoder_layers": 2}
+    return random_weights(SpatialTransformer(VOCABULARY, D, GRID, LENGTH, dropout=0, **sizes))
+
+
+def show_attend_tell() -> nn.Module:
+    return random_weights(ShowAttendTell(VOCABULARY, D, GRID, d_embed=7, d_hidden=11, d_attention=3, dropout=0))
+
+
+def random_weights(model: nn.Module) -> nn.Module:
+    """In double precision, and such that images and words matter to what comes next."""
+    torch.manual_seed(3)
+    for name, parameter in model.double().named_parameters():
+        nn.init.normal_(parameter, mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.5)
+        if "attention.output" in name or name == "output.weight":
+            parameter.data *= 2
+    return model
+
+
+def images(b: int, masked: bool) -> ContextSet:
+    torch.manual_seed(b)
+    mask = torch.tensor([[True, False, True]]).repeat(b, 1) if masked else None
+    return ContextSet(3 * torch.randn(b, 3, D, dtype=torch.float64), GRID, mask)
+
+
+models = pytest.mark.parametrize("build", [transformer, show_attend_tell])
+
+
+@models
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+@pytest.mark.parametrize("eos", EOS_LOGITS)
+def test_naive_beam_is_beam_search(build: Any, masked: bool, width: int, eos: float) -> None:
+    model, context = build().eval(), images(11, masked)
+    likelier_end(model, eos)
+    found = naive_beam(model, context, width, LENGTH)
+    expected = beam_search(model, context, width, LENGTH)
+    assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
+    assert [caption.score for caption in found] == pytest.approx([caption.score for caption in expected], rel=1e-11)
+    if width == 1:
+        assert [caption.tokens for caption in found] == [caption.tokens for caption in greedy(model, context, LENGTH)]
+
+
+def likelier_end(model: nn.Module, eos: float) -> None:
+    """Adds to the logit of EOS, so that captions end early, late or not at all."""
+    plain = model.readout
+    offset = torch.zeros(VOCABULARY, dtype=torch.float64)
+    offset[EOS] = eos
+    model.readout = lambda hidden: plain(hidden) + offset  # type: ignore[assignment]
+
+
+@models
+def test_captions_end_at_once_later_and_not_at_all(build: Any) -> None:
+    lengths = set()
+    for eos in EOS_LOGITS:
+        model = build().eval()
+        likelier_end(model, eos)
+        lengths |= {(len(c.tokens), c.finished) for c in naive_beam(model, images(11, masked=False), 3, LENGTH)}
+    assert {finished for _, finished in lengths} == {True, False}
+    assert len(lengths) > 2
+
+
+@models
+@pytest.mark.parametrize(
+    "objective",
+    [
+        CrossEntropy(),
+        CrossEntropy(label_smoothing=0.1, doubly_stochastic=1.0),
+        Reinforce(samples=2, doubly_stochastic=0.5),
+        Reinforce(sample_probability=1.0, credit="future", max_words=5),
+    ],
+)
+def test_one_image_per_caption_has_the_same_loss_and_gradient(build: Any, objective: Objective) -> None:
+    model = build().train()
+    if isinstance(objective, Reinforce) and isinstance(model, SpatialTransformer):
+        pytest.skip("it samples no attention")
+    context = images(3, masked=True)
+    captions = [[[4, 5, 6], [7]], [[8, 9, 10, 11, 12]], [[4, 4], [5, 12, 6]]]  # of several lengths, and one is missing
+    batch = collate(range(3), context.vectors, captions)
+    found = []
+    for captioner in (model, OnePerCaption(model)):
+        draws = Draws(1, 2, batch.index)
+        loss = objective(captioner, context, batch.sources, batch.targets, batch.word_index, draws).total
+        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)])
+    for ours, naive in zip(*found, strict=True):
+        torch.testing.assert_close(naive, ours, rtol=1e-9, atol=1e-9)
