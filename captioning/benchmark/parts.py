@@ -5,7 +5,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from captioning.benchmark import backbone, cache, decoding, scoring, startup, training
+from captioning.benchmark import backbone, cache, coco, decoding, scoring, startup, training
 from captioning.benchmark.measurement import Measurement
 from captioning.errors import CaptioningError
 
@@ -16,6 +16,7 @@ PARTS: Mapping[str, Callable[[DictConfig], Iterator[Measurement]]] = {
     "backbone": backbone.measure,
     "cache": cache.measure,
     "scoring": scoring.measure,
+    "coco": coco.measure,
 }
 
 

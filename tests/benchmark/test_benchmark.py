@@ -172,6 +172,17 @@ def test_raw_scores_are_those_that_are_timed_beside_them() -> None:
     assert all(score > 0 for name, score in raw.items() if name != "BLEU-4")
 
 
+def test_data_at_the_size_of_coco_but_small() -> None:
+    until_the_first_batch, an_epoch = PARTS["coco"](small("coco.images=75", "batch.captions=5", "context.grid=[14,14]"))
+    assert until_the_first_batch.name == "75 images, 5 captions each, 0.0 GB of features"
+    stages = ["reading", "vocabulary", "features", "captions", "the order of an epoch", "first batch"]
+    assert list(until_the_first_batch.raw) == stages
+    assert sum(until_the_first_batch.raw.values()) < until_the_first_batch.ours.median  # a process starts before
+    assert an_epoch.ours.amount == 3 * 3
+    assert len(an_epoch.raw["private bytes"]) == 1 + 2
+    assert min(an_epoch.raw["private bytes"][1:]) > 1e6
+
+
 def test_startup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "LIBRARIES", "import json")
     commands = {"import json": ["-c", "import json"], "import captioning": ["-c", "import captioning"]}
