@@ -4,7 +4,8 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
@@ -61,6 +62,19 @@ def start(main: Callable[[], object]) -> None:
         sys.exit(1)
 
 
+@contextmanager
+def while_read() -> Iterator[None]:
+    """Ends the program quietly when nobody reads its output any more, as `head` when it has enough.
+
+    Inside a Hydra main, because Hydra reports whatever leaves it.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at exit complains
+        sys.exit(141)  # as of a program that the signal SIGPIPE has ended
+
+
 def explain(error: Exception) -> str:
     """What came, what is allowed and what to do, in one line."""
     cause = error.__cause__ or error
@@ -84,6 +98,7 @@ def _last_line(error: Exception) -> str:
 def _quiet() -> None:
     # What Lightning tells of itself: devices, advertisements, files loaded. Its warnings stay, but for those below.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    logging.raiseExceptions = False  # nor of an output that nobody reads any more
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)
     warnings.filterwarnings("ignore", module=r"PIL\b")  # of damage in photographs that it has read nevertheless

@@ -6,7 +6,6 @@ One JSON line per photograph on standard output, in order; on standard error wha
 import glob
 import itertools
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import hydra
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import Tensor
 
-from captioning.command import CONF, start
+from captioning.command import CONF, start, while_read
 from captioning.errors import CaptioningError
 from captioning.report.panels import save_panel
 from captioning.searches import settings_given
@@ -38,12 +37,9 @@ def main(config: DictConfig) -> None:
         checkpoint = None if config.checkpoint is None else Path(str(config.checkpoint)).expanduser()
         captioner = TrainedCaptioner.from_checkpoint(checkpoint, str(config.device), settings_given(config.decoding))
         panels = Panels(Path(config.panels).expanduser()) if config.attention else None
-        try:
+        with while_read():
             for line in caption_files(captioner, paths, config.batch_size, panels, problems):
                 print(json.dumps(line, ensure_ascii=False), flush=True)
-        except BrokenPipeError:  # whoever reads has enough, as `head` has
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at exit complains
-            sys.exit(141)  # as of a program that the signal SIGPIPE has ended
     if problems.count:
         sys.exit(1)
 

@@ -144,7 +144,7 @@ def test_options_take_a_step(group: str, option: str, tmp_path: Path, monkeypatc
     score = run.main.__wrapped__(config)  # beneath Hydra's command line
     assert score is not None
     assert score >= 0
-    (folder,) = (tmp_path / "runs").iterdir()
+    (folder,) = (tmp_path / config.runs).iterdir()
     assert (folder / "checkpoints" / "best.ckpt").exists()
     assert "CAPTIONING_RUN_FOLDER" not in os.environ
 

@@ -1,13 +1,12 @@
 """Gathers runs into tables and pictures: `python -m captioning.report runs=FOLDER`."""
 
-import logging
 from itertools import combinations
 from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.command import CONF, start
+from captioning.command import CONF, start, while_read
 from captioning.data.caption_files import common_images, read_captions, read_references
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
@@ -19,22 +18,19 @@ from captioning.report.runs import Run, find_runs
 from captioning.report.systems import System, group
 from captioning.report.table import markdown, write_csv
 
-log = logging.getLogger(__name__)
-
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="report")
 def main(config: DictConfig) -> None:
     """Writes `table.md`, `table.csv` and the pictures, and prints the table."""
     published = _published(config)
     runs, left_out = find_runs(Path(str(config.runs)).expanduser())
-    for line in left_out:
-        log.info("left out: %s", line)
     if not runs:
-        raise CaptioningError(f"there is no tested run below runs={config.runs}: captioning.run leaves them")
+        others = "".join(f"; {line}" for line in left_out)
+        raise CaptioningError(f"there is no tested run below runs={config.runs}: captioning.run leaves them{others}")
     tables = [(title, group(members)) for title, members in _by_data(runs).items()]
     output = Path(str(config.output)).expanduser()
     output.mkdir(parents=True, exist_ok=True)
-    pages = []
+    pages, pictures = [], []
     for number, (title, systems) in enumerate(tables):
         rows = published if published is not None else PUBLISHED.get(systems[0].runs[0].name, ())
         page = markdown(title, systems, rows, config.cider)
@@ -42,12 +38,15 @@ def main(config: DictConfig) -> None:
             page += compared(systems, config)
         pages.append(page)
         suffix = f"-{number + 1}" if number else ""
-        written = save_curves(output / f"curves{suffix}", systems)
-        written += save_figures(output / f"attention{suffix}", systems)
-        log.info("%s", "\n".join([page, *map(str, written)]))
+        pictures += save_curves(output / f"curves{suffix}", systems)
+        pictures += save_figures(output / f"attention{suffix}", systems)
     (output / "table.md").write_text("\n".join(pages), encoding="utf-8")
     write_csv(output / "table.csv", tables, config.cider)
-    log.info("%s\n%s", output / "table.md", output / "table.csv")
+    with while_read():
+        for line in (*pages, *(f"left out: {line}" for line in left_out)):
+            print(line)
+        for path in (output / "table.md", output / "table.csv", *pictures):
+            print(path)
 
 
 def _published(config: DictConfig) -> tuple[Published, ...] | None:
