@@ -3,9 +3,8 @@
 import contextlib
 import glob
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -13,6 +12,7 @@ from torch import Tensor
 from captioning.checkpoint import compare, read
 from captioning.checkpoint_files import PREVIOUS
 from captioning.errors import CaptioningError
+from captioning.settings import each_setting, within
 
 FREE = ("folder", "resume", "logger", "data.num_workers", "metrics.timeout")
 """Settings that may change when a run is resumed: they do not change its result."""
@@ -38,14 +38,14 @@ def check_same(config: DictConfig, folder: Path) -> None:
     Raises:
         CaptioningError: names the settings that differ.
     """
-    before = dict(_settings(OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))))
+    before = dict(each_setting(OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))))
     named = config.copy()
     OmegaConf.update(named, "folder", str(folder))
-    now = dict(_settings(OmegaConf.to_container(named, resolve=True)))
+    now = dict(each_setting(OmegaConf.to_container(named, resolve=True)))
     differing = [
         f"{key}={now.get(key, 'nothing')} (it has {before.get(key, 'nothing')})"
         for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and not any(key == free or key.startswith(f"{free}.") for free in FREE)
+        if before.get(key) != now.get(key) and not within(key, FREE)
     ]
     if differing:
         more = ", ..." if len(differing) > NAMED else ""
@@ -81,12 +81,3 @@ def resume_point(folder: Path, state: Mapping[str, Tensor]) -> Path | None:
     if found:
         raise CaptioningError(f"no checkpoint in {folder} can be read; start a new run without resume=true")
     return None
-
-
-def _settings(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every plain setting and its key."""
-    if isinstance(node, dict) and node:
-        for key, value in node.items():
-            yield from _settings(value, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, node

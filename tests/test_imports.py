@@ -24,7 +24,7 @@ ALLOWED = {
     "backbones": ({"captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
     "features": ({"captioning.backbones", "captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
     "data": ({"captioning.errors", "captioning.tokens"}, FRAMEWORKS - {"lightning"} | {"torchmetrics"}),
-    "report": ({"captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
+    "report": ({"captioning.errors", "captioning.settings"}, FRAMEWORKS | {"torchmetrics"}),
     "training": (
         {
             "captioning.backbones",

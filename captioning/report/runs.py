@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from captioning.errors import CaptioningError
+from captioning.settings import each_setting, within
 
 FREE = ("seed", "folder", "runs", "cache", "resume", "logger", "callbacks", "data.num_workers", "metrics.timeout")
 """Settings in which runs of one system may differ."""
@@ -78,11 +79,7 @@ def _read(folder: Path, config: dict[str, Any]) -> Run:
     record = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
     name, seed = str(config["name"]), int(config["seed"])
     model = Path(str(config["folder"])).name.removeprefix(f"{name}-").rpartition("-seed")[0]
-    settings = {
-        key: value
-        for key, value in _flat(config)
-        if not any(key == free or key.startswith(f"{free}.") for free in FREE)
-    }
+    settings = {key: value for key, value in each_setting(config) if not within(key, FREE)}
     metrics = folder / "metrics.csv"
     history = list(_history(metrics)) if metrics.exists() else []
     return Run(folder, model, name, seed, settings, record["scores"], record["provenance"], history)
@@ -92,11 +89,3 @@ def _history(path: Path) -> Iterator[dict[str, float]]:
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             yield {name: float(value) for name, value in row.items() if value}
-
-
-def _flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, dict) and node:
-        for key, value in node.items():
-            yield from _flat(value, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, node

@@ -1,0 +1,18 @@
+"""A configuration as plain settings by their keys, `data.batch_size` and the like."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+
+def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every plain setting below `path` and its key; an empty group is a setting, and so is a list."""
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            yield from each_setting(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, node
+
+
+def within(key: str, groups: Sequence[str]) -> bool:
+    """Whether a setting is one of `groups`, or lies in one."""
+    return any(key == group or key.startswith(f"{group}.") for group in groups)
