@@ -5,6 +5,7 @@ V words in all, the special tokens included.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from captioning.errors import CaptioningError
@@ -59,7 +60,7 @@ class Vocabulary:
                 f"min_count={min_count}, max_size={max_size} is no vocabulary: min_count must be at least 1 and "
                 f"max_size above {len(NAMES)}, the number of special tokens it includes"
             )
-        counts = Counter(word for caption in captions for word in caption)
+        counts = Counter(chain.from_iterable(captions))
         for name in NAMES:
             counts.pop(name, None)
         frequent = [word for word, count in counts.items() if count >= min_count]
