@@ -38,7 +38,7 @@ def build_features(
     backbone: Backbone,
     paths: Sequence[Path],
     folder: Path,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     num_workers: int | None = None,
     dtype: Precision = "float16",
     progress: str = "features",
@@ -54,7 +54,8 @@ def build_features(
         backbone: a frozen backbone.
         paths: the photographs.
         folder: where caches lie; made if absent.
-        batch_size: B, which changes nothing but speed and memory.
+        batch_size: B, which changes nothing but speed and memory. None: 32 on a GPU, and 8 on a CPU, where VGG-11
+            takes a fifth less time for an image than in batches of 32, which leave its caches.
         num_workers: decoding processes; 0 decodes in this one. None: as many as there are cores for a backbone on a
             GPU, which is faster than all of them, and 2 for one on the CPU, which needs the cores itself.
         dtype: precision on disk.
@@ -87,7 +88,8 @@ def build_features(
                     part.mkdir(exist_ok=True)
                     done = _finished_rows(part, digest, photographs, layout)
                     _make_room(part, key, done, photographs, layout)
-                    batches = _computed(backbone, paths[done:], batch_size, num_workers, dtype)
+                    size = batch_size or (8 if backbone.scale.device.type == "cpu" else 32)
+                    batches = _computed(backbone, paths[done:], size, num_workers, dtype)
                     _append(part / DATA, batches, done, layout.rows, progress)
                     _write_synced(part / META, describe(key, layout, backbone.settings).encode())
                     part.replace(finished)
