@@ -88,8 +88,7 @@ def build_features(
                     part.mkdir(exist_ok=True)
                     done = _finished_rows(part, digest, photographs, layout)
                     _make_room(part, key, done, photographs, layout)
-                    size = batch_size or (8 if backbone.scale.device.type == "cpu" else 32)
-                    batches = _computed(backbone, paths[done:], size, num_workers, dtype)
+                    batches = _computed(backbone, paths[done:], batch_size, num_workers, dtype)
                     _append(part / DATA, batches, done, layout.rows, progress)
                     _write_synced(part / META, describe(key, layout, backbone.settings).encode())
                     part.replace(finished)
@@ -188,11 +187,13 @@ def _write_synced(path: Path, content: bytes) -> None:
 
 
 def _computed(
-    backbone: Backbone, paths: Sequence[Path], batch_size: int, num_workers: int | None, dtype: Precision
+    backbone: Backbone, paths: Sequence[Path], batch_size: int | None, num_workers: int | None, dtype: Precision
 ) -> Iterator[Tensor]:
     """Features of `paths` in order, `[B, L, D]` on the CPU, finite."""
     device = backbone.scale.device
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if batch_size is None:
+        batch_size = 8 if device.type == "cpu" else 32
     if num_workers is None:
         num_workers = cores if device.type == "cuda" else 2
     first = 0

@@ -163,22 +163,31 @@ def all_captions(words: Sequence[int], max_length: int) -> Iterator[list[int]]:
             yield [*sentence, EOS] if length < max_length else list(sentence)
 
 
-def brute_force(
-    model: Table, image: int, max_length: int, length_penalty: float, forbidden: Sequence[int] = FORBIDDEN
-) -> tuple[list[int], float]:
-    """The best of all captions and its score."""
+def brute_force_ranking(
+    model: Table,
+    image: int,
+    max_length: int,
+    divisor: Callable[[int], float],
+    forbidden: Sequence[int] = FORBIDDEN,
+) -> list[tuple[list[int], float]]:
+    """All captions and their scores, the log-probability by the divisor of their length, best first."""
     v = model.logits.shape[-1]
     log_probs = model.logits[image].log_softmax(dim=-1).tolist()
-    best: tuple[list[int], float] = ([], -math.inf)
+    scored: list[tuple[list[int], float]] = []
     for tokens in all_captions([w for w in range(v) if w not in (*forbidden, EOS)], max_length):
         code, total = BOS, 0.0
         for token in tokens:
             total += log_probs[code][token]
             code = code * v + token
-        score = total / len(tokens) ** length_penalty
-        if score > best[1]:
-            best = tokens, score
-    return best
+        scored.append((tokens, total / divisor(len(tokens))))
+    return sorted(scored, key=lambda caption: -caption[1])
+
+
+def brute_force(
+    model: Table, image: int, max_length: int, length_penalty: float, forbidden: Sequence[int] = FORBIDDEN
+) -> tuple[list[int], float]:
+    """The best of all captions and its score."""
+    return brute_force_ranking(model, image, max_length, lambda n: n**length_penalty, forbidden)[0]
 
 
 def plain_beam(model: Table, image: int, width: int, max_length: int, length_penalty: float) -> tuple[list[int], float]:
