@@ -9,17 +9,20 @@ from typing import Any
 import lightning as L
 import torch
 
+from captioning.training.module import CaptioningModule
 from captioning.training.stopwatch import Stopwatch
 
 PACKAGES = ("captioning", "torch", "torchvision", "lightning", "torchmetrics", "pycocoevalcap")
 
 
 def provenance(trainer: L.Trainer) -> dict[str, Any]:
-    """Commit, versions, data digest, tokenizer, times and device of the run that `trainer` tests."""
+    """Commit, versions, data digest, decoding, tokenizer, times and device of the run that `trainer` tests."""
     stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
     module = trainer.lightning_module
+    assert isinstance(module, CaptioningModule)
     return software() | {
         "data_digest": trainer.datamodule.digest(),  # type: ignore[attr-defined]
+        "decoding": module.config["decoding"],
         "parameters": {
             "trainable": sum(p.numel() for p in module.parameters() if p.requires_grad),
             "frozen": sum(p.numel() for p in module.parameters() if not p.requires_grad),
