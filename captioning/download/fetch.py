@@ -112,42 +112,24 @@ def _version(part: Path) -> Path:
 def _receive(archive: Archive, part: Path, timeout: float, bar: "tqdm[None]") -> None:
     """Asks once for what is missing of `part` and appends what comes."""
     done = length(part)
-    request = Request(archive.url, headers={"User-Agent": "captioning"})
-    if done:
-        request.add_header("Range", f"bytes={done}-")
-        if _version(part).exists():
-            request.add_header("If-Range", _version(part).read_text())  # all of it, if it is another file by now
-    try:
-        with _network():
-            response = urlopen(request, timeout=timeout)
-    except HTTPError as error:
-        error.close()
-        if error.code == 416:  # nothing behind what is here, so it is of another file or of unknown length and whole
-            if error.headers.get("Content-Range") == f"bytes */{done}":
-                return
-            part.unlink()
-        elif error.code not in TRANSIENT:
-            message = f"{archive.name} does not come from {archive.host}: it answers {error.code} {error.reason}"
-            raise Unavailable(message) from error
-        raise Interrupted(f"it answers {error.code} {error.reason}") from error
+    response = _answer(archive, part, done, timeout)
+    if response is None:
+        return
     with response:
-        done, total = _place(response, done)
+        first, total = _place(response, done)
         if None not in (total, archive.size) and total != archive.size:
             raise CaptioningError(
                 f"{archive.url} has {total:,} bytes, expected are {archive.size:,}: it was replaced there. If you "
                 "trust it, set the size and the checksum of data.archives, to null if you do not know them"
             )
-        if done == 0:
-            if part.exists():
-                anew = "begins anew: there is another file by now, or the server cannot send the rest alone"
-                bar.write(f"{archive.name} {anew}", file=sys.stderr)
+        if first < done:
+            anew = "begins anew: there is another file by now, or the server cannot send the rest alone"
+            bar.write(f"{archive.name} {anew}", file=sys.stderr)
+        if first == 0:
             part.unlink(missing_ok=True)
-            _version(part).unlink(missing_ok=True)
-            name = _strong_name(response)
-            if name:
-                _version(part).write_text(name)
+            _version(part).write_text(_strong_name(response))
         bar.total = total
-        bar.n = done
+        bar.n = first
         bar.refresh()
         with part.open("ab") as file:
             for block in _blocks(response):
@@ -157,6 +139,30 @@ def _receive(archive: Archive, part: Path, timeout: float, bar: "tqdm[None]") ->
     expected = total if total is not None else archive.size
     if expected is not None and length(part) < expected:
         raise Interrupted(f"the connection ended after {length(part):,} of {expected:,} bytes")
+
+
+def _answer(archive: Archive, part: Path, done: int, timeout: float) -> HTTPResponse | None:
+    """The server's answer, asked for the bytes from `done` on; None if there are none."""
+    request = Request(archive.url, headers={"User-Agent": "captioning"})
+    if done:
+        request.add_header("Range", f"bytes={done}-")
+        version = _version(part).read_text() if _version(part).exists() else ""
+        if version:
+            request.add_header("If-Range", version)  # all of it, if it is another file by now
+    try:
+        with _network():
+            response: HTTPResponse = urlopen(request, timeout=timeout)
+    except HTTPError as error:
+        error.close()
+        if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{done}":
+            return None
+        if error.code == 416:  # what is here is longer than the file
+            part.unlink()
+        elif error.code not in TRANSIENT:
+            message = f"{archive.name} does not come from {archive.host}: it answers {error.code} {error.reason}"
+            raise Unavailable(message) from error
+        raise Interrupted(f"it answers {error.code} {error.reason}") from error
+    return response
 
 
 def _place(response: HTTPResponse, done: int) -> tuple[int, int | None]:
@@ -170,10 +176,10 @@ def _place(response: HTTPResponse, done: int) -> tuple[int, int | None]:
     return 0, int(whole) if whole.isdigit() else None
 
 
-def _strong_name(response: HTTPResponse) -> str | None:
-    """What names this version of the file, byte by byte."""
-    etag = response.headers.get("ETag")
-    return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
+def _strong_name(response: HTTPResponse) -> str:
+    """What names this version of the file, byte by byte; "" if the server has no such name."""
+    etag = response.headers.get("ETag", "")
+    return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified", "")
 
 
 def _blocks(response: HTTPResponse) -> Iterator[bytes]:

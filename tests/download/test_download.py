@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -243,14 +244,15 @@ def test_offline(
     """One line that says which host, which files and what to do; what is there already is not asked for."""
     download(site, "flickr8k", tmp_path)
     shutil.rmtree(tmp_path / "images")
-    given = overrides(site, "flickr8k")
-    with serving(Site()) as gone:
-        port = gone.address.rpartition(":")[2]
-    url = f"http://127.0.0.1:{port}/Flickr8k_Dataset.zip"
-    monkeypatch.setattr(sys, "argv", ["download", *given, f"root={tmp_path}", f"data.archives.photographs.url={url}"])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    with pytest.raises(SystemExit) as ended:
-        start(main)
+    with socket.socket() as closed:  # bound, so that nobody else gets the port meanwhile, and not listening
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        url = f"http://127.0.0.1:{port}/Flickr8k_Dataset.zip"
+        given = [*overrides(site, "flickr8k"), f"root={tmp_path}", f"data.archives.photographs.url={url}"]
+        monkeypatch.setattr(sys, "argv", ["download", *given])
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+        with pytest.raises(SystemExit) as ended:
+            start(main)
     assert ended.value.code == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert line == (
