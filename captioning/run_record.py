@@ -1,11 +1,13 @@
 """`run.json` in a run folder: what the run is of, and how it ended. By it a sweep knows what is done already."""
 
 import hashlib
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.example import Splits, digest
@@ -21,10 +23,15 @@ FREE = (
 
 
 def digests(config: DictConfig, splits: Splits) -> dict[str, str]:
-    """SHA-256 of `configuration` (resolved, without `FREE`), `code` (this package's) and `data` (the examples)."""
+    """SHA-256 of `configuration` (resolved, without `FREE`), `code` and `data` (the examples).
+
+    The code is that of this package, and of the modules that the configuration names, such as a model of the user's.
+    """
+    decisive = settings(config, Path())
+    targets = [value for key, value in decisive.items() if key.rpartition(".")[2] == "_target_"]
     return {
-        "configuration": _sha256(json.dumps(sorted(settings(config, Path()).items()), default=str).encode()),
-        "code": _code(),
+        "configuration": _sha256(json.dumps(sorted(decisive.items()), default=str).encode()),
+        "code": _code(targets),
         "data": digest(splits),
     }
 
@@ -82,10 +89,13 @@ def _write(folder: Path, record: Mapping[str, Any]) -> None:
     part.replace(folder / NAME)
 
 
-def _code() -> str:
+def _code(targets: Sequence[str]) -> str:
     package = Path(__file__).parent
-    files = sorted(package.rglob("*.py"))
-    return _sha256(b"".join(repr((str(path.relative_to(package)), path.read_bytes())).encode() for path in files))
+    files = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
+    for module in filter(None, (inspect.getmodule(get_object(target)) for target in targets)):
+        if source := inspect.getsourcefile(module):
+            files[module.__name__] = Path(source)
+    return _sha256(b"".join(repr((name, files[name].read_bytes())).encode() for name in sorted(files)))
 
 
 def _sha256(content: bytes) -> str:

@@ -1,0 +1,58 @@
+"""What README shows complete works as it stands there."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_run import SHAPES, folder_of, run
+
+import captioning
+
+README = (Path(captioning.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def shown(kind: str, first: str) -> str:
+    """The block of code that begins with the line `first`."""
+    (block,) = [b for b in re.findall(rf"^```{kind}\n(.*?)^```", README, re.M | re.S) if b.startswith(f"{first}\n")]
+    return block
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the model of one's own."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "my_conf" / "model").mkdir(parents=True)
+    for kind, name in (("python", "show_tell.py"), ("yaml", "my_conf/model/show_tell.yaml")):
+        (home / name).write_text(shown(kind, f"# {name}"))
+    return home
+
+
+def test_a_model_of_ones_own_is_trained_tested_and_captions(home: Path) -> None:
+    (line,) = [line for line in README.splitlines() if "model=show_tell" in line]
+    *command, model = shlex.split(line)
+    assert command[:3] == ["python", "-m", "captioning.run"]
+    small = [setting for setting in SHAPES if not setting.startswith("model.")] + ["model.d_hidden=8"]
+    ended = run(home, *command[3:], model, *small)
+    assert "parameters: model 1," in ended.stdout
+    folder = folder_of(home, ended)
+    assert folder.name == "shapes-show_tell-seed1"
+    photograph = next((home / "cache").rglob("test/*.png"))
+    given = [f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}", f"images={photograph}", "decoding.n_best=2"]
+    captioned = subprocess.run(
+        [sys.executable, "-m", "captioning.predict", *given],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert '"caption"' in captioned.stdout
+
+    # a sweep knows a run of another version of this code from its own
+    again = run(home, "-m", *command[3:], model, *small)
+    assert "this run is finished" in again.stdout
+    with (home / "show_tell.py").open("a") as file:
+        file.write("# another version\n")
+    assert "this run is finished" not in run(home, "-m", *command[3:], model, *small).stdout
