@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from captioning.report.systems import System
 
-ROWS = (("val/nll", "validation loss per word (nats)"), ("val/CIDEr", "validation CIDEr"))
+ROWS = (("val/nll", "loss per word (nats); dashed: training"), ("val/CIDEr", "validation CIDEr"))
 AGAINST = (("epoch", "epochs", 1.0), ("seconds", "hours of training", 3600.0))
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's, which the colour-blind can tell apart."""
@@ -37,13 +37,20 @@ def save_curves(path: Path, systems: Sequence[System]) -> list[Path]:
 def _draw(axes: Axes, systems: Sequence[System], value: str, against: str, unit: float) -> None:
     drawn = False
     for number, system in enumerate(systems):
+        colour = COLOURS[number % len(COLOURS)]
         for i, run in enumerate(system.runs):
             x, y = run.curve(value, against)
-            x = [place / unit + (1 if against == "epoch" else 0) for place in x]  # epoch 0 is over when it is validated
-            colour = COLOURS[number % len(COLOURS)]
-            axes.plot(x, y, color=colour, marker=".", linewidth=1.3, label=system.label if i == 0 else None)
+            label = system.label if i == 0 else None
+            axes.plot(_places(x, against, unit), y, color=colour, marker=".", linewidth=1.3, label=label)
+            if value == "val/nll":
+                x, y = run.training_loss(against)
+                axes.plot(_places(x, against, unit), y, color=colour, linewidth=0.9, linestyle="dashed")
             drawn = drawn or bool(x)
     if not drawn:
         axes.set_xticks([])
         axes.set_yticks([])
         axes.text(0.5, 0.5, "not logged", transform=axes.transAxes, ha="center", va="center", color="#707070")
+
+
+def _places(x: Sequence[float], against: str, unit: float) -> list[float]:
+    return [place / unit + (1 if against == "epoch" else 0) for place in x]  # epoch 0 is over when it is validated

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -44,6 +45,18 @@ class Run:
         """The logged values of one column, and those of `against` in the same rows."""
         rows = [row for row in self.history if value in row and against in row]
         return [row[against] for row in rows], [row[value] for row in rows]
+
+    def training_loss(self, against: str) -> tuple[list[float], list[float]]:
+        """The mean of the logged training losses between two validations, beside `against` of the second."""
+        places, means, since = [], [], list[float]()
+        for row in self.history:
+            if "train/nll" in row:
+                since.append(row["train/nll"])
+            if "val/nll" in row and against in row and since:
+                places.append(row[against])
+                means.append(fmean(since))
+                since = []
+        return places, means
 
     def seconds_to(self, cider: float) -> float | None:
         """Seconds of training until the first validation with at least this CIDEr; None: never, or not logged."""

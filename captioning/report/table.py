@@ -15,7 +15,7 @@ NO_PENALTY = " (no brevity penalty)"
 def columns(system: System, cider: float | None) -> dict[str, Value | None]:
     """All numbers of a row by their names."""
     found = {name: system.score(name) for name in [*SCORES, *(name + NO_PENALTY for name in BLEU)]}
-    found["parameters"] = system.provenance(lambda run: run.provenance["parameters"]["trainable"])
+    found["parameters"] = system.provenance(lambda run: run.provenance.get("parameters", {}).get("trainable"))
     found["seconds to best"] = system.provenance(lambda run: run.provenance.get("seconds_to_best"))
     if cider is not None:
         found[f"seconds to CIDEr {cider:g}"] = system.provenance(lambda run: run.seconds_to(cider))

@@ -170,3 +170,12 @@ def test_refused(
     assert f"error: {message}" in error or ((error.startswith("error: ") or "error: " in error) and message in error)
     assert "Traceback" not in error
     assert not (elsewhere / "report").exists()
+
+
+def test_training_loss_is_the_mean_between_two_validations(elsewhere: Path) -> None:
+    place = write_run(elsewhere / "runs", "a", 1, 20.0)
+    rows = ["0,,4,4.0,,", "0,,9,3.0,,", "0,60.0,9,,20.0,2.5", "1,,14,2.0,,", "1,120.0,19,,30.0,2.0", "2,,24,1.0,,"]
+    (place / "metrics.csv").write_text("epoch,seconds,step,train/nll,val/CIDEr,val/nll\n" + "\n".join(rows) + "\n")
+    ((run,), _) = find_runs(elsewhere / "runs")
+    assert run.training_loss("epoch") == ([0, 1], [3.5, 2.0])
+    assert run.training_loss("seconds") == ([60, 120], [3.5, 2.0])
