@@ -1,0 +1,62 @@
+"""What experiments/table1_coco says to type, typed: from the download to the table, on a miniature in COCO's layout."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from server import Site
+from test_download import archives, overrides, site  # noqa: F401 - fixtures
+from test_run import PACKAGE
+
+MINIATURE = {
+    "captioning.doctor": [],
+    "captioning.run": [
+        *("data.vocabulary.min_count=1", "data.num_workers=0", "data.batch_size=2", "seed=1"),
+        *("backbone.weights=null", "backbone.size=64"),  # VGG-11, not trained
+        *("trainer.max_epochs=1", "decoding.select=[1,2]", "callbacks.attention.images=1"),
+    ],
+    "captioning.report": ["bootstrap.samples=10"],
+}
+
+
+def typed(home: Path, command: str, more: list[str]) -> str:
+    python, *arguments = shlex.split(command.replace("trainer=gpu", "trainer=cpu"))
+    assert python == "python"
+    ended = subprocess.run(
+        [sys.executable, *arguments, *more],
+        cwd=home,
+        env=os.environ | {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:  # noqa: F811
+    page = (Path(PACKAGE) / "experiments" / "table1_coco" / "README.md").read_text(encoding="utf-8")
+    steps = [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()]
+    assert [step.split()[2] for step in steps] == [
+        *("captioning.doctor", "captioning.download", "captioning.run", "captioning.report")
+    ]
+    said = {
+        step.split()[2]: typed(
+            tmp_path, step, ({"captioning.download": overrides(site, "coco")} | MINIATURE)[step.split()[2]]
+        )
+        for step in steps
+    }
+    assert "8 photographs that dataset_coco.json names" in said["captioning.download"]
+    models = ("spatial_transformer", "sat_soft", "sat_hard")
+    assert {path.name for path in (tmp_path / "runs" / "table1").glob("coco-*")} == {f"coco-{m}-seed1" for m in models}
+    assert said["captioning.run"].count("beam of width ") == 3
+    rows = [line for line in said["captioning.report"].splitlines() if line.startswith("|")]
+    assert [row.split(" | ")[0] for row in rows[2:5]] == ["| sat_hard", "| sat_soft", "| spatial_transformer"]
+    assert "| *Springenberg et al." in said["captioning.report"] or "[ST]" in said["captioning.report"]
+    assert (tmp_path / "runs" / "table1" / "report" / "curves.pdf").exists()
+
+    again = typed(tmp_path, steps[2], MINIATURE["captioning.run"])
+    assert again.count("this run is finished") == 3
