@@ -14,7 +14,7 @@ from captioning.checkpoint_files import PREVIOUS
 from captioning.errors import CaptioningError
 from captioning.settings import each_setting, within
 
-FREE = ("folder", "resume", "logger", "data.num_workers", "metrics.timeout")
+FREE = ("folder", "resume", "logger", "callbacks.wandb", "data.num_workers", "metrics.timeout")
 """Settings that may change when a run is resumed: they do not change its result."""
 NAMED = 3
 """Settings that an error shows."""

@@ -15,8 +15,16 @@ PACKAGES = ("captioning", "torch", "torchvision", "lightning", "torchmetrics", "
 
 
 def provenance(trainer: L.Trainer) -> dict[str, Any]:
-    """Commit, versions, data digest, tokenizer, times and device of the run that `trainer` tests."""
+    """The origin of the run that `trainer` tests, and its times."""
     stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
+    return origin(trainer) | {
+        "seconds_trained": stopwatch and stopwatch.trained,
+        "seconds_to_best": stopwatch and stopwatch.to_best,
+    }
+
+
+def origin(trainer: L.Trainer) -> dict[str, Any]:
+    """What is known before the first step: commit, versions, data digest, tokenizer, sizes and device."""
     module = trainer.lightning_module
     return software() | {
         "data_digest": trainer.datamodule.digest(),  # type: ignore[attr-defined]
@@ -24,8 +32,6 @@ def provenance(trainer: L.Trainer) -> dict[str, Any]:
             "trainable": sum(p.numel() for p in module.parameters() if p.requires_grad),
             "frozen": sum(p.numel() for p in module.parameters() if not p.requires_grad),
         },
-        "seconds_trained": stopwatch and stopwatch.trained,
-        "seconds_to_best": stopwatch and stopwatch.to_best,
         "device": device_name(trainer.strategy.root_device),
         "precision": trainer.precision,
         "processes": trainer.world_size,
