@@ -231,8 +231,8 @@ def test_the_checkpoint_is_an_artifact_when_asked_for(folders: list[Path], both:
 def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(folders: list[Path], both: list[Logged]) -> None:
     """Killed in its test, it saves no checkpoint any more."""
     (folders[1] / "scores.json").unlink()
-    other = ["logger.wandb.log_model=true", "callbacks.wandb.images=1"]  # of what may change
-    run(folders[0].parents[1], *RUN, *other, "resume=true", **OFFLINE)
+    other = ["logger.wandb.log_model=true", "logger.wandb.offline=true", "callbacks.wandb.images=1"]  # may change
+    run(folders[0].parents[1], *RUN, *other, "resume=true")
     _, file = run_files(folders[1])
     resumed = logged(file)
     assert resumed.run.run_id == both[1].run.run_id

@@ -18,7 +18,7 @@ DATA_DIR = os.environ.get("WANDB_DATA_DIR")
 log = logging.getLogger(__name__)
 
 
-def wandb_logger(save_dir: str | Path, **settings: Any) -> WandbLogger:
+def wandb_logger(save_dir: str | Path, offline: bool = False, **settings: Any) -> WandbLogger:
     """A `WandbLogger` that asks no question: without credentials the run is kept below `save_dir`.
 
     `wandb sync` uploads it later. WANDB_MODE, where it is set, decides instead. A resumed run is the same one in W&B:
@@ -26,7 +26,8 @@ def wandb_logger(save_dir: str | Path, **settings: Any) -> WandbLogger:
 
     Args:
         save_dir: the run folder.
-        settings: of `WandbLogger`.
+        offline: true keeps the run there anyway.
+        settings: others of `WandbLogger`.
     """
     import wandb  # here, because it takes seconds and most runs do without
 
@@ -37,14 +38,14 @@ def wandb_logger(save_dir: str | Path, **settings: Any) -> WandbLogger:
     os.environ["WANDB_DATA_DIR"] = DATA_DIR or str(Path(save_dir, "wandb").absolute())
     # A checkpoint is not copied: nothing changes it once training has ended.
     settings = {"id": _id(Path(save_dir) / "wandb_id"), "add_file_policy": "immutable"} | settings
-    offline = bool(settings.pop("offline", False)) or not _logged_in(wandb)
-    if not offline:
+    if not offline and _logged_in(wandb):
         logger = WandbLogger(save_dir=save_dir, settings=wandb.Settings(init_timeout=TIMEOUT), **settings)
         try:
             logger.experiment  # noqa: B018 - it connects
         except wandb.Error as error:
             reason = str(error).splitlines()[0]
             wandb.teardown()  # or it takes the id for that of a run under way
+            os.environ["WANDB_MODE"] = "offline"  # later runs of this process need not wait again
             log.warning("W&B: %s. The run is kept in %s; `wandb sync` uploads it later", reason, save_dir)
         else:
             return logger
