@@ -61,14 +61,17 @@ def _missing(node: Any, path: str = "") -> Iterator[str]:
 def _check_values(config: DictConfig) -> None:
     named = config.copy()
     OmegaConf.update(named, "folder", "folder")  # which has no name yet
-    check_settings("", OmegaConf.to_container(named, resolve=True))
+    settings: dict[str, Any] = OmegaConf.to_container(named, resolve=True)  # type: ignore[assignment]
+    settings["decoding"].pop("select", None)  # no setting of the search; `check_decoding` looks at it
+    check_settings("", settings)
     check_call("", seed_everything, {"seed": config.seed})
     check_call("data", CaptionData, data_settings(config))
     check_call("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
     check_call("metrics", Scorer, {"timeout": config.metrics.timeout})
-    for name in ("test", "resume"):
-        if not isinstance(config[name], bool):
-            raise CaptioningError(f"{name}={config[name]} is not allowed; it must be true or false")
+    if not isinstance(config.test, bool):
+        raise CaptioningError(f"test={config.test} is not allowed; it must be true or false")
+    if not isinstance(config.resume, bool | None):
+        raise CaptioningError(f"resume={config.resume} is not allowed; it must be true, false or null")
     if not 0 <= config.seed < 2**32:
         raise CaptioningError(f"seed={config.seed} is not allowed; it must be from 0 to {2**32 - 1}")
     for name in ("batch_size", "eval_batch_size", "captions_per_image", "max_words"):
@@ -122,15 +125,19 @@ def _check_validation(config: DictConfig) -> None:
     for name, callback in config.callbacks.items():
         if callback is not None and "monitor" in callback:
             _check_monitor(f"callbacks.{name}.monitor", str(callback.monitor), list(config.metrics.val))
+    select = config.decoding.get("select") is not None
+    if not (config.test or select):
+        return
+    without = "test=false" + (" and decoding.select=null" if select else "")
     every, epochs = config.trainer.check_val_every_n_epoch, config.trainer.max_epochs
-    if config.test and every and epochs and 0 < epochs < every:
+    if every and epochs and 0 < epochs < every:
         raise CaptioningError(
             f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), "
-            "so there is no best checkpoint to test: change one of them or set test=false"
+            f"so there is no best checkpoint to test: change one of them or set {without}"
         )
-    if config.test and config.trainer.limit_val_batches == 0:
+    if config.trainer.limit_val_batches == 0:
         raise CaptioningError(
-            "without validation (trainer.limit_val_batches=0) there is no best checkpoint to test: set test=false"
+            f"without validation (trainer.limit_val_batches=0) there is no best checkpoint to test: set {without}"
         )
 
 

@@ -5,10 +5,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
+from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
@@ -42,8 +45,7 @@ NOT_HERE = (
 def start(main: Callable[[], object]) -> None:
     """Runs a Hydra main; what a user can mend is printed without a traceback, and the exit code is 1."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises, and the message is ours
-    _quiet()
-    keep_memory()
+    _prepare()
     end_with_launcher()
     try:
         main()
@@ -60,6 +62,21 @@ def start(main: Callable[[], object]) -> None:
             raise
         print("error: a group of settings cannot be null; set what is in it to null, part by part", file=sys.stderr)
         sys.exit(1)
+    except BrokenExecutor:  # of hydra/launcher=processes
+        print(
+            "error: a process of the sweep was killed, perhaps because memory ran out. What has ended is kept; the "
+            "same command goes on, and fewer at a time (hydra.launcher.n_jobs) take less memory",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+
+
+class JobProcess(Callback):
+    """Prepares the process of a job as `start` does its own, since some launchers start processes themselves."""
+
+    def on_job_start(self, config: DictConfig, **settings: Any) -> None:
+        """Before the job."""
+        _prepare()
 
 
 @contextmanager
@@ -93,6 +110,11 @@ def explain(error: Exception) -> str:
 
 def _last_line(error: Exception) -> str:
     return str(error).splitlines()[-1].removeprefix("full_key: ")
+
+
+def _prepare() -> None:
+    _quiet()
+    keep_memory()
 
 
 def _quiet() -> None:

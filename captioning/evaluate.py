@@ -55,7 +55,7 @@ def main(config: DictConfig) -> None:
     references = [source.references[image_id] for image_id in images]
     scorer = Scorer(references, OmegaConf.to_container(config.metrics), config.timeout)  # type: ignore[arg-type]
 
-    folder = new_folder(config, config.name)
+    folder = new_folder(config, Path(config.runs) / config.name)
     log.info("%s\nrun folder: %s", describe(len(images), len(source.references), given), folder)
     captions = source.captions()
     ours = [captions[image_id] for image_id in images]

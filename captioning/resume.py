@@ -1,4 +1,4 @@
-"""Finds the interrupted run of a configuration, and the point from which it goes on."""
+"""Finds the earlier run of a configuration, and the point from which it goes on."""
 
 import contextlib
 import glob
@@ -6,46 +6,75 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from captioning.checkpoint import compare, read
 from captioning.checkpoint_files import PREVIOUS
 from captioning.errors import CaptioningError
-from captioning.settings import each_setting, within
+from captioning.run_folder import run_folder
+from captioning.run_record import made_of, result, settings
 
-FREE = ("folder", "resume", "logger", "callbacks.wandb", "data.num_workers", "metrics.timeout")
-"""Settings that may change when a run is resumed: they do not change its result."""
 NAMED = 3
 """Settings that an error shows."""
 
 log = logging.getLogger(__name__)
 
 
-def latest_run(base: Path) -> Path | None:
-    """The run folder of the highest number among `base`, `base-2`, `base-3`, ..., or None."""
+def earlier_run(config: DictConfig, digests: Mapping[str, str]) -> Path | None:
+    """The run folder with the same digests, one that has ended rather than one that was interrupted; None: a new run.
+
+    Looked for where `config.resume` says so, and in sweeps. Without such a folder a job of a sweep is a new run. A
+    single run was to go on, so what differs from the latest folder is said: other settings or data are refused, and
+    another version of the code is warned of.
+
+    Args:
+        config: of the run.
+        digests: as in `captioning.run_record`.
+
+    Raises:
+        CaptioningError: names the settings that differ, or the data.
+    """
+    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    if not (sweep if config.resume is None else config.resume):
+        return None
+    folders = _numbered(run_folder(config))
+    same = [folder for folder in folders if made_of(folder) == digests]
+    if same:
+        return next((folder for folder in same if result(folder) is not None), same[0])
+    if sweep or not folders:
+        return None
+    latest = folders[0]
+    _check_settings(config, latest)
+    if made_of(latest).get("data", digests["data"]) != digests["data"]:
+        raise CaptioningError(
+            f"resume=true goes on with {latest} as it began, but its data were others. Bring them back, or start a new "
+            "run without resume=true"
+        )
+    log.warning("the code has changed since %s began: its result will belong to neither version", latest)
+    return latest
+
+
+def _numbered(base: Path) -> list[Path]:
+    """The run folders among `base`, `base-2`, `base-3`, ..., the latest first."""
     folders = {1: base} if (base / "config.yaml").exists() else {}
     for path in base.parent.glob(f"{glob.escape(base.name)}-*"):
         number = path.name.removeprefix(f"{base.name}-")
         if number.isdigit() and (path / "config.yaml").exists():
             folders[int(number)] = path
-    return folders[max(folders)] if folders else None
+    return [folders[number] for number in sorted(folders, reverse=True)]
 
 
-def check_same(config: DictConfig, folder: Path) -> None:
-    """Refuses to go on with other settings than the run in `folder` began with.
-
-    Raises:
-        CaptioningError: names the settings that differ.
-    """
-    before = dict(each_setting(OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))))
-    named = config.copy()
-    OmegaConf.update(named, "folder", str(folder))
-    now = dict(each_setting(OmegaConf.to_container(named, resolve=True)))
+def _check_settings(config: DictConfig, folder: Path) -> None:
+    saved = OmegaConf.load(folder / "config.yaml")
+    assert isinstance(saved, DictConfig)
+    before, now = (settings(each, folder) for each in (saved, config))
     differing = [
         f"{key}={now.get(key, 'nothing')} (it has {before.get(key, 'nothing')})"
         for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and not within(key, FREE)
+        if before.get(key) != now.get(key)
     ]
     if differing:
         more = ", ..." if len(differing) > NAMED else ""

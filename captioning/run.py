@@ -27,13 +27,16 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
 from captioning.metrics import Scorer
+from captioning.processes import is_first
 from captioning.report.summary import print_summary
-from captioning.resume import resume_point
-from captioning.run_folder import make_run_folder
-from captioning.searches import with_ids
+from captioning.resume import earlier_run, resume_point
+from captioning.run_folder import held, new_folder, run_folder
+from captioning.run_record import begin, digests, end, result
+from captioning.searches import search_settings
 from captioning.training.module import CaptioningModule
+from captioning.training.selection import select_width
 
-log = logging.getLogger(__name__)
+say = rank_zero_only(logging.getLogger(__name__).info)
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -44,32 +47,64 @@ def main(config: DictConfig) -> float | None:
 
     backbone: Backbone = instantiate(config.backbone)
     splits = read(instantiate(config.data.reader))
+    made_of = digests(config, splits)
+    earlier = earlier_run(config, made_of)
+    if earlier and (ended := result(earlier)):
+        say("this run is finished: %s; a new one begins with resume=false", earlier)
+        show(config, earlier)
+        return ended["best"]
     vocabulary = Vocabulary.from_captions(
         (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
     )
     module = build_module(config, splits, vocabulary, backbone)
     data = CaptionData(splits, build_inputs(config, splits, backbone), vocabulary, **data_settings(config))
-
-    folder = make_run_folder(config)
-    say = rank_zero_only(log.info)
-    if config.resume and (folder / "scores.json").exists():
-        say("this run is finished; a new one begins without resume=true")
-        rank_zero_only(print_summary)(folder)
-        return None
-    point = resume_point(folder, module.state_dict()) if config.resume else None
     say("%s", describe(splits, data, vocabulary, module))
-    say("run folder: %s%s", folder, f"\ngoing on from {point}" if point else "")
+
+    folder = earlier or run_folder(config)
+    if earlier is None and is_first():
+        folder = new_folder(config, folder)
+        begin(folder, made_of)
+    OmegaConf.update(config, "folder", str(folder))
+    with held(folder):
+        point = resume_point(folder, module.state_dict()) if earlier else None
+        say("run folder: %s%s", folder, f"\ngoing on from {point}" if point else "")
+        ended = train(config, module, data, point)
+        if is_first():
+            end(folder, ended)
+            show(config, folder)
+    return ended["best"]
+
+
+def train(config: DictConfig, module: CaptioningModule, data: CaptionData, point: Path | None) -> dict[str, Any]:
+    """Trains, from `point` on where there is one, chooses the width of the beam, tests.
+
+    Returns:
+        `best`, the validation score of what was tested, or None without validation; `widths`, that of each width tried.
+    """
     trainer: L.Trainer = instantiate(
-        config.trainer, logger=parts(config.logger), callbacks=parts(config.callbacks), default_root_dir=folder
+        config.trainer, logger=parts(config.logger), callbacks=parts(config.callbacks), default_root_dir=config.folder
     )
     trainer.fit(module, data, ckpt_path=point)
-    if config.test:
+    score = trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
+    ended: dict[str, Any] = {"best": None if score is None else float(score)}
+    widths = config.decoding.get("select")
+    if widths or config.test:
         load_best(module, trainer)
+    if widths:
+        scores = select_width(trainer, module, data, widths)
+        width = module.config["decoding"]["width"]
+        tried = ", ".join(f"{each}: {value:.1f}" for each, value in scores.items())
+        say("beam of width %d, chosen by %s (%s)", width, config.callbacks.checkpoint.monitor, tried)
+        ended = {"best": scores[width], "widths": scores}
+    if config.test:
         trainer.test(module, data, verbose=False)
-        if trainer.is_global_zero:
-            print_summary(folder)
-    best = trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
-    return None if best is None else float(best)
+    return ended
+
+
+def show(config: DictConfig, folder: Path) -> None:
+    """Prints what a tested run has come to."""
+    if config.test:
+        rank_zero_only(print_summary)(folder)
 
 
 def build_module(config: DictConfig, splits: Splits, vocabulary: Vocabulary, backbone: Backbone) -> CaptioningModule:
@@ -79,7 +114,7 @@ def build_module(config: DictConfig, splits: Splits, vocabulary: Vocabulary, bac
         backbone=backbone,
         model=model,
         objective=instantiate(config.objective),
-        search=instantiate(with_ids(config.decoding, vocabulary)),
+        search=instantiate(search_settings(config.decoding, vocabulary)),
         scorers={
             split: Scorer(reference_texts(splits[split]), config.metrics[split], config.metrics.timeout)
             for split in ("val", "test")

@@ -1,5 +1,7 @@
 """The folder of a run or an evaluation, never an earlier one's; of several processes rank 0 alone makes it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -7,43 +9,55 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.errors import CaptioningError
 from captioning.processes import is_first
-from captioning.resume import check_same, latest_run
 
 
-def make_run_folder(config: DictConfig) -> Path:
-    """Makes `<runs>/<name>-<model>-seed<seed>`, with a number behind it where that exists, and sets `config.folder`.
-
-    With `config.resume` it is the latest such folder, if there is one, and nothing is made. Otherwise writes the
-    resolved configuration as `config.yaml`. Processes other than rank 0 write nothing, now or later, and need not know
-    the number of a new folder: theirs is the name without it.
-
-    Raises:
-        CaptioningError: the folder cannot be made, or the run to resume has other settings.
-    """
-    name = f"{config.name}-{HydraConfig.get().runtime.choices['model']}-seed{config.seed}"
-    base = Path(config.runs) / name
-    interrupted = latest_run(base) if config.resume else None
-    if interrupted is not None:
-        check_same(config, interrupted)
-    elif is_first():
-        return new_folder(config, name)
-    folder = interrupted or base
-    OmegaConf.update(config, "folder", str(folder))
-    return folder
+def run_folder(config: DictConfig) -> Path:
+    """`<runs>/<name>-<model>-seed<seed>`, which the folder of a run is called, with or without a number behind it."""
+    return Path(config.runs) / f"{config.name}-{HydraConfig.get().runtime.choices['model']}-seed{config.seed}"
 
 
-def new_folder(config: DictConfig, name: str) -> Path:
-    """Makes `<runs>/<name>`, with a number behind it where that exists, and sets `config.folder`.
+def new_folder(config: DictConfig, base: Path) -> Path:
+    """Makes `base`, with a number behind it where that exists, and sets `config.folder`.
 
     Writes the resolved configuration as `config.yaml`.
 
     Raises:
         CaptioningError: the folder cannot be made.
     """
-    folder = _make_folder(Path(config.runs) / name)
+    folder = _make_folder(base)
     OmegaConf.update(config, "folder", str(folder))
     OmegaConf.save(OmegaConf.create(OmegaConf.to_container(config, resolve=True)), folder / "config.yaml")
     return folder
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keeps other runs out of a folder that they would go on with, for as long as this process lives.
+
+    Processes other than rank 0 write nothing and hold nothing; nor is anything held where the system has no locks.
+
+    Raises:
+        CaptioningError: another process holds it.
+    """
+    try:
+        import fcntl  # here, because Windows has none
+    except ImportError:
+        fcntl = None  # type: ignore[assignment]
+    if fcntl is None or not is_first():
+        yield
+        return
+    path = folder / ".held"
+    with path.open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise CaptioningError(
+                f"{folder} is the folder of a run that is under way; wait for it, or end it"
+            ) from error
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _make_folder(base: Path) -> Path:

@@ -21,7 +21,10 @@ def check_decoding(config: DictConfig) -> None:
         CaptioningError: says what is allowed.
     """
     decoding: dict[str, Any] = OmegaConf.to_container(config.decoding, resolve=True)  # type: ignore[assignment]
+    select = decoding.pop("select", None)
     check_settings("decoding", decoding)
+    if select is not None:
+        _check_select(select, decoding)
     filters = decoding.get("filters") or {}
     try:
         check_limits(**decoding)
@@ -44,15 +47,29 @@ def check_decoding(config: DictConfig) -> None:
         )
 
 
-def with_ids(decoding: DictConfig, vocabulary: Vocabulary) -> DictConfig:
-    """The same settings, where filters name words, with their ids.
+def _check_select(select: Any, decoding: Mapping[str, Any]) -> None:
+    widths = select if isinstance(select, list) else []
+    if not widths or len(set(map(str, widths))) < len(widths):
+        raise CaptioningError(
+            f"decoding.select={select} is not allowed; it must be a list of different widths, or null"
+        )
+    for width in widths:
+        check_settings("decoding", {**decoding, "width": width})
+        try:
+            check_limits(**{**decoding, "width": width})
+        except ValueError as error:
+            raise CaptioningError(f"decoding.select={select}: {error}") from error
+
+
+def search_settings(decoding: DictConfig, vocabulary: Vocabulary) -> DictConfig:
+    """The settings of the search itself: without `select`, and where filters name words, with their ids.
 
     A forbidden word that no caption can hold anyway is left out.
 
     Raises:
         CaptioningError: no caption can begin with the prefix, because the model does not know a word of it.
     """
-    decoding = decoding.copy()
+    decoding = OmegaConf.create({name: value for name, value in decoding.items() if name != "select"})
     filters = decoding.get("filters")
     if filters is None:
         return decoding

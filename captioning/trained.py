@@ -20,7 +20,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.errors import CaptioningError
 from captioning.models.outputs import Captioner
-from captioning.searches import USUAL_FILTERS, check_decoding, with_ids
+from captioning.searches import USUAL_FILTERS, check_decoding, search_settings
 from captioning.tokens import EOS
 
 Photograph = str | Path | Image.Image
@@ -120,7 +120,7 @@ class TrainedCaptioner:
         if decoding:
             _set_decoding(config, decoding)
         with_words = config.copy()
-        with_words.decoding = with_ids(config.decoding, vocabulary)
+        with_words.decoding = search_settings(config.decoding, vocabulary)
         search = build(paths[0], with_words, "decoding")
         if len(paths) > 1:
             config.decoding.ensemble = list(map(str, paths))  # for the record

@@ -51,8 +51,8 @@ MINIATURE = {
 SMALL_CNN = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
 
 
-def composed(*overrides: str, name: str = "config") -> DictConfig:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> DictConfig:
+    with initialize_config_dir(str(folder), version_base="1.3"):
         config = compose(name, list(overrides), return_hydra_config=True)
     HydraConfig.instance().set_config(config)
     with open_dict(config):

@@ -24,6 +24,11 @@ ALLOWED = {
     "backbones": ({"captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
     "features": ({"captioning.backbones", "captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
     "data": ({"captioning.errors", "captioning.tokens"}, FRAMEWORKS - {"lightning"} | {"torchmetrics"}),
+    # it needs the readers only to know what is missing
+    "download": (
+        {"captioning.data.karpathy", "captioning.data.splits", "captioning.errors"},
+        FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
+    ),
     "report": ({"captioning.errors", "captioning.settings"}, FRAMEWORKS | {"torchmetrics"}),
     "training": (
         {

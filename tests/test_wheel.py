@@ -26,5 +26,7 @@ def test_run_from_a_wheel(tmp_path: Path) -> None:
     shown = python("-m", "captioning.run", "experiment=demo", "--cfg", "job", cwd=elsewhere, path=str(installed))
     assert "_target_: captioning.models.SpatialTransformer" in shown
     assert "name: demo" in shown
+    shown = python("-m", "captioning.download", "data=coco", "--cfg", "job", cwd=elsewhere, path=str(installed))
+    assert "train2014.zip" in shown
     config_files = {path.relative_to(ROOT / "conf") for path in (ROOT / "conf").rglob("*.yaml")}
     assert {path.relative_to(where.strip()) for path in Path(where.strip()).rglob("*.yaml")} == config_files

@@ -21,6 +21,8 @@ from captioning.data.splits import (
 )
 from captioning.errors import CaptioningError
 
+LAYOUT = "Karpathy layout (filename, split, sentences)"
+
 
 class KarpathyReader:
     """Photographs in a folder, captions and splits in one Karpathy JSON file.
@@ -55,13 +57,26 @@ class KarpathyReader:
         splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
         for position, image in enumerate(self._images()):
             place = f"{self.annotations}: images[{position}]"
-            with entry(place, "Karpathy layout (filename, split, sentences)"):
+            with entry(place, LAYOUT):
                 split = self._split(image["split"], place)
                 if split is not None:
                     splits[split].append(self._example(image, place))
         check_splits(splits, self.annotations)
         check_photographs([example for examples in splits.values() for example in examples], self.root)
         return splits
+
+    def photographs(self) -> list[Path]:
+        """The paths of all photographs that the file names, of every split, whether they are on disk or not.
+
+        Raises:
+            CaptioningError: JSON missing or of another kind, a path that leaves the root.
+        """
+        paths = []
+        for position, image in enumerate(self._images()):
+            place = f"{self.annotations}: images[{position}]"
+            with entry(place, LAYOUT):
+                paths.append(self._path(image, place))
+        return paths
 
     def _images(self) -> list[Any]:
         content = read_json(self.annotations)
@@ -85,10 +100,12 @@ class KarpathyReader:
         return str(name)
 
     def _example(self, image: dict[str, Any], place: str) -> Example:
-        name = image["filename"]
-        path = photograph_path(self.root, str(PurePath(image.get("filepath", ""), name)), place)
+        path = self._path(image, place)
         references = [_reference(sentence, f"{place}.sentences[{i}]") for i, sentence in enumerate(image["sentences"])]
-        return make_example(image.get("cocoid", image.get("imgid", name)), path, place, references)
+        return make_example(image.get("cocoid", image.get("imgid", image["filename"])), path, place, references)
+
+    def _path(self, image: dict[str, Any], place: str) -> Path:
+        return photograph_path(self.root, str(PurePath(image.get("filepath", ""), image["filename"])), place)
 
 
 def _reference(sentence: dict[str, Any], place: str) -> Reference | None:

@@ -132,7 +132,7 @@ def check_photographs(examples: Sequence[Example], root: Path) -> None:
     Raises:
         CaptioningError: counts them and names the first.
     """
-    absent = _absent([example.path for example in examples])
+    absent = absent_files([example.path for example in examples])
     if absent:
         names = ", ".join(str(path.relative_to(root)) for path in absent[:3])
         raise CaptioningError(
@@ -141,8 +141,12 @@ def check_photographs(examples: Sequence[Example], root: Path) -> None:
         )
 
 
-def _absent(paths: list[Path]) -> list[Path]:
-    """Those of `paths` that are not on disk, by one listing per folder: a call per file takes minutes on a network."""
+def absent_files(paths: list[Path]) -> list[Path]:
+    """Those of `paths` that are not on disk, by one listing per folder: a call per file takes minutes on a network.
+
+    Raises:
+        CaptioningError: a folder cannot be listed.
+    """
     folders: dict[Path, list[Path]] = defaultdict(list)
     for path in paths:
         folders[path.parent].append(path)

@@ -9,15 +9,19 @@ from typing import Any
 import lightning as L
 import torch
 
+from captioning.training.module import CaptioningModule
 from captioning.training.stopwatch import Stopwatch
 
 PACKAGES = ("captioning", "torch", "torchvision", "lightning", "torchmetrics", "pycocoevalcap")
 
 
 def provenance(trainer: L.Trainer) -> dict[str, Any]:
-    """The origin of the run that `trainer` tests, and its times."""
+    """The origin of the run that `trainer` tests, its decoding and its times."""
     stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
+    module = trainer.lightning_module
+    assert isinstance(module, CaptioningModule)
     return origin(trainer) | {
+        "decoding": module.config["decoding"],
         "seconds_trained": stopwatch and stopwatch.trained,
         "seconds_to_best": stopwatch and stopwatch.to_best,
     }

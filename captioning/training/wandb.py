@@ -36,8 +36,7 @@ def wandb_logger(save_dir: str | Path, offline: bool = False, **settings: Any) -
     wandb.finish()  # the run before, where one process has several
     # Files that wait to be uploaded lie with the rest of the run, not in the user's home.
     os.environ["WANDB_DATA_DIR"] = DATA_DIR or str(Path(save_dir, "wandb").absolute())
-    # A checkpoint is not copied: nothing changes it once training has ended.
-    settings = {"id": _id(Path(save_dir) / "wandb_id"), "add_file_policy": "immutable"} | settings
+    settings = {"id": _id(Path(save_dir) / "wandb_id")} | settings
     if not offline and _logged_in(wandb):
         logger = WandbLogger(save_dir=save_dir, settings=wandb.Settings(init_timeout=TIMEOUT), **settings)
         try:

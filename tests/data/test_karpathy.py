@@ -54,6 +54,12 @@ def test_restval_joins_a_split(tmp_path: Path, restval: str | None, counts: tupl
     assert tuple(len(splits[split]) for split in ("train", "val", "test")) == counts
 
 
+def test_photographs_are_named_whether_they_are_there_or_not(tmp_path: Path) -> None:
+    images = [*three(), record("4.jpg", "restval", imgid=4, filepath="val2014")]
+    named = reader(tmp_path, images, restval=None, absent=("2.jpg",)).photographs()
+    assert named == [tmp_path / "images" / name for name in ("1.jpg", "2.jpg", "3.jpg", "val2014/4.jpg")]
+
+
 def test_unknown_restval() -> None:
     with pytest.raises(CaptioningError, match="restval=all is no split"):
         KarpathyReader("images", "data.json", "all")

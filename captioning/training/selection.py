@@ -1,0 +1,62 @@
+"""Chooses the width of the beam on the validation split, after training."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import ProgressBar
+
+from captioning.decoding import Caption
+from captioning.training.module import CaptioningModule
+
+
+def select_width(
+    trainer: L.Trainer, module: CaptioningModule, data: L.LightningDataModule, widths: Sequence[int]
+) -> dict[int, float]:
+    """Decodes the validation split with each width, and leaves the best in the module and its best checkpoint.
+
+    Best is what the checkpoint was kept by, such as CIDEr; of equals the first.
+
+    Args:
+        trainer: that has trained; no logger hears of it.
+        module: with the weights to test, and a search that takes `width`.
+        data: of the run.
+        widths: to try.
+
+    Returns:
+        The score of each width.
+    """
+    kept = trainer.checkpoint_callback
+    monitor, sign = kept.monitor.removeprefix("val/"), 1 if kept.mode == "max" else -1  # type: ignore[union-attr]
+    search: Callable[..., list[Caption]] = module.search
+    scores = {}
+    with _alone(trainer):
+        for width in widths:
+            module.search = partial(search, width=width)
+            trainer.validate(module, data, verbose=False)
+            scores[width] = module.latest["val"].corpus[monitor]
+    best = max(scores, key=lambda width: sign * scores[width])
+    module.search = partial(search, width=best)
+    module.config["decoding"]["width"] = best
+    if trainer.is_global_zero:
+        path = Path(kept.best_model_path)  # type: ignore[union-attr]
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        saved["captioning"]["config"]["decoding"]["width"] = best
+        trainer.strategy.checkpoint_io.save_checkpoint(saved, path)
+    trainer.strategy.barrier()
+    return scores
+
+
+@contextmanager
+def _alone(trainer: L.Trainer) -> Iterator[None]:
+    """Without loggers and callbacks, which would take these validations for those of the training."""
+    callbacks, loggers = trainer.callbacks, trainer.loggers  # type: ignore[attr-defined]
+    trainer.callbacks = [callback for callback in callbacks if isinstance(callback, ProgressBar)]  # type: ignore[attr-defined]
+    trainer.loggers = []
+    try:
+        yield
+    finally:
+        trainer.callbacks, trainer.loggers = callbacks, loggers  # type: ignore[attr-defined]

@@ -1,0 +1,316 @@
+"""The command, from servers with miniatures of the data sets."""
+
+import functools
+import hashlib
+import io
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from PIL import Image
+from server import Site, serving
+from test_conf import composed
+from test_run import PACKAGE
+
+from captioning.command import start
+from captioning.data.reading import read
+from captioning.download.__main__ import CONF, main
+from captioning.errors import CaptioningError
+
+DATA_SETS = sorted(path.stem for path in (CONF / "data").glob("[!_]*.yaml"))
+SPLITS = ("train", "train", "val", "test")
+LAYOUT = {
+    "flickr8k": {"dataset_flickr8k.json", *(f"images/{i}.jpg" for i in range(5))},
+    "flickr30k": {"dataset_flickr30k.json", *(f"images/{i}.jpg" for i in range(5))},
+    "coco": {
+        "dataset_coco.json",
+        "annotations/captions_train2014.json",
+        "annotations/captions_val2014.json",
+        *(f"train2014/{i}.jpg" for i in range(5)),
+        *(f"val2014/{i}.jpg" for i in range(5)),
+    },
+}
+"""With a fifth photograph that no split names, as there are in Flickr's archives."""
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, file in files.items():
+            archive.writestr(name, file)
+    return content.getvalue()
+
+
+def jpeg(i: int) -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", (60, 50), (40 * i, 9, 9)).save(content, "jpeg")
+    return content.getvalue()
+
+
+def splits(folders: tuple[str | None, ...]) -> bytes:
+    images: list[dict[str, Any]] = []
+    for folder in folders:
+        for i, split in enumerate(SPLITS):
+            sentence = {"raw": "A dog runs .", "tokens": ["a", "dog", "runs"]}
+            image = {"filename": f"{i}.jpg", "imgid": len(images), "split": split, "sentences": [sentence]}
+            images.append(image | ({"filepath": folder} if folder else {}))
+    return json.dumps({"images": images}).encode()
+
+
+def photographs(folder: str) -> bytes:
+    rubbish = {f"__MACOSX/{folder}/._0.jpg": b"of a file system", f"{folder}/": b""}
+    return zipped(rubbish | {f"{folder}/{i}.jpg": jpeg(i) for i in range(5)})
+
+
+@pytest.fixture(scope="module")
+def archives() -> dict[str, bytes]:
+    """By their names at the source, inside as they are there."""
+    flickr, coco = splits((None,)), splits(("train2014", "val2014"))
+    jsons = {"dataset_coco.json": coco, "dataset_flickr8k.json": flickr, "dataset_flickr30k.json": flickr}
+    kinds = ("captions", "instances", "person_keypoints")
+    annotations = {f"annotations/{kind}_{part}2014.json": b"{}" for kind in kinds for part in ("train", "val")}
+    return {
+        "caption_datasets.zip": zipped(jsons),
+        "Flickr8k_Dataset.zip": photographs("Flicker8k_Dataset"),
+        "flickr30k-images.zip": photographs("flickr30k-images"),
+        "train2014.zip": photographs("train2014"),
+        "val2014.zip": photographs("val2014"),
+        "annotations_trainval2014.zip": zipped(annotations),
+    }
+
+
+@pytest.fixture
+def site(archives: dict[str, bytes]) -> Iterator[Site]:
+    with serving(Site(files={f"/{name}": content for name, content in archives.items()})) as site:
+        yield site
+
+
+@functools.cache
+def published(data: str) -> DictConfig:
+    return composed(f"data={data}", name="download", folder=CONF).data.archives
+
+
+def overrides(site: Site, data: str) -> list[str]:
+    """The data set's own configuration with this server instead, and the sizes and checksums of its files."""
+    given = [f"data={data}", "connection.backoff=0", "connection.retries=1"]
+    for key, archive in published(data).items():
+        path = "/" + archive.url.rpartition("/")[2]
+        content = site.files[path]
+        algorithm = archive.checksum.partition(":")[0]
+        given += [
+            f"data.archives.{key}.url={site.address}{path}",
+            f"data.archives.{key}.size={len(content)}",
+            f"data.archives.{key}.checksum={algorithm}:{hashlib.new(algorithm, content).hexdigest()}",
+        ]
+    return given
+
+
+def download(site: Site, data: str, folder: Path, *more: str) -> list[str]:
+    """The files that are asked for."""
+    before = len(site.requests)
+    config = composed(*overrides(site, data), f"root={folder}", *more, name="download", folder=CONF)
+    main.__wrapped__(config)
+    return [path.removeprefix("/") for path, _, _ in site.requests[before:]]
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("data", DATA_SETS)
+def test_a_run_reads_what_is_downloaded(
+    site: Site, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = download(site, data, tmp_path)
+    assert len(asked) == len(set(asked))
+    assert files(tmp_path) == LAYOUT[data]
+    count = 4 * (2 if data == "coco" else 1)
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith(f"{count} photographs that dataset_{data}.json names are in {tmp_path}")
+    assert out[1] == f"python -m captioning.run data={data} data.root={tmp_path}"
+
+    reader = instantiate(composed(f"data={data}", f"data.root={tmp_path}").data.reader)
+    examples = read(reader)
+    assert {split: len(part) for split, part in examples.items()} == {
+        "train": count / 2,
+        "val": count / 4,
+        "test": count / 4,
+    }
+    with Image.open(examples["test"][0].path) as image:
+        assert image.size == (60, 50)
+
+    assert download(site, data, tmp_path) == []
+    assert capsys.readouterr().out.count("already there\n") == len(asked)
+    assert files(tmp_path) == LAYOUT[data]
+
+
+def test_archives_are_kept_on_request(site: Site, tmp_path: Path) -> None:
+    kept = {"caption_datasets.zip", "Flickr8k_Dataset.zip"}
+    download(site, "flickr8k", tmp_path, "keep_archives=true")
+    assert files(tmp_path) == LAYOUT["flickr8k"] | kept
+    assert download(site, "flickr8k", tmp_path, "keep_archives=true") == []
+    shutil.rmtree(tmp_path / "images")
+    assert download(site, "flickr8k", tmp_path) == []
+    assert files(tmp_path) == LAYOUT["flickr8k"] | {"caption_datasets.zip"}  # of which nothing was missing
+
+
+def test_an_archive_can_be_left_out(site: Site, tmp_path: Path) -> None:
+    given = [setting for setting in overrides(site, "coco") if ".annotations." not in setting]
+    main.__wrapped__(composed(*given, "~data.archives.annotations", f"root={tmp_path}", name="download", folder=CONF))
+    assert files(tmp_path) == {name for name in LAYOUT["coco"] if not name.startswith("annotations/")}
+
+
+def test_only_what_is_missing_is_downloaded(site: Site, tmp_path: Path) -> None:
+    download(site, "coco", tmp_path)
+    (tmp_path / "val2014" / "3.jpg").unlink()
+    (tmp_path / "train2014" / "4.jpg").unlink()  # which no split names
+    assert download(site, "coco", tmp_path) == ["val2014.zip"]
+    assert files(tmp_path) == LAYOUT["coco"] - {"train2014/4.jpg"}
+
+
+def test_archives_got_by_other_means(site: Site, archives: dict[str, bytes], tmp_path: Path) -> None:
+    (tmp_path / "caption_datasets.zip").write_bytes(archives["caption_datasets.zip"])
+    damaged = archives["Flickr8k_Dataset.zip"][:-1] + b"!"
+    (tmp_path / "Flickr8k_Dataset.zip").write_bytes(damaged)
+    with pytest.raises(CaptioningError, match=r"Flickr8k_Dataset\.zip has the md5 .*, expected is .*: delete it, and"):
+        download(site, "flickr8k", tmp_path)
+    assert (tmp_path / "Flickr8k_Dataset.zip").read_bytes() == damaged
+    (tmp_path / "Flickr8k_Dataset.zip").write_bytes(archives["Flickr8k_Dataset.zip"])
+    assert download(site, "flickr8k", tmp_path) == []
+    assert files(tmp_path) == LAYOUT["flickr8k"]
+
+
+def test_killed_and_given_again(site: Site, archives: dict[str, bytes], tmp_path: Path) -> None:
+    site.stall = len(archives["caption_datasets.zip"]) + 1  # in the middle of the second archive
+    command = [*overrides(site, "flickr8k"), "root=there"]
+    part = tmp_path / "there" / "Flickr8k_Dataset.zip.part"
+    with subprocess.Popen(
+        [sys.executable, "-m", "captioning.download", *command],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": PACKAGE},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stderr
+        while not part.exists() or part.stat().st_size < site.stall:
+            assert process.poll() is None, process.stderr.read().decode()
+            time.sleep(0.01)
+        process.kill()
+    received, site.stall = site.stall, None
+    assert {path.name for path in part.parent.iterdir()} == {"dataset_flickr8k.json", part.name, f"{part.name}.version"}
+    assert download(site, "flickr8k", tmp_path / "there") == ["Flickr8k_Dataset.zip"]
+    assert site.ranges_asked("/Flickr8k_Dataset.zip") == [None, f"bytes={received}-"]
+    assert files(tmp_path / "there") == LAYOUT["flickr8k"]
+
+
+def test_too_little_disk_is_said_before_anything_is_downloaded(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(CaptioningError, match=r"2000000000\.00 GB are needed to download and unpack .* root=FOLDER"):
+        download(site, "coco", tmp_path, "data.archives.val2014.size=1000000000000000000")
+    assert site.requests == []
+    assert files(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("keep", "part", "gigabytes"),
+    [
+        ("false", 0, "19000000.00"),
+        ("true", 0, "28000000.00"),
+        ("false", 10**9, "18999999.00"),
+    ],
+)
+def test_the_fullest_moment_counts(site: Site, tmp_path: Path, keep: str, part: int, gigabytes: str) -> None:
+    """Of 9 PB and 5 PB, unpacked in turn: 9 + 9, then 9 + 5 + 5, and 9 more where the first archive is kept."""
+    with (tmp_path / "train2014.zip.part").open("wb") as file:
+        file.truncate(part)  # sparse
+    sizes = [f"data.archives.{key}.size={size}" for key, size in (("train2014", 9 * 10**15), ("val2014", 5 * 10**15))]
+    with pytest.raises(CaptioningError, match=f"^{gigabytes} GB are needed"):
+        download(site, "coco", tmp_path, *sizes, f"keep_archives={keep}")
+
+
+def test_offline(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line that says which host, which files and what to do; what is there already is not asked for."""
+    download(site, "flickr8k", tmp_path)
+    shutil.rmtree(tmp_path / "images")
+    with socket.socket() as closed:  # bound, so that nobody else gets the port meanwhile, and not listening
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        url = f"http://127.0.0.1:{port}/Flickr8k_Dataset.zip"
+        given = [*overrides(site, "flickr8k"), f"root={tmp_path}", f"data.archives.photographs.url={url}"]
+        monkeypatch.setattr(sys, "argv", ["download", *given])
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+        with pytest.raises(SystemExit) as ended:
+            start(main)
+    assert ended.value.code == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert line == (
+        f"error: Flickr8k_Dataset.zip does not come from 127.0.0.1:{port}: Connection refused. Nothing is lost: the "
+        f"same command goes on where it ended. Or get what is missing by other means and save {url} as "
+        f"{tmp_path}/Flickr8k_Dataset.zip. Another address: data.archives.photographs.url=URL"
+    )
+    assert files(tmp_path) == {"dataset_flickr8k.json"}
+
+
+def test_photographs_of_other_splits(site: Site, tmp_path: Path) -> None:
+    site.files["/Flickr8k_Dataset.zip"] = zipped({"Flicker8k_Dataset/0.jpg": jpeg(0)})
+    with pytest.raises(
+        CaptioningError, match=r"3 of 4 photographs that dataset_flickr8k\.json names are not in .*1\.jpg"
+    ):
+        download(site, "flickr8k", tmp_path)
+
+
+def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(CaptioningError, match=r"cannot write .*taken.*: File exists; .* root=FOLDER"):
+        download(site, "flickr8k", tmp_path / "taken")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ([], "data is not set and has no default: add data=NAME, one of coco, flickr30k, flickr8k"),
+        (["data=coco", "root=null"], "root=None is not allowed; it must be a folder"),
+        (["data=coco", "keep_archives=1"], "^keep_archives=1 is not allowed; it must be true or false"),
+        (["data=coco", "connection.timeout=soon"], "connection.timeout=soon is not allowed; it must be a number"),
+        (["data=coco", "connection.timeout=0"], "connection.timeout=0, .* timeout must be more than 0 seconds"),
+        (["data=coco", "connection.retries=-1"], "retries=-1, .* the others at least 0"),
+        (["data=coco", "data.archives.val2014.url=val.zip"], "data.archives.val2014.url=val.zip is not allowed"),
+        (["data=coco", "data.archives.val2014.size=big"], "data.archives.val2014.size=big is not allowed"),
+        (["data=coco", "data.archives.val2014=null"], "~data.archives.val2014 leaves the archive out"),
+        (["data=coco", "+data.archives.val2014.sha256=0"], "there is no setting data.archives.val2014.sha256"),
+    ],
+)
+def test_settings_that_cannot_be(overrides: list[str], message: str) -> None:
+    with pytest.raises(CaptioningError, match=message):
+        main.__wrapped__(composed(*overrides, name="download", folder=CONF))
+
+
+@pytest.mark.parametrize("data", DATA_SETS)
+def test_every_archive_has_a_size_and_a_checksum(data: str) -> None:
+    config = composed(f"data={data}", name="download", folder=CONF)
+    assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)["root"] == f"data/{data}"
+    for archive in config.data.archives.values():
+        assert archive.size > 10**7
+        assert archive.checksum
+
+
+def test_help_shows_how_to_call_it() -> None:
+    command = [sys.executable, "-m", "captioning.download", "--help"]
+    shown = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": PACKAGE}, capture_output=True, text=True, check=True
+    )
+    for data in DATA_SETS:
+        assert f"python -m captioning.download data={data}" in shown.stdout
+    assert "keep_archives: false" in shown.stdout

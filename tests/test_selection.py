@@ -1,0 +1,100 @@
+"""The width of the beam, chosen on validation after training."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import LONGER
+from test_checks import config
+from test_run import PACKAGE, SHAPES, folder_of, run
+
+from captioning.checks import check
+from captioning.errors import CaptioningError
+
+WIDTHS = (1, 2, 6)
+
+
+def evaluated(home: Path, checkpoint: Path, *arguments: str) -> tuple[dict[str, float], list[str]]:
+    """Scores and captions by the other command."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "captioning.evaluate", f"checkpoint={checkpoint}", *arguments],
+        cwd=home,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": PACKAGE},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert ended.returncode == 0, ended.stderr
+    folder = folder_of(home, ended)
+    lines = (folder / "captions.jsonl").read_text().splitlines()
+    return json.loads((folder / "scores.json").read_text())["scores"], [json.loads(line)["caption"] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.mark.parametrize("kind", ["default", "averaged"])
+def test_the_best_width_on_validation_is_tested(home: Path, kind: str) -> None:
+    """Averaged weights have two versions, of which the best checkpoint holds the one that was validated."""
+    command = [
+        *SHAPES,
+        *LONGER,
+        "data.reader.train=64",
+        "data.reader.val=20",
+        "optimizer.lr=0.003",
+        f"callbacks={kind}",
+    ]
+    plain = folder_of(home, run(home, *command))
+    ended = run(home, *command, f"decoding.select=[{','.join(map(str, WIDTHS))}]")
+    folder = folder_of(home, ended)
+    checkpoint = folder / "checkpoints" / "best.ckpt"
+
+    expected = {
+        width: evaluated(home, checkpoint, "split=val", f"decoding.width={width}", "metrics=[CIDEr]")[0]["CIDEr"]
+        for width in WIDTHS
+    }
+    assert len(set(expected.values())) > 1, "the widths must differ, or nothing is chosen"
+    result = json.loads((folder / "run.json").read_text())["result"]
+    assert result["widths"] == {str(width): pytest.approx(score, abs=1e-3) for width, score in expected.items()}
+    best = max(expected, key=lambda width: expected[width])
+    assert result["best"] == result["widths"][str(best)]
+    assert f"beam of width {best}, chosen by val/CIDEr (1: " in ended.stdout
+
+    # what is tested, and what the checkpoint does from then on, is the beam that was chosen
+    record = json.loads((folder / "scores.json").read_text())
+    assert record["provenance"]["decoding"]["width"] == best
+    scores, captions = evaluated(home, checkpoint, "metrics=[CIDEr]")
+    assert captions == [json.loads(line)["caption"] for line in (folder / "captions.jsonl").read_text().splitlines()]
+    assert scores["CIDEr"] == pytest.approx(record["scores"]["CIDEr"], abs=1e-3)
+
+    # training is as it was without the choice, and the loggers have not heard of it
+    weights = [torch.load(each / "checkpoints" / "best.ckpt")["state_dict"] for each in (plain, folder)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    rows = [(each / "metrics.csv").read_text().splitlines() for each in (plain, folder)]
+    assert len(rows[0]) == len(rows[1])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["decoding.select=3"], r"decoding.select=3 is not allowed; it must be a list of different widths"),
+        (["decoding.select=[]"], r"it must be a list of different widths"),
+        (["decoding.select=[1,1]"], r"it must be a list of different widths"),
+        (["decoding.select=[0,1]"], r"decoding.select=\[0, 1\]: width=0"),
+        (["decoding.select=[wide]"], r"decoding.width=wide is not allowed; it must be a whole number"),
+        (["decoding=greedy", "+decoding.select=[1,3]"], r"no setting decoding.width"),
+        (
+            ["decoding.select=[1,3]", "test=false", "trainer.limit_val_batches=0"],
+            r"test=false and decoding.select=null",
+        ),
+    ],
+)
+def test_choices_that_cannot_be(overrides: list[str], message: str) -> None:
+    with pytest.raises(CaptioningError, match=message):
+        check(config(*overrides))

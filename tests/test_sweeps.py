@@ -1,0 +1,143 @@
+"""Sweeps that are given again: each a process of its own in an empty directory."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import joblib
+import pytest
+import yaml
+from test_resume import COMMAND, ENVIRONMENT, TRANSFORMER, same
+from test_run import PACKAGE, contents
+
+SWEEP = ["-m", *COMMAND, *TRANSFORMER, "data.num_workers=0", "trainer.max_epochs=2"]
+
+
+def sweep(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "captioning.run", *SWEEP, *arguments],
+        cwd=home,
+        env=ENVIRONMENT | environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+
+
+def folders(runs: Path) -> dict[str, Path]:
+    return {
+        path.parent.name.removeprefix("shapes-spatial_transformer-"): path.parent for path in runs.glob("*/run.json")
+    }
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seeds 1 and 2 as they should be, and the same sweep killed in the last epoch of seed 2."""
+    home = tmp_path_factory.mktemp("home")
+    whole = sweep(home, "seed=1,2", "runs=whole")
+    assert whole.returncode == 0, whole.stderr
+    assert sweep(home, "seed=1").returncode == 0
+    killed = sweep(home, "seed=2", KILL="train:18")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    return home
+
+
+def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_not(home: Path) -> None:
+    before = contents(home / "runs" / "shapes-spatial_transformer-seed1")
+    again = sweep(home, "seed=1,2", "data.num_workers=1", "metrics.timeout=99")  # which change no result
+    assert again.returncode == 0, again.stderr
+    assert "this run is finished: runs/shapes-spatial_transformer-seed1;" in again.stdout
+    assert "going on from runs/shapes-spatial_transformer-seed2/checkpoints/last.ckpt" in again.stdout
+    assert again.stdout.count("test score") == 2
+    found = folders(home / "runs")
+    assert set(found) == {"seed1", "seed2"}
+    assert (contents(found["seed1"]) == before) is True
+    for seed, folder in folders(home / "whole").items():
+        same(folder, found[seed])
+        assert (found[seed] / "run.json").read_text() == (folder / "run.json").read_text()
+
+    finished = [contents(folder) for folder in found.values()]
+    assert sweep(home, "seed=1,2").returncode == 0
+    assert ([contents(folder) for folder in found.values()] == finished) is True
+
+
+def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> None:
+    """Other settings, another version of the code; nothing that was there is touched."""
+    shutil.copytree(home / "whole", tmp_path / "runs", ignore=shutil.ignore_patterns("multirun.yaml"))
+    shutil.copytree(home / "cache", tmp_path / "cache")
+    before = contents(tmp_path / "runs")
+    assert sweep(tmp_path, "seed=1", "optimizer.lr=0.002,0.001").returncode == 0
+    code = tmp_path / "code"
+    shutil.copytree(PACKAGE + "/captioning", code / "captioning", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE + "/conf", code / "conf")
+    with (code / "captioning" / "tokens.py").open("a") as file:
+        file.write("# another version\n")
+    path = os.pathsep.join([str(code), ENVIRONMENT["PYTHONPATH"]])
+    assert sweep(tmp_path, "seed=1", "runs=runs", PYTHONPATH=path).returncode == 0
+    found = folders(tmp_path / "runs")
+    assert set(found) == {"seed1", "seed1-2", "seed1-3", "seed1-4", "seed2"}
+    rates = [yaml.safe_load((found[f"seed1-{n}"] / "config.yaml").read_text())["optimizer"]["lr"] for n in (2, 3, 4)]
+    assert rates == [0.002, 0.001, 0.0003]
+    after = contents(tmp_path / "runs")
+    assert {name: content for name, content in after.items() if name in before} == before
+    # and each of them is found again
+    again = sweep(tmp_path, "seed=1", "optimizer.lr=0.001,0.002,0.0003")
+    assert again.stdout.count("this run is finished") == 3
+    assert set(folders(tmp_path / "runs")) == set(found)
+
+
+def test_a_run_that_is_under_way_is_left_alone(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "whole", tmp_path / "runs")
+    shutil.copytree(home / "cache", tmp_path / "cache")
+    folder = tmp_path / "runs" / "shapes-spatial_transformer-seed1"
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({"digests": record["digests"]}))  # as before its end
+    with (folder / ".held").open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        refused = sweep(tmp_path, "seed=1")
+    assert refused.returncode == 1
+    assert f"runs/{folder.name} is the folder of a run that is under way" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+PROCESSES = ["hydra/launcher=processes", "callbacks.progress_bar.refresh_rate=0"]
+
+
+def test_several_processes_do_what_one_does(tmp_path: Path) -> None:
+    """With their share of the cores; and a job that fails does not hurt the others."""
+    threads = str(max(joblib.cpu_count() // 2, 1))
+    assert sweep(tmp_path, "seed=1,2", "runs=whole", OMP_NUM_THREADS=threads).returncode == 0
+    ended = sweep(tmp_path, "seed=1,2,-1", *PROCESSES)
+    assert ended.returncode == 1
+    lines = ended.stderr.replace("\r", "\n").splitlines()
+    said = [line for line in lines if line.strip() and not line.startswith("Error executing job")]
+    assert said == ["error: seed=-1 is not allowed; it must be from 0 to 4294967295"]
+    found = folders(tmp_path / "runs")
+    assert set(found) == {"seed1", "seed2"}
+    for seed, folder in folders(tmp_path / "whole").items():
+        same(folder, found[seed])
+
+
+def test_a_process_of_several_that_is_killed(tmp_path: Path) -> None:
+    killed = sweep(tmp_path, "seed=1,2", *PROCESSES, KILL="validation:1")
+    assert killed.returncode == 1
+    assert "error: a process of the sweep was killed" in killed.stderr
+    assert "Traceback" not in killed.stderr
+    again = sweep(tmp_path, "seed=1,2", *PROCESSES)
+    assert again.returncode == 0, again.stderr
+    assert set(folders(tmp_path / "runs")) == {"seed1", "seed2"}
+
+
+@pytest.mark.parametrize("launcher", [[], PROCESSES])
+def test_a_signal_ends_the_whole_sweep(tmp_path: Path, launcher: list[str]) -> None:
+    jobs = "seed=1,2" if not launcher else "seed=1"
+    stopped = sweep(tmp_path, jobs, *launcher, KILL="train:5", KILL_WITH="SIGTERM")
+    assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
+    assert "stopped by SIGTERM after " in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert set(folders(tmp_path / "runs")) == {"seed1"}
