@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
+import hydra
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
@@ -17,6 +18,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from captioning.allocator import keep_memory
 from captioning.errors import CaptioningError, Stopped
+from captioning.help import asked, help_text
 from captioning.processes import end_with_launcher
 from captioning.signatures import did_you_mean, no_setting
 
@@ -42,8 +44,33 @@ NOT_HERE = (
 """Warnings that do not hold here, or not for the user."""
 
 
-def start(main: Callable[[], object]) -> None:
-    """Runs a Hydra main; what a user can mend is printed without a traceback, and the exit code is 1."""
+class Command(Protocol):
+    """A command's main."""
+
+    config: Path
+
+    def __call__(self) -> object:
+        """Composes the configuration of the command line, and does what it says."""
+        ...
+
+
+def command(config: Path) -> Callable[[Callable[[DictConfig], object]], Command]:
+    """A Hydra main whose configuration is the file `config`."""
+
+    def decorate(main: Callable[[DictConfig], object]) -> Command:
+        found = hydra.main(version_base="1.3", config_path=str(config.parent), config_name=config.stem)(main)
+        found.config = config
+        return cast(Command, found)
+
+    return decorate
+
+
+def start(main: Command) -> None:
+    """Runs a command; what a user can mend is printed without a traceback, and the exit code is 1."""
+    if asked():
+        with while_read():
+            print(help_text(str(sys.modules[main.__module__].__doc__), main.config, sys.argv[1:]))
+        return
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises, and the message is ours
     _prepare()
     end_with_launcher()

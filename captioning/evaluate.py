@@ -13,13 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from captioning.backbones import Backbone
 from captioning.checkpoint import build
-from captioning.command import CONF, start
+from captioning.command import CONF, command, start
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Splits, digest, reference_texts
@@ -44,7 +43,7 @@ SPLITS = ("test", "val")
 log = logging.getLogger(__name__)
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="evaluate")
+@command(CONF / "evaluate.yaml")
 def main(config: DictConfig) -> None:
     """Scores, compares, writes and prints as `config` says."""
     check(config)

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import Tensor
 
-from captioning.command import CONF, start, while_read
+from captioning.command import CONF, command, start, while_read
 from captioning.errors import CaptioningError
 from captioning.report.panels import save_panel
 from captioning.searches import settings_given
@@ -25,7 +24,7 @@ SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", "
 """What a file in a folder is called if it is meant; a file that is named itself may be called anything."""
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="predict")
+@command(CONF / "predict.yaml")
 def main(config: DictConfig) -> None:
     """Prints captions as `config` says; exits with 1 if anything could not be captioned."""
     _check(config)

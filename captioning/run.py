@@ -8,7 +8,6 @@ import logging
 from pathlib import Path
 from typing import Any, cast
 
-import hydra
 import lightning as L
 import torch
 from hydra.utils import instantiate
@@ -18,7 +17,7 @@ from torch import nn
 
 from captioning.backbones import Backbone
 from captioning.checks import check, data_settings
-from captioning.command import CONF, start
+from captioning.command import CONF, command, start
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Splits, reference_texts
 from captioning.data.module import CaptionData
@@ -39,7 +38,7 @@ from captioning.training.selection import select_width
 say = rank_zero_only(logging.getLogger(__name__).info)
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+@command(CONF / "config.yaml")
 def main(config: DictConfig) -> float | None:
     """Trains and tests as `config` says; returns the best validation score, for sweeps."""
     check(config)

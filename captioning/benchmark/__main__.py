@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.benchmark.built import chosen_device
@@ -13,10 +12,10 @@ from captioning.benchmark.measurement import Measurement
 from captioning.benchmark.parts import PARTS, check
 from captioning.benchmark.processes import isolated
 from captioning.benchmark.table import line, table
-from captioning.command import CONF, start
+from captioning.command import CONF, command, start
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="benchmark")
+@command(CONF / "benchmark.yaml")
 def main(config: DictConfig) -> None:
     """Prints a line per measurement, then all as one table; writes `output`."""
     check(config)

@@ -3,21 +3,21 @@
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.command import start
+from captioning.command import CONF, command, start
 from captioning.download.archive import Archive
 from captioning.download.data_set import DataSet
 from captioning.download.fetch import Connection
 from captioning.errors import CaptioningError
 from captioning.signatures import check_call
 
-CONF = Path(__file__).parent / "conf"
+SOURCES = CONF / "download"
+"""A root of its own: in `conf` itself `data` is what a run reads, not where it comes from."""
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="download")
+@command(SOURCES / "download.yaml")
 def main(config: DictConfig) -> None:
     """Downloads, unpacks and counts; prints how to train on it."""
     data_set, connection = check(config)
@@ -34,7 +34,7 @@ def check(config: DictConfig) -> tuple[DataSet, Connection]:
         CaptioningError: a setting is not set, of the wrong kind or not allowed.
     """
     if config.get("data") is None:
-        names = sorted(path.stem for path in (CONF / "data").glob("[!_]*.yaml"))
+        names = sorted(path.stem for path in (SOURCES / "data").glob("[!_]*.yaml"))
         raise CaptioningError(f"data is not set and has no default: add data=NAME, one of {', '.join(names)}")
     settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
     if settings["root"] in (None, ""):

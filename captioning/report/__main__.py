@@ -3,10 +3,9 @@
 from itertools import combinations
 from pathlib import Path
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.command import CONF, start, while_read
+from captioning.command import CONF, command, start, while_read
 from captioning.data.caption_files import common_images, read_captions, read_references
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
@@ -19,7 +18,7 @@ from captioning.report.systems import System, group
 from captioning.report.table import markdown, write_csv
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="report")
+@command(CONF / "report.yaml")
 def main(config: DictConfig) -> None:
     """Writes `table.md`, `table.csv` and the pictures, and prints the table."""
     published = _published(config)

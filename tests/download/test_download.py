@@ -25,10 +25,10 @@ from test_run import PACKAGE
 
 from captioning.command import start
 from captioning.data.reading import read
-from captioning.download.__main__ import CONF, main
+from captioning.download.__main__ import SOURCES, main
 from captioning.errors import CaptioningError
 
-DATA_SETS = sorted(path.stem for path in (CONF / "data").glob("[!_]*.yaml"))
+DATA_SETS = sorted(path.stem for path in (SOURCES / "data").glob("[!_]*.yaml"))
 SPLITS = ("train", "train", "val", "test")
 LAYOUT = {
     "flickr8k": {"dataset_flickr8k.json", *(f"images/{i}.jpg" for i in range(5))},
@@ -98,7 +98,7 @@ def site(archives: dict[str, bytes]) -> Iterator[Site]:
 
 @functools.cache
 def published(data: str) -> DictConfig:
-    return composed(f"data={data}", name="download", folder=CONF).data.archives
+    return composed(f"data={data}", name="download", folder=SOURCES).data.archives
 
 
 def overrides(site: Site, data: str) -> list[str]:
@@ -119,7 +119,7 @@ def overrides(site: Site, data: str) -> list[str]:
 def download(site: Site, data: str, folder: Path, *more: str) -> list[str]:
     """The files that are asked for."""
     before = len(site.requests)
-    config = composed(*overrides(site, data), f"root={folder}", *more, name="download", folder=CONF)
+    config = composed(*overrides(site, data), f"root={folder}", *more, name="download", folder=SOURCES)
     main.__wrapped__(config)
     return [path.removeprefix("/") for path, _, _ in site.requests[before:]]
 
@@ -167,7 +167,9 @@ def test_archives_are_kept_on_request(site: Site, tmp_path: Path) -> None:
 
 def test_an_archive_can_be_left_out(site: Site, tmp_path: Path) -> None:
     given = [setting for setting in overrides(site, "coco") if ".annotations." not in setting]
-    main.__wrapped__(composed(*given, "~data.archives.annotations", f"root={tmp_path}", name="download", folder=CONF))
+    main.__wrapped__(
+        composed(*given, "~data.archives.annotations", f"root={tmp_path}", name="download", folder=SOURCES)
+    )
     assert files(tmp_path) == {name for name in LAYOUT["coco"] if not name.startswith("annotations/")}
 
 
@@ -294,12 +296,12 @@ def test_a_folder_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
 )
 def test_settings_that_cannot_be(overrides: list[str], message: str) -> None:
     with pytest.raises(CaptioningError, match=message):
-        main.__wrapped__(composed(*overrides, name="download", folder=CONF))
+        main.__wrapped__(composed(*overrides, name="download", folder=SOURCES))
 
 
 @pytest.mark.parametrize("data", DATA_SETS)
 def test_every_archive_has_a_size_and_a_checksum(data: str) -> None:
-    config = composed(f"data={data}", name="download", folder=CONF)
+    config = composed(f"data={data}", name="download", folder=SOURCES)
     assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)["root"] == f"data/{data}"
     for archive in config.data.archives.values():
         assert archive.size > 10**7

@@ -1,0 +1,88 @@
+"""What `--help` prints: what a command does, its choices, and its settings with the comments beside them."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HIDDEN = ("defaults:", "hydra:")
+"""Parts of a configuration file that are no settings of the command."""
+
+
+def help_text(about: str, config: Path, arguments: Sequence[str]) -> str:
+    """The help of a command, and of each choice `group=name` among its arguments.
+
+    Args:
+        about: the documentation of its module, whose first paragraph says what it does.
+        config: its configuration file; the groups that it chooses from lie beside it.
+        arguments: of the command line.
+    """
+    parts = [about.partition("\n\n")[0]]
+    header, settings = _split(config)
+    if header:
+        parts.append(_indented(header))
+    groups = dict(_groups(config))
+    if groups:
+        width = max(map(len, groups)) + 2
+        lines = [f"{group:<{width}}{_options(config.parent / group, default)}" for group, default in groups.items()]
+        parts.append(f"Choices, GROUP=NAME; --help GROUP=NAME explains one:\n\n{_indented(lines)}")
+    for argument in arguments:
+        group, _, name = argument.partition("=")
+        chosen = config.parent / group / f"{name}.yaml"
+        if group in groups and chosen.is_file():
+            lines = [f"# {line}" for line in _split(chosen)[0]] + _inherited(chosen)
+            parts.append(f"{argument}:\n\n{_indented(lines)}")
+    parts.append(f"Settings, KEY=VALUE or GROUP.KEY=VALUE:\n\n{_indented(settings)}")
+    parts.append("--cfg job prints all settings of a command line, composed. Further options: --hydra-help.")
+    return "\n\n".join(parts)
+
+
+def _groups(config: Path) -> Iterator[tuple[str, str | None]]:
+    """The groups that a configuration file chooses from, and what it chooses."""
+    for entry in _defaults(config):
+        if isinstance(entry, dict):
+            for group, choice in entry.items():
+                if not group.startswith("override "):
+                    yield group, choice
+
+
+def _inherited(config: Path) -> list[str]:
+    """The settings of a file after those of the files that it begins with."""
+    bases = [
+        config.with_name(f"{name}.yaml") for name in _defaults(config) if isinstance(name, str) and name != "_self_"
+    ]
+    return [line for base in bases for line in _inherited(base)] + _split(config)[1]
+
+
+def _defaults(config: Path) -> list[Any]:
+    return list((yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("defaults", []))
+
+
+def _options(folder: Path, default: str | None) -> str:
+    names = sorted(path.stem for path in folder.glob("*.yaml") if not path.stem.startswith("_"))
+    return ", ".join(f"[{name}]" if name == default else name for name in names)
+
+
+def _split(config: Path) -> tuple[list[str], list[str]]:
+    """The comment that a file opens with, without its signs, and the lines of its settings."""
+    lines = config.read_text(encoding="utf-8").splitlines()
+    start = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    header = [line.removeprefix("#").removeprefix(" ") for line in lines[:start] if "@package" not in line]
+    settings, hidden = [], False
+    for line in lines[start:]:
+        if line and not line.startswith((" ", "#")):
+            hidden = line.startswith(HIDDEN)
+        if not hidden:
+            settings.append(line)
+    return header, "\n".join(settings).strip().splitlines()
+
+
+def _indented(lines: Sequence[str]) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in lines)
+
+
+def asked() -> bool:
+    """Whether the command line asks for help."""
+    return any(argument in ("--help", "-h") for argument in sys.argv[1:])

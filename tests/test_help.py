@@ -1,0 +1,74 @@
+"""What every command says of itself."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from test_run import PACKAGE
+
+from captioning import evaluate, predict, run
+from captioning.benchmark import __main__ as benchmark
+from captioning.command import CONF, start
+from captioning.download import __main__ as download
+from captioning.report import __main__ as report
+
+COMMANDS = [run, evaluate, predict, benchmark, download, report]
+Printed = Callable[..., str]
+
+
+@pytest.fixture
+def printed(elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Printed:
+    def read(main: object, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["command", *arguments])
+        start(main)
+        assert not list(elsewhere.iterdir())
+        return capsys.readouterr().out
+
+    return read
+
+
+@pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.__name__)
+def test_every_setting_and_choice_is_there_with_its_comment(module: object, printed: Printed) -> None:
+    text = printed(module.main, "--help")
+    assert text.startswith(module.__doc__.split("\n")[0])
+    whole = yaml.safe_load(module.main.config.read_text())
+    settings = yaml.safe_load(text[text.index("Settings, ") :].partition("\n\n")[2].rpartition("\n\n")[0])
+    assert settings == {key: value for key, value in whole.items() if key not in ("defaults", "hydra")}
+    _, _, body = module.main.config.read_text().partition(f"\n{next(iter(settings))}: ")
+    comments = [line.partition("  # ")[2] for line in body.partition("\nhydra:")[0].splitlines()]
+    assert [comment for comment in comments if comment not in text] == []
+    for group, default in [pair for entry in whole["defaults"] if isinstance(entry, dict) for pair in entry.items()]:
+        if not group.startswith("override"):
+            (line,) = [line for line in text.splitlines() if line.startswith(f"  {group} ")]
+            names = {path.stem for path in (module.main.config.parent / group).glob("[!_]*.yaml")}
+            assert {name.strip("[]") for name in line.split(maxsplit=1)[1].split(", ")} == names
+            assert (f"[{default}]" in line) is (default is not None)
+    assert "Hydra" not in text
+
+
+def test_a_choice_is_explained_with_what_it_inherits(printed: Printed) -> None:
+    text = printed(run.main, "--help", "trainer=gpu", "seed=3", "model=nothing")
+    explained = text[text.index("trainer=gpu:") : text.index("Settings, ")]
+    assert "precision: bf16-mixed" in explained
+    inherited = (CONF / "trainer" / "auto.yaml").read_text()
+    assert "num_sanity_val_steps: 0                        # two batches" in explained
+    assert "num_sanity_val_steps: 0                        # two batches" in inherited
+    assert "seed=3:" not in text
+    assert "model=nothing:" not in text
+
+
+def test_nobody_has_to_read_to_the_end(tmp_path: Path) -> None:
+    """As with `| head -1`."""
+    command = [sys.executable, "-m", "captioning.report", "--help"]
+    environment = os.environ | {"PYTHONPATH": PACKAGE}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as ended:
+        assert ended.stdout is not None
+        assert ended.stderr is not None
+        ended.stdout.close()
+        assert ended.stderr.read() == b""
