@@ -17,7 +17,7 @@ from captioning.settings import each_setting, within
 NAME = "run.json"
 FREE = (
     *("folder", "runs", "cache", "resume", "logger"),
-    *("data.num_workers", "metrics.timeout", "callbacks.progress_bar"),
+    *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
 )
 """Settings that may change when a run is resumed: they do not change its result."""
 

@@ -50,6 +50,8 @@ EVERYTHING = [
     "data.num_workers=2",
 ]
 HARD = [*EVERYTHING[:3], "data.num_workers=0"]
+TIMES = ("seconds", "train/captions per second")
+"""Columns of `metrics.csv` that tell the time."""
 
 
 def run(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -72,7 +74,7 @@ def the_folder(runs: Path) -> Path:
 def left(folder: Path) -> dict[str, object]:
     """All that a run leaves and that does not tell the time."""
     with (folder / "metrics.csv").open() as file:
-        rows = [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
+        rows = [{name: value for name, value in row.items() if name not in TIMES} for row in csv.DictReader(file)]
     files = {"captions.jsonl": (folder / "captions.jsonl").read_text(), "metrics.csv": rows}
     checkpoints = {name: torch.load(folder / "checkpoints" / f"{name}.ckpt") for name in ("best", "last")}
     weights = {name: {k: v.tolist() for k, v in c["state_dict"].items()} for name, c in checkpoints.items()}

@@ -48,6 +48,11 @@ class Batch:
         """What the model predicts at the real positions, `[W]`: w1 .. wn EOS."""
         return self.tokens[..., 1:].flatten()[self.word_index]
 
+    @property
+    def captions(self) -> Tensor:
+        """Their number `[]`, at most B * N, counted on the device."""
+        return (self.tokens[..., 0] == BOS).sum()
+
 
 def collate(index: Sequence[int], inputs: Tensor, captions: Sequence[Sequence[Sequence[int]]]) -> Batch:
     """A batch from word ids without BOS and EOS.

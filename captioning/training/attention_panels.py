@@ -1,7 +1,8 @@
-"""Draws where the model looked while it captioned the first test images."""
+"""Draws where the model looked while it captioned a split's first images."""
 
 import re
 from collections import ChainMap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,47 @@ import lightning as L
 import torch
 
 from captioning.data.batch import Batch
+from captioning.data.example import Example
 from captioning.decoding import Caption
 from captioning.report.panels import save_panel
 from captioning.tokens import EOS
 from captioning.training.module import CaptioningModule
+
+
+class FirstCaptions:
+    """The captions of a split's first images, whichever processes decode them.
+
+    Args:
+        images: how many.
+    """
+
+    def __init__(self, images: int) -> None:
+        self.images = images
+        self._captions: dict[int, Caption] = {}
+
+    def add(self, batch: Batch, captions: Iterable[Caption]) -> None:
+        """Keeps those of a batch that are among the first."""
+        for position, caption in zip(batch.index.tolist(), captions, strict=True):
+            if position < self.images:
+                self._captions[position] = caption
+
+    def gather(self, trainer: L.Trainer) -> dict[int, Caption]:
+        """Those of all processes, by their position in the split and in its order."""
+        parts = [self._captions]
+        if trainer.world_size > 1:
+            parts *= trainer.world_size
+            torch.distributed.all_gather_object(parts, self._captions)
+        return dict(sorted(ChainMap(*parts).items()))
+
+
+def draw(path: Path, module: CaptioningModule, example: Example, caption: Caption) -> None:
+    """Saves the panel of a captioned photograph; without attention it shows the photograph alone."""
+    text = module.vocabulary.decode(caption.tokens)
+    words, maps = [], torch.zeros(0, *module.backbone.grid)
+    if caption.attention is not None:
+        words = [module.vocabulary.decode([token]) for token in caption.tokens if token != EOS]
+        maps = caption.attention[: len(words)].unflatten(1, module.backbone.grid)
+    save_panel(path, module.backbone.transform.read(example.path) / 255, words, maps, title=text)
 
 
 class AttentionPanels(L.Callback):
@@ -21,14 +59,18 @@ class AttentionPanels(L.Callback):
     Args:
         folder: made when the first panel is saved.
         images: how many of the test split's first images to draw.
+
+    Attributes:
+        drawn: the panels of the last test by image id, on rank 0.
     """
 
     def __init__(self, folder: str | Path, images: int) -> None:
         self.folder, self.images = Path(folder), images
+        self.drawn: dict[int | str, Path] = {}
 
     def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Starts with nothing."""
-        self._captions: dict[int, Caption] = {}
+        self._first = FirstCaptions(self.images)
 
     def on_test_batch_end(
         self,
@@ -40,27 +82,21 @@ class AttentionPanels(L.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """`outputs` are the captions of `test_step`."""
-        for position, caption in zip(batch.index.tolist(), outputs, strict=True):
-            if position < self.images:
-                self._captions[position] = caption
+        self._first.add(batch, outputs)
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Draws."""
         assert isinstance(pl_module, CaptioningModule)
-        parts = [self._captions]
-        if trainer.world_size > 1:
-            parts *= trainer.world_size
-            torch.distributed.all_gather_object(parts, self._captions)
+        captions = self._first.gather(trainer)
         if not trainer.is_global_zero:
             return
         examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
-        for position, caption in sorted(ChainMap(*parts).items()):
+        self.drawn = {}
+        for position, caption in captions.items():
             if caption.attention is None:
                 continue
             example = examples[position]
-            words = [pl_module.vocabulary.decode([token]) for token in caption.tokens if token != EOS]
-            maps = caption.attention[: len(words)].unflatten(1, pl_module.backbone.grid)
-            photograph = pl_module.backbone.transform.read(example.path) / 255
             self.folder.mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^\w.-]", "_", Path(str(example.image_id)).stem)
-            save_panel(self.folder / f"{name}.png", photograph, words, maps, title=" ".join(words))
+            self.drawn[example.image_id] = self.folder / f"{name}.png"
+            draw(self.drawn[example.image_id], pl_module, example, caption)

@@ -30,6 +30,7 @@ def test_sources_targets_and_word_index_by_hand(batch: Batch) -> None:
     assert batch.sources.shape == (3, 2, 4)
     read = batch.sources.flatten()[batch.word_index]
     assert read.tolist() == [BOS, 5, 6, 7, BOS, 8, BOS, 9, 4]
+    assert batch.captions.item() == 3
 
 
 def test_every_target_is_the_next_source() -> None:

@@ -23,11 +23,13 @@ from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Reinforce
 from captioning.training.pointing import Pointing
 from captioning.training.results import Results
+from captioning.training.throughput import Throughput
 
 from .world import QUIET, data, examples, flat, module, show_attend_tell, trainer, transformer
 
 pytestmark = QUIET
 
+RATE = "train/captions per second"
 SPLITS = {"train": examples(11), "val": examples(5), "test": examples(5)}
 
 
@@ -68,7 +70,8 @@ def train(system: str, windows: int, processes: int) -> dict[str, Tensor]:
     """Two epochs of three global batches, each with its validation."""
     optimizer, rewards = partial(Recorded, lr=0.1, momentum=0.9), Rewards()
     found = module(*SYSTEMS[system](), optimizer=optimizer, splits=SPLITS)
-    run = launched(processes, max_epochs=2, accumulate_grad_batches=windows, callbacks=[rewards])
+    callbacks = [rewards, Throughput()]
+    run = launched(processes, max_epochs=2, accumulate_grad_batches=windows, callbacks=callbacks, log_every_n_steps=1)
     size = 4 // processes
     run.fit(found, data(SPLITS, batch_size=size, eval_batch_size=size))
     scores = {name: value for name, value in run.callback_metrics.items() if name.startswith("val/")}
@@ -76,6 +79,7 @@ def train(system: str, windows: int, processes: int) -> dict[str, Tensor]:
         "gradients": torch.stack(run.optimizers[0].seen),
         "weights": flat(found.model),
         "baselines": torch.tensor(rewards.baselines),
+        RATE: run.callback_metrics[RATE],
     }
 
 
@@ -157,8 +161,15 @@ def test_two_processes_train_as_one(two: Path, system: str, windows: int) -> Non
     for rank in range(2):
         found = torch.load(two / f"{rank}.pt", weights_only=True)[system, windows]
         for name, value in expected.items():
+            if name == RATE:
+                continue
             exact = name in ("gradients", "weights", "baselines")
             torch.testing.assert_close(found[name], value, rtol=1e-9 if exact else 1e-6, atol=1e-12, msg=name)
+
+
+def test_the_rate_is_that_of_both_processes(two: Path) -> None:
+    found = [torch.load(two / f"{rank}.pt", weights_only=True)[CASES[0]][RATE] for rank in range(2)]
+    assert found[0] == found[1] > 0
 
 
 def test_every_number_of_processes_writes_the_same_captions_and_scores(one: Path, two: Path, three: Path) -> None:

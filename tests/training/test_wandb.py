@@ -6,17 +6,22 @@ import sys
 from pathlib import Path
 
 import captioning
+from captioning.training.wandb_record import WandbRecord
+
+from .tested import run_test
+from .world import QUIET
+
+pytestmark = QUIET
 
 LOG = """
-import logging, os, sys
+import logging, sys
 logging.basicConfig(format="%(message)s")
 from captioning.training.wandb import wandb_logger
 for _ in range(2):
-    logger = wandb_logger(save_dir=sys.argv[1], project="trial")
+    logger = wandb_logger(save_dir=sys.argv[1], project="trial", log_model=True)
     logger.log_metrics({"loss": 1.0}, step=0)
     print(logger.experiment.id, logger.experiment.offline)
     logger.experiment.finish()
-    os.environ["WANDB_MODE"] = "offline"  # so that the second time does not wait
 """
 
 
@@ -37,5 +42,12 @@ def test_unreachable_it_stays_here_and_is_one_run(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     first, second = ended.stdout.split("\n")[:2]
     assert first == second == f"{(tmp_path / 'wandb_id').read_text()} True"
-    assert f"The run is kept in {tmp_path}; `wandb sync` uploads it later" in ended.stderr
+    # once: the second does not try again
+    assert ended.stderr.count(f"The run is kept in {tmp_path}; `wandb sync` uploads it later") == 1
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
+def test_without_the_logger_nothing_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "photographs").mkdir()
+    run_test(tmp_path / "photographs", [WandbRecord(tmp_path / "run", images=2)])
+    assert not (tmp_path / "run").exists()

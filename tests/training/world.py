@@ -146,7 +146,7 @@ def module(
         vocabulary=Vocabulary(WORDS),
         optimizer=optimizer or partial(torch.optim.SGD, lr=0.5),
         schedule=schedule or warmup_decay,
-        config={"seed": 1, "model": {"d_feat": 6}},
+        config={"seed": 1, "model": {"d_feat": 6}, "decoding": {"max_length": 5}},
     )
 
 

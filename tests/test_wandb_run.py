@@ -1,0 +1,298 @@
+"""What a run leaves in W&B, read back from its run file: the real package in the run's process, without a network."""
+
+import csv
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+from PIL import Image
+from test_conf import composed
+from test_run import PACKAGE, SHAPES, run
+
+from captioning.checks import check
+from captioning.report.panels import CELL, COLUMNS, DPI, SPACE
+
+OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+RUN = [
+    *SHAPES,
+    "logger=wandb",
+    "name=trial",
+    "seed=7",
+    "data.reader.train=64",
+    "data.batch_size=8",
+    "model.dropout=0",
+    "optimizer.lr=0.03",
+    "trainer.limit_train_batches=1.0",
+    "trainer.max_epochs=4",
+    "trainer.check_val_every_n_epoch=2",
+    "callbacks.wandb.images=3",
+    "callbacks.attention.images=2",
+]
+"""Until captions have words."""
+
+
+@dataclass
+class Logged:
+    """What a run file holds."""
+
+    run: Any
+    config: dict[str, Any]
+    history: list[dict[str, Any]]
+    summary: dict[str, Any]
+    artifacts: list[Any]
+
+
+def records(file: Path) -> Iterator[Any]:
+    """The records of a run file: LevelDB's log format (blocks of 32 KiB) behind a header of seven bytes."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    content = file.read_bytes()
+    assert content[:4] == b":W&B"
+    place, whole = 7, b""
+    while place < len(content):
+        left = -place % 2**15
+        if 0 < left < 7:  # no room for the header of another piece
+            place += left
+            continue
+        length, kind = int.from_bytes(content[place + 4 : place + 6], "little"), content[place + 6]
+        whole += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # a whole record, or its last piece
+            yield Record.FromString(whole)
+            whole = b""
+
+
+def logged(file: Path) -> Logged:
+    found = Logged(None, {}, [], {}, [])
+    for record in records(file):
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            found.run = record.run
+            found.config |= values(record.run.config.update)
+        elif kind == "config":
+            found.config |= values(record.config.update)
+        elif kind == "history":
+            found.history.append(values(record.history.item))
+        elif kind == "summary":
+            found.summary |= values(record.summary.update)
+        elif kind == "artifact":
+            found.artifacts.append(record.artifact)
+    return found
+
+
+def values(items: Any) -> dict[str, Any]:
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+
+
+def run_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two runs of one process, of which the second has a test and asks for the checkpoint."""
+    home = tmp_path_factory.mktemp("home")
+    run(home, "-m", *RUN, "test=false,true", "logger.wandb.log_model=${test}", **OFFLINE)
+    found = sorted((home / "runs").glob("trial-*"))
+    assert [folder.name for folder in found] == [f"trial-spatial_transformer-seed7{end}" for end in ("", "-2")]
+    return found
+
+
+@pytest.fixture(scope="module")
+def both(folders: list[Path]) -> list[Logged]:
+    return [logged(file) for folder in folders for file in run_files(folder)]
+
+
+def scores(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "scores.json").read_text())
+
+
+def test_grouped_by_experiment_and_named_by_model_and_seed(folders: list[Path], both: list[Logged]) -> None:
+    for folder, found in zip(folders, both, strict=True):
+        assert found.run.project == "captioning"
+        assert found.run.run_group == "trial"
+        assert found.run.display_name == "spatial_transformer-seed7"
+        assert found.run.run_id == (folder / "wandb_id").read_text()
+    assert both[0].run.run_id != both[1].run.run_id  # although one process had both
+
+
+def test_the_resolved_configuration_and_where_it_comes_from(folders: list[Path], both: list[Logged]) -> None:
+    for folder, found in zip(folders, both, strict=True):
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        source = found.config["provenance"]
+        assert found.config == config | {"provenance": source, "_wandb": found.config["_wandb"]}
+        assert config["model"]["d_feat"] == 8
+        assert {"commit", "versions", "data_digest", "parameters", "device"} <= set(source)
+        assert source.items() <= scores(folders[1])["provenance"].items()
+
+
+def test_the_history_is_that_of_the_metrics_file(folders: list[Path], both: list[Logged]) -> None:
+    for folder, found in zip(folders, both, strict=True):
+        rows = [
+            {name.replace("trainer/global_", ""): value for name, value in row.items() if not name.startswith("_")}
+            for row in found.history
+            if not {"val/captions/nrows", "test/captions/nrows"} & row.keys()  # of a table
+        ]
+        with (folder / "metrics.csv").open() as file:
+            expected = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+        assert rows == expected
+        names = {name for row in rows for name in row}
+        splits = ("val", "test") if folder == folders[1] else ("val",)
+        attention = {f"attention {name}" for name in ("entropy", "entropy variance", "movement", "coverage")}
+        assert {"train/nll", "train/captions per second", "lr-Adam", "val/nll", "val/CIDEr", "seconds"} <= names
+        assert {f"{split}/{name}" for split in splits for name in attention} <= names
+
+
+def test_the_summary_is_the_scores_file(folders: list[Path], both: list[Logged]) -> None:
+    record, summary = scores(folders[1]), both[1].summary
+    tested = {name.removeprefix("test/"): value for name, value in summary.items() if name.startswith("test/")}
+    assert {name: value for name, value in tested.items() if "captions/" not in name} == record["scores"]
+    assert summary["provenance"] == record["provenance"]
+
+
+def tables(found: Logged) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each table as they go to W&B, beside them the pictures that go with it."""
+    split: dict[str, list[dict[str, Any]]] = {"val": [], "test": []}
+    for artifact in found.artifacts:
+        if artifact.type == "run_table":
+            files = {entry.path: Path(entry.local_path) for entry in artifact.manifest.contents}
+            (name,) = (path for path in files if path.endswith(".table.json"))
+            table = json.loads(files.pop(name).read_text())
+            rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+            split[name.removesuffix("/captions.table.json")].append({"rows": rows, "pictures": files})
+    return split
+
+
+def check_pictures(table: dict[str, Any], shown: int, folder: Path) -> None:
+    """One for each of the first rows: a panel of the photograph and of as many maps as the caption has words."""
+    used = {row["attention"]["path"] for row in table["rows"][:shown]}
+    assert used == set(table["pictures"])
+    assert [row["attention"] for row in table["rows"][shown:]] == [None] * (len(table["rows"]) - shown)
+    for row in table["rows"][:shown]:
+        path = table["pictures"][row["attention"]["path"]]
+        assert folder in path.parents  # nothing waits outside the run folder
+        with Image.open(path) as picture:
+            picture.load()
+            assert picture.format == "PNG"
+            pictures = min(COLUMNS, 1 + len(row["caption"].split()))
+            assert picture.width == pytest.approx(DPI * (SPACE + pictures * (CELL + SPACE)), abs=1)
+
+
+def test_a_table_of_captions_at_every_validation(folders: list[Path], both: list[Logged]) -> None:
+    for folder, found in zip(folders, both, strict=True):
+        steps = [row["trainer/global_step"] for row in found.history if "val/captions/nrows" in row]
+        assert steps == [row["trainer/global_step"] for row in found.history if "val/nll" in row]
+        shown = tables(found)["val"]
+        assert [[row["epoch"] for row in table["rows"]] for table in shown] == [[1] * 3, [3] * 3]
+        for table in shown:
+            assert [row["image_id"] for row in table["rows"]] == ["1000000", "1000001", "1000002"]
+            assert all(len(row["references"].split("\n")) == 5 for row in table["rows"])
+            check_pictures(table, 3, folder)
+        assert all(row["caption"] for row in shown[-1]["rows"])
+
+
+def test_the_table_of_the_test(folders: list[Path], both: list[Logged]) -> None:
+    assert tables(both[0])["test"] == []
+    (table,) = tables(both[1])["test"]
+    lines = [json.loads(line) for line in (folders[1] / "captions.jsonl").read_text().splitlines()]
+    rows = [{name: value for name, value in row.items() if name != "attention"} for row in table["rows"]]
+    assert rows == [
+        {
+            "image_id": str(line["image_id"]),
+            "caption": line["caption"],
+            "references": "\n".join(line["references"]),
+            **line["scores"],
+        }
+        for line in lines
+    ]
+    check_pictures(table, 2, folders[1])
+    drawn = {path.read_bytes() for path in (folders[1] / "attention").iterdir()}
+    assert {path.read_bytes() for path in table["pictures"].values()} == drawn
+
+
+def checkpoints(found: Logged) -> list[bytes]:
+    artifacts = [artifact for artifact in found.artifacts if artifact.type == "model"]
+    assert all("best" in artifact.aliases for artifact in artifacts)
+    return [Path(entry.local_path).read_bytes() for a in artifacts for entry in a.manifest.contents]
+
+
+def test_the_checkpoint_is_an_artifact_when_asked_for(folders: list[Path], both: list[Logged]) -> None:
+    assert checkpoints(both[0]) == []
+    same = checkpoints(both[1]) == [(folders[1] / "checkpoints" / "best.ckpt").read_bytes()]
+    assert same  # pytest would take minutes to show the difference
+
+
+def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(folders: list[Path], both: list[Logged]) -> None:
+    """Killed in its test, it saves no checkpoint any more."""
+    record = json.loads((folders[1] / "run.json").read_text())
+    del record["result"]
+    (folders[1] / "run.json").write_text(json.dumps(record))
+    other = ["logger.wandb.log_model=true", "logger.wandb.offline=true", "callbacks.wandb.images=1"]  # may change
+    run(folders[0].parents[1], *RUN, *other, "resume=true")
+    _, file = run_files(folders[1])
+    resumed = logged(file)
+    assert resumed.run.run_id == both[1].run.run_id
+    assert [a.type for a in resumed.artifacts] == ["model", "run_table"]
+    assert resumed.config["folder"] == both[1].config["folder"]
+
+
+SWEEP = yaml.safe_load((Path(PACKAGE) / "experiments" / "wandb_sweep.yaml").read_text())
+
+
+def command(choice: dict[str, Any]) -> list[str]:
+    """The overrides that W&B's own agent gives for a choice of values."""
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
+
+    formats = create_sweep_command_args({"args": {name: {"value": value} for name, value in choice.items()}})
+    _, _, module, name, *fixed = SWEEP["command"]
+    assert (module, name) == ("-m", "captioning.run")
+    assert fixed.pop() == "${args_no_hyphens}"
+    return fixed + formats["args_no_hyphens"]
+
+
+def choices() -> list[dict[str, Any]]:
+    """Every value of every parameter with every model; of a range its ends."""
+    models, *others = (
+        [(name, value) for value in parameter.get("values") or [parameter["min"], parameter["max"]]]
+        for name, parameter in SWEEP["parameters"].items()
+    )
+    assert {name for name, _ in models} == {"model"}
+    most = max(map(len, others))
+    rounds = zip(*(itertools.islice(itertools.cycle(values), most) for values in others), strict=True)
+    return [dict([model, *values]) for model, values in itertools.product(models, rounds)]
+
+
+def test_every_value_of_the_sweep_is_an_override_of_every_model() -> None:
+    for choice in choices():
+        config = composed(*command(choice))
+        check(config)
+        assert {name: OmegaConf.select(config, name) for name in choice if "." in name}.items() <= choice.items()
+        assert config.logger.wandb is not None
+        assert config.test is False
+        assert SWEEP["metric"] == {"name": config.callbacks.checkpoint.monitor, "goal": "maximize"}
+
+
+def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:
+    """With the environment and the file that an agent makes; the run is the sweep's, by its id."""
+    from wandb.sdk.lib.config_util import save_config_file_from_dict
+
+    choice = choices()[-1]
+    parameters = tmp_path / "config.yaml"
+    save_config_file_from_dict(str(parameters), {name: {"value": value} for name, value in choice.items()})
+    agent = {"WANDB_SWEEP_ID": "s1", "WANDB_RUN_ID": "chosen", "WANDB_SWEEP_PARAM_PATH": str(parameters)}
+    small = [override for override in SHAPES if not override.startswith("model.")]
+    run(tmp_path, *small, *command(choice), **OFFLINE, **agent)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "wandb_id").read_text() == "chosen"
+    found = logged(*run_files(folder))
+    assert (found.run.run_id, found.run.sweep_id) == ("chosen", "s1")
+    assert (found.run.run_group, found.run.display_name) == ("sweep", f"{choice['model']}-seed1")
+    assert {name: found.config[name] for name in choice} == choice
+    assert found.config["optimizer"]["lr"] == choice["optimizer.lr"]
+    assert "val/CIDEr" in found.summary
