@@ -25,7 +25,7 @@ demo: install  ## train the spatial transformer on drawn shapes and show what it
 test: install lint  ## linters, type checker and all tests
 	$(BIN)/python -m pytest
 
-soak: install  ## the long trials: twenty kills at random moments, each resumed
+soak: install  ## the long trials: twenty kills at random moments; the way to COCO's table, in miniature
 	$(BIN)/python -m pytest -m soak
 
 lint: install  ## linters and type checker only

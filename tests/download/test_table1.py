@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from server import Site
 from test_download import archives, overrides, site  # noqa: F401 - fixtures
 from test_run import PACKAGE
@@ -38,6 +39,7 @@ def typed(home: Path, command: str, more: list[str]) -> str:
     return ended.stdout
 
 
+@pytest.mark.soak
 def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:  # noqa: F811
     page = (Path(PACKAGE) / "experiments" / "table1_coco" / "README.md").read_text(encoding="utf-8")
     steps = [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()]
