@@ -10,18 +10,9 @@ import pytest
 import torch
 import torchvision
 from test_run import SHAPES, TINY, folder_of, miniature, run
-from trained_runs import CachedRun, Run
+from trained_runs import LONGER, CachedRun, Run
 
 from captioning.backbones.torchvision import TorchvisionBackbone
-
-LONGER = [
-    "trainer.max_epochs=30",
-    "trainer.check_val_every_n_epoch=30",
-    "trainer.limit_train_batches=1.0",
-    "data.batch_size=8",
-    "model.dropout=0",
-]
-"""Until captions have words, and differ."""
 
 
 @pytest.fixture(scope="session")

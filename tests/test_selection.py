@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import LONGER
 from test_checks import config
 from test_run import PACKAGE, SHAPES, folder_of, run
+from trained_runs import LONGER
 
 from captioning.checks import check
 from captioning.errors import CaptioningError
