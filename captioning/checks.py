@@ -77,6 +77,9 @@ def _check_values(config: DictConfig) -> None:
     for name in ("batch_size", "eval_batch_size", "captions_per_image", "max_words"):
         if config.data[name] < 1:
             raise CaptioningError(f"data.{name}={config.data[name]} is not allowed; it must be at least 1")
+    mirror = config.data.mirror
+    if isinstance(mirror, bool) or not isinstance(mirror, int | float) or not 0 <= mirror <= 1:
+        raise CaptioningError(f"data.mirror={mirror} is not allowed; it is a probability, from 0 to 1")
 
 
 def _check_lengths(config: DictConfig) -> None:

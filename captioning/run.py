@@ -20,6 +20,7 @@ from captioning.checks import check, data_settings
 from captioning.command import CONF, command, start
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Splits, reference_texts
+from captioning.data.mirror import Mirror
 from captioning.data.module import CaptionData
 from captioning.data.reading import read
 from captioning.data.vocabulary import Vocabulary
@@ -56,7 +57,9 @@ def main(config: DictConfig) -> float | None:
         (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
     )
     module = build_module(config, splits, vocabulary, backbone)
-    data = CaptionData(splits, build_inputs(config, splits, backbone), vocabulary, **data_settings(config))
+    mirror = Mirror(config.data.mirror, backbone.grid, config.seed)
+    inputs = build_inputs(config, splits, backbone)
+    data = CaptionData(splits, inputs, vocabulary, mirror=mirror, **data_settings(config))
     say("%s", describe(splits, data, vocabulary, module))
 
     folder = earlier or run_folder(config)

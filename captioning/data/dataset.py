@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
+from captioning.data.mirror import Mirror
 from captioning.data.sampler import Request
 from captioning.data.vocabulary import Vocabulary
 
@@ -58,6 +59,7 @@ class CaptionDataset(Dataset[Batch]):
             anew, keyed by (seed, epoch, position).
         drop_uncaptioned: leave out the images all of whose references are too long, as training does.
         seed: of the draws.
+        mirror: mirrors some images, or none of them.
     """
 
     def __init__(
@@ -69,8 +71,9 @@ class CaptionDataset(Dataset[Batch]):
         captions_per_image: int,
         drop_uncaptioned: bool,
         seed: int = 0,
+        mirror: Mirror | None = None,
     ) -> None:
-        self.examples, self.inputs = examples, inputs
+        self.examples, self.inputs, self.mirror = examples, inputs, mirror
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because each worker process would soon have a copy of its own of every Python object that it reads.
         usable = [[n for n, r in enumerate(e.references) if 0 < len(r.words) <= max_words] for e in examples]
@@ -108,7 +111,10 @@ class CaptionDataset(Dataset[Batch]):
     def __getitem__(self, request: Request) -> Batch:
         positions = self.positions[request.positions].tolist()
         captions = [[self._caption(caption) for caption in self._chosen(i, request.epoch)] for i in positions]
-        return collate(positions, self.inputs.rows(positions), captions)
+        inputs = self.inputs.rows(positions)
+        if self.mirror is not None:
+            inputs = self.mirror(inputs, positions, request.epoch)
+        return collate(positions, inputs, captions)
 
     def _caption(self, caption: int) -> list[int]:
         return self._words[slice(*self._word_start[caption : caption + 2])].tolist()

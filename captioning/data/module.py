@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset, Inputs
 from captioning.data.example import Example, Splits, digest
+from captioning.data.mirror import Mirror
 from captioning.data.sampler import BucketSampler
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -28,6 +29,7 @@ class CaptionData(L.LightningDataModule):
         max_words: longest caption of training, in words.
         num_workers: worker processes of each loader; 0 loads in the training process.
         seed: of the order of images and the choice of captions.
+        mirror: mirrors some training images, or none of them.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class CaptionData(L.LightningDataModule):
         max_words: int = 14,
         num_workers: int = 0,
         seed: int = 0,
+        mirror: Mirror | None = None,
     ) -> None:
         super().__init__()
         self.splits, self.vocabulary = splits, vocabulary
@@ -60,6 +63,7 @@ class CaptionData(L.LightningDataModule):
                 captions_per_image,
                 drop_uncaptioned=name == "train",
                 seed=seed,
+                mirror=mirror if name == "train" else None,
             )
             for name, examples in splits.items()
         }

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from captioning.data.batch import Batch
 from captioning.data.example import Example, Reference, reference_texts
+from captioning.data.mirror import Mirror
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -103,3 +104,20 @@ def test_digest_follows_the_captions() -> None:
 def test_training_without_a_usable_caption_is_refused() -> None:
     with pytest.raises(CaptioningError, match="max_words=0"):
         data(max_words=0)
+
+
+def test_only_training_images_are_mirrored() -> None:
+    splits = {"train": examples(3), "val": examples(2), "test": examples(1)}
+    mirror = Mirror(1.0, (1, 3), seed=0)
+    module = CaptionData(splits, dict.fromkeys(splits, Row()), Vocabulary(WORDS), max_words=6, mirror=mirror)
+    for name in splits:
+        (batch,) = batches(module, name, epochs=1)
+        expected = [2.0, 1.0, 0.0] if name == "train" else [0.0, 1.0, 2.0]
+        assert batch.inputs[..., 0].tolist() == [expected] * len(splits[name])
+
+
+class Row:
+    """Three locations in a row."""
+
+    def rows(self, indices: Sequence[int]) -> Tensor:
+        return torch.arange(3.0)[:, None].expand(len(indices), 3, 1).clone()
