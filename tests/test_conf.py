@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT
 OPTIONS = [
     (str(path.parent.relative_to(CONF)), path.stem)
     for path in sorted(CONF.glob("*/*.yaml"))
-    if not path.stem.startswith("_")
+    if not path.stem.startswith("_") and path.parent.name != "download"  # a root of its own: tests/download
 ]
 NEEDS_MORE = {
     ("trainer", "gpu"): "needs a GPU",
