@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import hydra
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
@@ -19,7 +20,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from captioning.allocator import keep_memory
 from captioning.errors import CaptioningError, Stopped
 from captioning.help import asked, help_text
-from captioning.processes import end_with_launcher
+from captioning.processes import end_with, end_with_launcher
 from captioning.signatures import did_you_mean, no_setting
 
 _PACKAGE = Path(__file__).parent
@@ -101,9 +102,21 @@ def start(main: Command) -> None:
 class JobProcess(Callback):
     """Prepares the process of a job as `start` does its own, since some launchers start processes themselves."""
 
+    def __init__(self) -> None:
+        self._launcher = os.getpid()  # this object travels to the process of the job
+
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
         """Before the job."""
         _prepare()
+        if os.getppid() == self._launcher:  # joblib's processes would go on with the sweep without it
+            end_with(self._launcher)
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
+        """Ends a sweep of several processes with its first failure, which the others may not have had."""
+        distributed = sys.modules.get("torch.distributed")
+        if job_return.status is JobStatus.FAILED and distributed and distributed.is_initialized():
+            print(f"error: {explain(job_return._return_value)}", file=sys.stderr)
+            sys.exit(1)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
 from captioning.run_folder import new_folder
 from captioning.searches import settings_given
+from captioning.settings import moved
 from captioning.signatures import check_call, check_settings, no_setting
 from captioning.trained import TrainedCaptioner
 from captioning.training.provenance import device_name, software
@@ -180,7 +181,7 @@ def data_settings(saved: DictConfig, config: DictConfig) -> DictConfig:
             raise CaptioningError(no_setting("data", name, list(data)))
     for old, new in ((data.get("root"), config.data.root), (saved.cache, config.cache)):
         if old is not None and new is not None:
-            data = OmegaConf.create(_moved(OmegaConf.to_container(data), str(old), str(new)))
+            data = OmegaConf.create(moved(OmegaConf.to_container(data), str(old), str(new)))
     data = OmegaConf.merge(data, given)
     assert isinstance(data, DictConfig)
     check_settings("data", OmegaConf.to_container(data))
@@ -188,15 +189,6 @@ def data_settings(saved: DictConfig, config: DictConfig) -> DictConfig:
     if data.eval_batch_size < 1:
         raise CaptioningError(f"data.eval_batch_size={data.eval_batch_size} is not allowed; it must be at least 1")
     return data
-
-
-def _moved(node: Any, old: str, new: str) -> Any:
-    """The same settings with the folder `old` replaced where a path begins with it."""
-    if isinstance(node, dict):
-        return {key: _moved(value, old, new) for key, value in node.items()}
-    if isinstance(node, str) and (node == old or node.startswith(f"{old}/")):
-        return new + node.removeprefix(old)
-    return node
 
 
 def check_vocabulary(splits: Splits, data: DictConfig, vocabulary: Vocabulary) -> None:

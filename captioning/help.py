@@ -50,9 +50,9 @@ def _groups(config: Path) -> Iterator[tuple[str, str | None]]:
 
 def _inherited(config: Path) -> list[str]:
     """The settings of a file after those of the files that it begins with."""
-    bases = [
-        config.with_name(f"{name}.yaml") for name in _defaults(config) if isinstance(name, str) and name != "_self_"
-    ]
+    entries = [entry for entry in _defaults(config) if isinstance(entry, str) and entry != "_self_"]
+    # "csv@logger" is the file csv, and where its settings go
+    bases = [config.with_name(f"{entry.partition('@')[0]}.yaml") for entry in entries]
     return [line for base in bases for line in _inherited(base)] + _split(config)[1]
 
 

@@ -1,6 +1,8 @@
 """The processes of one run: which of them is rank 0, and how none outlives it."""
 
+import functools
 import os
+import signal
 import sys
 import threading
 import time
@@ -23,13 +25,18 @@ def end_with_launcher() -> None:
     Lightning's rank 0 kills the processes that it has started when one of them dies, but who ends them when it dies
     itself? On GPUs they would wait for it until the process group's timeout, half an hour. torchrun sees to its own.
     """
-    if not any(argument.startswith("hydra.job.name=train_ddp_process_") for argument in sys.argv):  # Lightning's mark
-        return
-    launcher = os.getppid()
+    if any(argument.startswith("hydra.job.name=train_ddp_process_") for argument in sys.argv):  # Lightning's mark
+        end_with(os.getppid())
+
+
+@functools.cache  # once for each
+def end_with(launcher: int) -> None:
+    """Ends this process soon after its parent `launcher`, as by SIGTERM if it can be."""
 
     def watch() -> None:
         while os.getppid() == launcher:
             time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_GRACE)
         os._exit(1)  # whatever the main thread waits for
 

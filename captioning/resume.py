@@ -45,15 +45,18 @@ def earlier_run(config: DictConfig, digests: Mapping[str, str]) -> Path | None:
     if same:
         return next((folder for folder in same if result(folder) is not None), same[0])
     if sweep or not folders:
+        if any(made_of(folder).get("configuration") == digests["configuration"] for folder in folders):
+            log.info("code, data or backbone have changed since the run of these settings: a new one begins")
         return None
     latest = folders[0]
     _check_settings(config, latest)
     if made_of(latest).get("data", digests["data"]) != digests["data"]:
         raise CaptioningError(
             f"resume=true goes on with {latest} as it began, but its data were others. Bring them back, or start a new "
-            "run without resume=true"
+            "run with resume=false"
         )
-    log.warning("the code has changed since %s began: its result will belong to neither version", latest)
+    if result(latest) is None:
+        log.warning("code or backbone have changed since %s began: its result will belong to neither", latest)
     return latest
 
 
@@ -70,7 +73,9 @@ def _numbered(base: Path) -> list[Path]:
 def _check_settings(config: DictConfig, folder: Path) -> None:
     saved = OmegaConf.load(folder / "config.yaml")
     assert isinstance(saved, DictConfig)
-    before, now = (settings(each, folder) for each in (saved, config))
+    named = config.copy()
+    OmegaConf.update(named, "folder", str(folder))
+    before, now = settings(saved), settings(named)
     differing = [
         f"{key}={now.get(key, 'nothing')} (it has {before.get(key, 'nothing')})"
         for key in sorted(before.keys() | now.keys())
@@ -80,7 +85,7 @@ def _check_settings(config: DictConfig, folder: Path) -> None:
         more = ", ..." if len(differing) > NAMED else ""
         raise CaptioningError(
             f"resume=true goes on with {folder} as it began, but came with {', '.join(differing[:NAMED])}{more}. "
-            "Give the same settings again, or start a new run without resume=true"
+            "Give the same settings again, or start a new run with resume=false"
         )
 
 
@@ -108,5 +113,5 @@ def resume_point(folder: Path, state: Mapping[str, Tensor]) -> Path | None:
             compare(path, state, saved)
             return path
     if found:
-        raise CaptioningError(f"no checkpoint in {folder} can be read; start a new run without resume=true")
+        raise CaptioningError(f"no checkpoint in {folder} can be read; start a new run with resume=false")
     return None

@@ -47,12 +47,10 @@ def main(config: DictConfig) -> float | None:
 
     backbone: Backbone = instantiate(config.backbone)
     splits = read(instantiate(config.data.reader))
-    made_of = digests(config, splits)
+    made_of = digests(config, splits, backbone)
     earlier = earlier_run(config, made_of)
     if earlier and (ended := result(earlier)):
-        say("this run is finished: %s; a new one begins with resume=false", earlier)
-        show(config, earlier)
-        return ended["best"]
+        return skip(config, earlier, ended)
     vocabulary = Vocabulary.from_captions(
         (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
     )
@@ -68,6 +66,8 @@ def main(config: DictConfig) -> float | None:
         begin(folder, made_of)
     OmegaConf.update(config, "folder", str(folder))
     with held(folder):
+        if earlier and (ended := result(earlier)):  # by another process, since
+            return skip(config, earlier, ended)
         point = resume_point(folder, module.state_dict()) if earlier else None
         say("run folder: %s%s", folder, f"\ngoing on from {point}" if point else "")
         ended = train(config, module, data, point)
@@ -101,6 +101,13 @@ def train(config: DictConfig, module: CaptioningModule, data: CaptionData, point
     if config.test:
         trainer.test(module, data, verbose=False)
     return ended
+
+
+def skip(config: DictConfig, folder: Path, ended: dict[str, Any]) -> float | None:
+    """Tells of a run that is not run again."""
+    say("this run is finished: %s; a new one begins with resume=false", folder)
+    show(config, folder)
+    return ended["best"]
 
 
 def show(config: DictConfig, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The folder of a run or an evaluation, never an earlier one's; of several processes rank 0 alone makes it."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,10 @@ def new_folder(config: DictConfig, base: Path) -> Path:
     return folder
 
 
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What file systems without locks answer, as some of clusters."""
+
+
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Keeps other runs out of a folder that they would go on with, for as long as this process lives.
@@ -50,7 +55,10 @@ def held(folder: Path) -> Iterator[None]:
     with path.open("w") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                yield
+                return
             raise CaptioningError(
                 f"{folder} is the folder of a run that is under way; wait for it, or end it"
             ) from error

@@ -13,6 +13,15 @@ def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
+def moved(node: Any, old: str, new: str) -> Any:
+    """The same settings with the folder `old` replaced where a path begins with it."""
+    if isinstance(node, dict):
+        return {key: moved(value, old, new) for key, value in node.items()}
+    if isinstance(node, str) and (node == old or node.startswith(f"{old}/")):
+        return new + node.removeprefix(old)
+    return node
+
+
 def within(key: str, groups: Sequence[str]) -> bool:
     """Whether a setting is one of `groups`, or lies in one."""
     return any(key == group or key.startswith(f"{group}.") for group in groups)

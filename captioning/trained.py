@@ -203,6 +203,7 @@ def _load(path: Path, device: torch.device) -> tuple[DictConfig, Vocabulary, Net
     """Configuration, vocabulary and networks of one checkpoint."""
     saved = read(path)
     config = OmegaConf.create(saved["captioning"]["config"])
+    config.decoding.pop("select", None)  # it was of that run
     if "weights" in config.backbone:
         config.backbone.weights = None  # the checkpoint holds them; neither a file nor a download is needed
     vocabulary = Vocabulary(saved["captioning"]["words"])

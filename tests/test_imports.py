@@ -40,6 +40,7 @@ ALLOWED = {
             "captioning.metrics",
             "captioning.models.outputs",
             "captioning.report",
+            "captioning.settings",
             "captioning.tokens",
         },
         {"hydra", "omegaconf"},

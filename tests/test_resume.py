@@ -115,6 +115,7 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
         ("train:5", "SIGTERM"),
         ("validation:1", "SIGINT"),
         ("never:0", "Java"),
+        ("test:1", "SIGTERM"),
         ("test:1", "SIGKILL"),
     ):
         environment = dying_java(tmp_path / "java") if name == "Java" else {"KILL_WITH": name}

@@ -85,6 +85,7 @@ def test_run_folder(home: Path, first: subprocess.CompletedProcess[str]) -> None
         "checkpoints/last.ckpt",
         "checkpoints/previous.ckpt",
         "metrics.csv",
+        "run.json",
         "captions.jsonl",
         "scores.json",
         "attention/2000000.png",
@@ -166,7 +167,7 @@ def test_sweep_over_seeds_without_test(home: Path, first: subprocess.CompletedPr
     assert [folder.name for folder in folders] == [f"trial-spatial_transformer-seed{seed}" for seed in (3, 4)]
     for folder, seed in zip(folders, (3, 4), strict=True):
         checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
-        assert set(contents(folder)) == {"config.yaml", "metrics.csv"} | checkpoints
+        assert set(contents(folder)) == {"config.yaml", "metrics.csv", "run.json"} | checkpoints
         assert yaml.safe_load((folder / "config.yaml").read_text())["seed"] == seed
         assert "test/" not in (folder / "metrics.csv").read_text().splitlines()[0]
     assert (folders[0] / "metrics.csv").read_text() != (folders[1] / "metrics.csv").read_text()

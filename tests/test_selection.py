@@ -12,6 +12,7 @@ from test_checks import config
 from test_run import PACKAGE, SHAPES, folder_of, run
 from trained_runs import LONGER
 
+import captioning
 from captioning.checks import check
 from captioning.errors import CaptioningError
 
@@ -72,6 +73,7 @@ def test_the_best_width_on_validation_is_tested(home: Path, kind: str) -> None:
     scores, captions = evaluated(home, checkpoint, "metrics=[CIDEr]")
     assert captions == [json.loads(line)["caption"] for line in (folder / "captions.jsonl").read_text().splitlines()]
     assert scores["CIDEr"] == pytest.approx(record["scores"]["CIDEr"], abs=1e-3)
+    assert captioning.load(checkpoint, decoding={"n_best": 2, "width": 2}).config.decoding.n_best == 2
 
     # training is as it was without the choice, and the loggers have not heard of it
     weights = [torch.load(each / "checkpoints" / "best.ckpt")["state_dict"] for each in (plain, folder)]

@@ -1,5 +1,6 @@
 """Sweeps that are given again: each a process of its own in an empty directory."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -7,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import joblib
@@ -37,24 +40,25 @@ def folders(runs: Path) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Seeds 1 and 2 as they should be, and the same sweep killed in the last epoch of seed 2."""
+    """Seeds 1 and 2 as they should be; and the same sweep, killed in the last epoch of seed 2, then moved elsewhere."""
     home = tmp_path_factory.mktemp("home")
     whole = sweep(home, "seed=1,2", "runs=whole")
     assert whole.returncode == 0, whole.stderr
     assert sweep(home, "seed=1").returncode == 0
     killed = sweep(home, "seed=2", KILL="train:18")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    shutil.move(home / "runs", home / "moved")
     return home
 
 
 def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_not(home: Path) -> None:
-    before = contents(home / "runs" / "shapes-spatial_transformer-seed1")
-    again = sweep(home, "seed=1,2", "data.num_workers=1", "metrics.timeout=99")  # which change no result
+    before = contents(home / "moved" / "shapes-spatial_transformer-seed1")
+    again = sweep(home, "seed=1,2", "runs=moved", "data.num_workers=1", "metrics.timeout=99")  # which change no result
     assert again.returncode == 0, again.stderr
-    assert "this run is finished: runs/shapes-spatial_transformer-seed1;" in again.stdout
-    assert "going on from runs/shapes-spatial_transformer-seed2/checkpoints/last.ckpt" in again.stdout
+    assert "this run is finished: moved/shapes-spatial_transformer-seed1;" in again.stdout
+    assert "going on from moved/shapes-spatial_transformer-seed2/checkpoints/last.ckpt" in again.stdout
     assert again.stdout.count("test score") == 2
-    found = folders(home / "runs")
+    found = folders(home / "moved")
     assert set(found) == {"seed1", "seed2"}
     assert (contents(found["seed1"]) == before) is True
     for seed, folder in folders(home / "whole").items():
@@ -62,7 +66,7 @@ def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_no
         assert (found[seed] / "run.json").read_text() == (folder / "run.json").read_text()
 
     finished = [contents(folder) for folder in found.values()]
-    assert sweep(home, "seed=1,2").returncode == 0
+    assert sweep(home, "seed=1,2", "runs=moved").returncode == 0
     assert ([contents(folder) for folder in found.values()] == finished) is True
 
 
@@ -131,6 +135,35 @@ def test_a_process_of_several_that_is_killed(tmp_path: Path) -> None:
     again = sweep(tmp_path, "seed=1,2", *PROCESSES)
     assert again.returncode == 0, again.stderr
     assert set(folders(tmp_path / "runs")) == {"seed1", "seed2"}
+
+
+def test_no_process_outlives_the_sweep(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "captioning.run", *SWEEP, *PROCESSES, "seed=1,2,3,4", "trainer.max_epochs=9999"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as sweeping:
+        wait(lambda: len(list(tmp_path.glob("runs/*/metrics.csv"))) == 2)
+        sweeping.kill()
+    wait(lambda: not in_folder(tmp_path))
+    assert set(folders(tmp_path / "runs")) == {"seed1", "seed2"}
+    assert len(list(tmp_path.glob("runs/*/checkpoints/last.ckpt"))) == 2  # they could still save
+
+
+def wait(come: Callable[[], bool], seconds: float = 200) -> None:
+    end = time.monotonic() + seconds
+    while not come():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def in_folder(folder: Path) -> list[str]:
+    """The processes that run in a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink() == folder:
+                found.append(process.name)
+    return found
 
 
 @pytest.mark.parametrize("launcher", [[], PROCESSES])

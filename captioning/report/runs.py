@@ -74,6 +74,8 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
         raise CaptioningError(f"runs={folder} is no folder; captioning.run leaves its runs in runs/")
     found, left_out = [], []
     for config in sorted(folder.rglob("config.yaml")):
+        if "wandb" in config.relative_to(folder).parts:
+            continue  # W&B's own copy
         try:
             settings = yaml.safe_load(config.read_text(encoding="utf-8"))
             if not isinstance(settings, dict) or "model" not in settings:

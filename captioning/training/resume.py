@@ -2,6 +2,7 @@
 
 import math
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -10,9 +11,12 @@ import lightning as L
 import torch
 
 from captioning.errors import CaptioningError, Stopped
+from captioning.settings import moved
 from captioning.training.metrics_file import MetricsFile
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SHARED = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule")
+"""Parts of the configuration that all processes of a run have in common."""
 ASK_EVERY = 20
 """Batches after which processes ask each other whether one was signalled: an answer must wait for all of them."""
 
@@ -53,11 +57,22 @@ class ResumePoints(L.Callback):
         self._finished = state_dict["finished"]
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Notes where it goes on."""
+        """Notes where it goes on; the best checkpoint lies in this folder, wherever it was when that one was saved."""
         self._saved = checkpoint["global_step"]
+        here = str(self.path.parent.resolve())
+        for name, state in checkpoint["callbacks"].items():
+            if name.startswith("ModelCheckpoint"):
+                before = state["dirpath"]
+                scores = {moved(path, before, here): score for path, score in state["best_k_models"].items()}
+                checkpoint["callbacks"][name] = moved(state, before, here) | {"best_k_models": scores}
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Trains no further where training has ended; takes back what was logged since the checkpoint."""
+        """Trains no further where training has ended; takes back what was logged since the checkpoint.
+
+        Raises:
+            CaptioningError: the processes have come with different configurations, or go on from different points.
+        """
+        self._agree(trainer, pl_module)
         trainer.should_stop = self._finished
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
@@ -65,8 +80,7 @@ class ResumePoints(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Takes the signals."""
-        # After Lightning's own, whose handler of SIGTERM does not save.
-        self._handlers = {number: signal.signal(number, self._note) for number in SIGNALS}
+        self._take_signals(self._note)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
@@ -92,9 +106,24 @@ class ResumePoints(L.Callback):
             self._refuse(trainer, "loss")
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Looks at the weights."""
+        """Looks at the weights; after training takes the signals."""
         if trainer.state.fn == "fit":
             self._check_weights(trainer)
+        else:
+            self._take_signals(self._end)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """After training gives them back."""
+        if trainer.state.fn != "fit":
+            self._give_back_signals()
+
+    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Takes the signals."""
+        self._take_signals(self._end)
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Gives them back."""
+        self._give_back_signals()
 
     def on_validation_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -104,10 +133,12 @@ class ResumePoints(L.Callback):
             self._stop(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Saves the end."""
+        """Saves the end; stops if a signal came."""
         self._finished = True
         self._save(trainer)
         self._give_back_signals()
+        if self._signal is not None:
+            self._stop(trainer)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Gives the signals back."""
@@ -139,6 +170,30 @@ class ResumePoints(L.Callback):
             "before. Start again with a lower optimizer.lr, a longer schedule.warmup_steps or "
             "trainer.gradient_clip_val=1.0"
         )
+
+    def _agree(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.world_size == 1:
+            return
+        mine = {name: pl_module.config[name] for name in SHARED} | {"step": self._saved}  # type: ignore[index]
+        everyones: list[Any] = [None] * trainer.world_size
+        torch.distributed.all_gather_object(everyones, mine)
+        differing = [name for name in mine if any(other[name] != everyones[0][name] for other in everyones)]
+        if differing:
+            raise CaptioningError(
+                f"the processes of this run do not agree on its {', '.join(differing)}: they were started with other "
+                f"configurations, or see other files in {self.path.parent}, which must lie where all of them see it"
+            )
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        raise Stopped(
+            f"\nstopped by {signal.Signals(number).name} after training, all of which is kept. To go on, give the same "
+            "command with resume=true",
+            number,
+        )
+
+    def _take_signals(self, handler: Callable[[int, FrameType | None], None]) -> None:
+        # After Lightning's own, whose handler of SIGTERM does not save.
+        self._handlers = {number: signal.signal(number, handler) for number in SIGNALS}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:

@@ -11,6 +11,10 @@ from lightning.pytorch.callbacks import ProgressBar
 
 from captioning.decoding import Caption
 from captioning.training.module import CaptioningModule
+from captioning.training.resume import ResumePoints
+
+KEPT = (ProgressBar, ResumePoints)
+"""Callbacks of these validations too: what is shown, and what a signal does."""
 
 
 def select_width(
@@ -54,7 +58,7 @@ def select_width(
 def _alone(trainer: L.Trainer) -> Iterator[None]:
     """Without loggers and callbacks, which would take these validations for those of the training."""
     callbacks, loggers = trainer.callbacks, trainer.loggers  # type: ignore[attr-defined]
-    trainer.callbacks = [callback for callback in callbacks if isinstance(callback, ProgressBar)]  # type: ignore[attr-defined]
+    trainer.callbacks = [callback for callback in callbacks if isinstance(callback, KEPT)]  # type: ignore[attr-defined]
     trainer.loggers = []
     try:
         yield

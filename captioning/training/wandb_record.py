@@ -88,7 +88,7 @@ class WandbRecord(L.Callback):
         lines = [json.loads(line) for line in text.split("\n")[:-1]]  # captions may hold U+2028
         panels = [c.drawn for c in trainer.callbacks if isinstance(c, AttentionPanels)]  # type: ignore[attr-defined]
         drawn = {image_id: wandb.Image(str(panel)) for part in panels for image_id, panel in part.items()}
-        names = list(lines[0]["scores"])
+        names = list(lines[0]["scores"]) if lines else []
         rows = [
             [
                 str(line["image_id"]),

@@ -14,6 +14,7 @@ from test_run import PACKAGE
 
 MODELS = ("spatial_transformer", "sat_soft", "sat_hard")
 MINIATURE = {
+    "captioning.doctor": [],
     "captioning.run": [
         f"model={','.join(f'{model}_small' for model in MODELS)}",
         *("data.vocabulary.min_count=1", "data.num_workers=0", "data.batch_size=2", "seed=1"),
