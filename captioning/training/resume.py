@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import torch
@@ -174,7 +174,8 @@ class ResumePoints(L.Callback):
     def _agree(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.world_size == 1:
             return
-        mine = {name: pl_module.config[name] for name in SHARED} | {"step": self._saved}  # type: ignore[index]
+        config = cast(dict[str, Any], pl_module.config)
+        mine = {name: config.get(name) for name in SHARED} | {"step": self._saved}
         everyones: list[Any] = [None] * trainer.world_size
         torch.distributed.all_gather_object(everyones, mine)
         differing = [name for name in mine if any(other[name] != everyones[0][name] for other in everyones)]

@@ -6,6 +6,7 @@ the form that pycocoevalcap reads.
 
 import os
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nothing answers
     monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setattr(urllib.request, "_opener", None)  # which an earlier download of this process may have made
     folder = tmp_path / "spice"
     (folder / "lib").mkdir(parents=True)
     monkeypatch.setattr(get_stanford_models, "SPICEDIR", str(folder))
