@@ -7,6 +7,7 @@ from inspect import signature
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from lightning import seed_everything
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -178,6 +179,12 @@ def _check_precision(config: DictConfig) -> None:
 
 
 def _check_processes(config: DictConfig) -> None:
+    launcher = str(HydraConfig.get().launcher._target_)
+    if "joblib" in launcher and config.trainer.devices != 1:
+        raise CaptioningError(
+            f"hydra/launcher=processes gives each job one process, and trainer.devices={config.trainer.devices} needs "
+            "others: set trainer.devices=1, or leave the launcher out, so that the jobs run one after the other"
+        )
     started = int(os.environ.get("WORLD_SIZE", 1))
     if started > 1 and config.trainer.devices == 1 and config.trainer.get("num_nodes", 1) == 1:
         raise CaptioningError(

@@ -70,6 +70,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
         (["trainer.max_epochs=1", "trainer.check_val_every_n_epoch=2"], ["trainer.max_epochs=1", "test=false"]),
         (["trainer.limit_val_batches=0"], ["trainer.limit_val_batches=0", "test=false"]),
         (["data=coco"], ["data.root is not set"]),
+        (["hydra/launcher=processes", "trainer=cpu", "trainer.devices=2"], ["processes", "trainer.devices=2"]),
         (["data.mirror=1.5"], ["data.mirror=1.5", "from 0 to 1"]),
         (["data.mirror=true"], ["data.mirror=True", "from 0 to 1"]),
     ],
