@@ -15,21 +15,14 @@ from pathlib import Path
 import joblib
 import pytest
 import yaml
-from test_resume import COMMAND, ENVIRONMENT, TRANSFORMER, same
+from test_resume import COMMAND, ENVIRONMENT, TRANSFORMER, run, same
 from test_run import PACKAGE, contents
 
-SWEEP = ["-m", *COMMAND, *TRANSFORMER, "data.num_workers=0", "trainer.max_epochs=2"]
+SWEEP = ["-m", *TRANSFORMER, "data.num_workers=0", "trainer.max_epochs=2"]
 
 
 def sweep(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "captioning.run", *SWEEP, *arguments],
-        cwd=home,
-        env=ENVIRONMENT | environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    return run(home, *SWEEP, *arguments, **environment)
 
 
 def folders(runs: Path) -> dict[str, Path]:
@@ -138,7 +131,16 @@ def test_a_process_of_several_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_no_process_outlives_the_sweep(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "captioning.run", *SWEEP, *PROCESSES, "seed=1,2,3,4", "trainer.max_epochs=9999"]
+    command = [
+        sys.executable,
+        "-m",
+        "captioning.run",
+        *COMMAND,
+        *SWEEP,
+        *PROCESSES,
+        "seed=1,2,3,4",
+        "trainer.max_epochs=9999",
+    ]
     with subprocess.Popen(
         command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as sweeping:
