@@ -18,11 +18,11 @@ import yaml
 from test_resume import COMMAND, ENVIRONMENT, TRANSFORMER, run, same
 from test_run import PACKAGE, contents
 
-SWEEP = ["-m", *TRANSFORMER, "data.num_workers=0", "trainer.max_epochs=2"]
+SWEEP = [*TRANSFORMER, "data.num_workers=0", "trainer.max_epochs=2"]
 
 
 def sweep(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run(home, *SWEEP, *arguments, **environment)
+    return run(home, *SWEEP, *arguments, "-m", **environment)
 
 
 def folders(runs: Path) -> dict[str, Path]:
