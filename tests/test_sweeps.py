@@ -131,16 +131,8 @@ def test_a_process_of_several_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_no_process_outlives_the_sweep(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "captioning.run",
-        *COMMAND,
-        *SWEEP,
-        *PROCESSES,
-        "seed=1,2,3,4",
-        "trainer.max_epochs=9999",
-    ]
+    command = [sys.executable, "-m", "captioning.run", *COMMAND, *SWEEP, *PROCESSES]
+    command += ["seed=1,2,3,4", "trainer.max_epochs=9999", "-m"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as sweeping:
