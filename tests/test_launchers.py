@@ -96,3 +96,12 @@ def test_processes_that_know_nothing_of_each_other_are_refused(home: Path) -> No
     assert ended.returncode == 1
     assert "error: 2 processes were started, and with trainer.devices=1 each would train on its own" in ended.stderr
     assert files(home) == before
+
+
+def test_processes_that_do_not_agree_train_nothing(tmp_path: Path) -> None:
+    """As where a job of a sweep has failed in one of them alone, and they would now mix two runs."""
+    ended = run("lightning", tmp_path, *TWO, "seed='${oc.decode:${oc.env:LOCAL_RANK,0}}'")
+    assert ended.returncode == 1
+    assert "error: the processes of this run do not agree on its seed" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not list(tmp_path.rglob("*.ckpt"))
