@@ -19,7 +19,8 @@ class Mirror:
     """Mirrors images at random, anew in each epoch and whatever batch they are in.
 
     Features are mirrored on their grid, which is nearly what a backbone makes of the mirrored photograph, as far as it
-    was trained with such ones.
+    was trained with such ones. A model that reads them as a set without places, as Show, Attend and Tell does, cannot
+    see the difference; pixels are another view for every model.
 
     Attributes:
         probability: of an image to be mirrored.
