@@ -56,12 +56,10 @@ def held(folder: Path) -> Iterator[None]:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in NO_LOCKS:
-                yield
-                return
-            raise CaptioningError(
-                f"{folder} is the folder of a run that is under way; wait for it, or end it"
-            ) from error
+            if error.errno not in NO_LOCKS:
+                raise CaptioningError(
+                    f"{folder} is the folder of a run that is under way; wait for it, or end it"
+                ) from error
         try:
             yield
         finally:
