@@ -20,8 +20,8 @@ from captioning.backbones import Backbone
 from captioning.checkpoint import build
 from captioning.command import CONF, command, start
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
-from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Splits, digest, reference_texts
+from captioning.data.inputs import Inputs, Photographs
 from captioning.data.module import CaptionData
 from captioning.data.reading import read
 from captioning.data.vocabulary import Vocabulary

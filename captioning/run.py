@@ -5,6 +5,7 @@ before training starts.
 """
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,14 +19,15 @@ from torch import nn
 from captioning.backbones import Backbone
 from captioning.checks import check, data_settings
 from captioning.command import CONF, command, start
-from captioning.data.dataset import Inputs, Photographs
-from captioning.data.example import Splits, reference_texts
+from captioning.data.example import Example, Splits, reference_texts
+from captioning.data.inputs import Inputs, Photographs
 from captioning.data.mirror import Mirror
 from captioning.data.module import CaptionData
 from captioning.data.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
+from captioning.features.cache import FeatureCache
 from captioning.metrics import Scorer
 from captioning.processes import is_first
 from captioning.report.summary import print_summary
@@ -55,8 +57,8 @@ def main(config: DictConfig) -> float | None:
         (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
     )
     module = build_module(config, splits, vocabulary, backbone)
-    mirror = Mirror(config.data.mirror, backbone.grid, config.seed)
     inputs = build_inputs(config, splits, backbone)
+    mirror = build_mirror(config, splits, backbone)
     data = CaptionData(splits, inputs, vocabulary, mirror=mirror, **data_settings(config))
     say("%s", describe(splits, data, vocabulary, module))
 
@@ -137,18 +139,28 @@ def build_module(config: DictConfig, splits: Splits, vocabulary: Vocabulary, bac
 
 def build_inputs(config: DictConfig, splits: Splits, backbone: Backbone) -> dict[str, Inputs]:
     """Photographs for a trainable backbone; for a frozen one its features, brought to unit scale, on disk."""
-    paths = {name: [example.path for example in examples] for name, examples in splits.items()}
+    inputs = {name: photographs(config, examples, backbone, name) for name, examples in splits.items()}
+    if isinstance(inputs["train"], FeatureCache):
+        backbone.scale.fill_(inputs["train"].scale())
+    return inputs
+
+
+def build_mirror(config: DictConfig, splits: Splits, backbone: Backbone) -> Mirror | None:
+    """The training split mirrored, where `data.mirror` asks for it."""
+    if not config.data.mirror:
+        return None
+    view = photographs(config, splits["train"], backbone.mirrored(), "train, mirrored")
+    return Mirror(config.data.mirror, view, config.seed)
+
+
+def photographs(config: DictConfig, examples: Sequence[Example], backbone: Backbone, name: str) -> Inputs:
+    """What stands for the photographs of a split, as the backbone needs them."""
+    paths = [example.path for example in examples]
     if backbone.trainable:
-        return {name: Photographs(photographs, backbone.transform) for name, photographs in paths.items()}
+        return Photographs(paths, backbone.transform)
     if torch.cuda.is_available():
         backbone.cuda()
-    folder = Path(config.cache) / "features"
-    caches = {
-        name: build_features(backbone, photographs, folder, progress=f"features of {name}")
-        for name, photographs in paths.items()
-    }
-    backbone.scale.fill_(caches["train"].scale())
-    return dict(caches)
+    return build_features(backbone, paths, Path(config.cache) / "features", progress=f"features of {name}")
 
 
 def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:

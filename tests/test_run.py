@@ -195,6 +195,7 @@ def test_photographs_with_cached_features_and_wandb(tmp_path: Path) -> None:
         "backbone=squeezenet1_1",
         "backbone.weights=null",
         "backbone.size=48",
+        "data.mirror=0.5",
     ]
     first = run(tmp_path, *command)
     assert "images: train 4, val 1, test 1" in first.stdout
@@ -208,10 +209,10 @@ def test_photographs_with_cached_features_and_wandb(tmp_path: Path) -> None:
     assert not any("pointing" in name for name in scores)  # these photographs have no boxes
     saved = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
     assert saved["state_dict"]["backbone.scale"] != 1
-    for split in ("train", "val", "test"):
-        assert f"features of {split}" in first.stderr
+    for view in ("train", "val", "test", "train, mirrored"):
+        assert f"features of {view}:" in first.stderr
     cached = contents(tmp_path / "cache")
-    assert sum(name.endswith("features.bin") for name in cached) == 3
+    assert sum(name.endswith("features.bin") for name in cached) == 4
 
     second = run(tmp_path, *command, "logger=wandb", WANDB_MODE="offline", WANDB_SILENT="true")
     assert "features of" not in second.stderr

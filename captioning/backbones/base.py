@@ -3,7 +3,9 @@
 B images of 3 colours, H rows and W columns of pixels; L context vectors of D features on a grid of (h, w).
 """
 
+import copy
 import hashlib
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +73,12 @@ class Backbone(nn.Module):
         """The context set of features `[B, L, D]` of any precision, from `forward` or from a cache, at unit scale."""
         # The cast is to the model's precision, which the buffer shares; a product alone would stay in half precision.
         return ContextSet(features.to(self.scale.dtype) * self.scale, self.grid)
+
+    def mirrored(self) -> "Backbone":
+        """This network, weights shared, for photographs that its `transform` reads with left and right exchanged."""
+        view = copy.copy(self)
+        view.transform = replace(self.transform, mirrored=True)
+        return view
 
     def train(self, mode: bool = True) -> "Backbone":
         """Set the mode of the module, but leave the network in evaluation mode.

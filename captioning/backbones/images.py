@@ -39,17 +39,20 @@ class ImageTransform:
         size: side of the square in pixels.
         mean: of each colour on the scale 0-1, subtracted.
         std: of each colour on the scale 0-1, divided by.
+        mirrored: left and right are exchanged.
     """
 
     size: int
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
+    mirrored: bool = False
 
     @property
     def settings(self) -> str:
         """All that decides what comes out, as one line of text for a digest."""
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
-        return f"squash {self.size} bilinear antialias, jpeg draft 2, alpha on white, mean std {numbers}"
+        mirrored = ", mirrored" if self.mirrored else ""
+        return f"squash {self.size} bilinear antialias, jpeg draft 2, alpha on white, mean std {numbers}{mirrored}"
 
     def read(self, source: str | Path | Image.Image) -> Tensor:
         """Decode a file, or take an image in memory, turn it upright, convert to RGB and resize.
@@ -76,7 +79,8 @@ class ImageTransform:
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
 
     def _resized(self, image: Image.Image) -> Image.Image:
-        return _to_rgb(_upright(image)).resize((self.size, self.size), Image.Resampling.BILINEAR)
+        resized = _to_rgb(_upright(image)).resize((self.size, self.size), Image.Resampling.BILINEAR)
+        return resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if self.mirrored else resized
 
     def normalise(self, images: Tensor) -> Tensor:
         """`[B, 3, H, W]` uint8 to float32 with the mean and standard deviation that the weights were trained with."""

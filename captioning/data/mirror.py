@@ -1,6 +1,6 @@
-"""Mirrored images: left and right exchanged, as a second view of a small data set.
+"""Mirrored photographs: left and right exchanged, as a second view of a small data set.
 
-B images, L context vectors of D features on a grid of (h, w), H rows and W columns of pixels.
+B images, L context vectors of D features, H rows and W columns of pixels.
 """
 
 from collections.abc import Sequence
@@ -10,35 +10,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.data.inputs import Inputs
+
 _STREAM = 1
 """Tells these draws from others that are keyed by seed, epoch and position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """Mirrors images at random, anew in each epoch and whatever batch they are in.
+    """Shows images mirrored at random, drawn anew in each epoch and whatever batch they are in.
 
-    Features are mirrored on their grid, which is nearly what a backbone makes of the mirrored photograph, as far as it
-    was trained with such ones. A model that reads them as a set without places, as Show, Attend and Tell does, cannot
-    see the difference; pixels are another view for every model.
+    The photograph is mirrored before the backbone sees it, not its features on their grid, which would be no other
+    view for a model that reads them as a set, as Show, Attend and Tell does.
 
     Attributes:
-        probability: of an image to be mirrored.
-        grid: (h, w).
+        probability: of an image to be shown mirrored.
+        mirrored: the same photographs, mirrored.
         seed: of the draws.
     """
 
     probability: float
-    grid: tuple[int, int]
+    mirrored: Inputs
     seed: int
 
     def __call__(self, inputs: Tensor, positions: Sequence[int], epoch: int) -> Tensor:
-        """The images at `positions` of the split as `epoch` shows them: `[B, L, D]`, or pixels `[B, 3, H, W]`."""
-        if not self.probability:
-            return inputs
+        """The images at `positions` of the split as `epoch` shows them, in place of some of the rows of `inputs`."""
         draws = [np.random.default_rng((self.seed, epoch, position, _STREAM)).random() for position in positions]
-        chosen = torch.tensor(draws) < self.probability
-        return torch.where(chosen.view(-1, *(1 for _ in inputs.shape[1:])), self._mirrored(inputs), inputs)
-
-    def _mirrored(self, inputs: Tensor) -> Tensor:
-        return inputs.flip(-1) if inputs.ndim == 4 else inputs.unflatten(1, self.grid).flip(2).flatten(1, 2)
+        chosen = [row for row, draw in enumerate(draws) if draw < self.probability]
+        if chosen:
+            inputs = inputs.index_copy(0, torch.tensor(chosen), self.mirrored.rows([positions[row] for row in chosen]))
+        return inputs

@@ -8,8 +8,9 @@ import lightning as L
 from torch.utils.data import DataLoader
 
 from captioning.data.batch import Batch
-from captioning.data.dataset import CaptionDataset, Inputs
+from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Example, Splits, digest
+from captioning.data.inputs import Inputs
 from captioning.data.mirror import Mirror
 from captioning.data.sampler import BucketSampler
 from captioning.data.vocabulary import Vocabulary

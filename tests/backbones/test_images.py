@@ -30,6 +30,16 @@ def test_channels_are_red_green_blue_in_row_order(tmp_path: Path) -> None:
     assert colours(tmp_path / "a.png") == [RED, GREEN, BLUE, WHITE]
 
 
+def test_left_and_right_of_what_is_shown_are_exchanged_by_mirroring(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lies on its side in the file
+    four_colours().save(tmp_path / "a.png", exif=exif)
+    mirrored = ImageTransform(2, mirrored=True)
+    pixels = mirrored.read(tmp_path / "a.png").permute(1, 2, 0).reshape(4, 3).tolist()
+    assert pixels == [list(RED), list(BLUE), list(GREEN), list(WHITE)]
+    assert mirrored.settings != ImageTransform(2).settings
+
+
 UPRIGHT = {
     # orientation, as the EXIF standard words it (where row 0 and column 0 of the file are when shown): pixels shown
     0: [RED, GREEN, BLUE, WHITE],  # not in the standard, and written by some cameras

@@ -1,30 +1,38 @@
+from collections.abc import Sequence
+
 import pytest
 import torch
+from torch import Tensor
 
 from captioning.data.mirror import Mirror
 
 
-def test_the_columns_of_the_grid_are_exchanged() -> None:
-    features = torch.arange(12.0).view(1, 6, 2)  # a grid of two rows and three columns
-    mirrored = Mirror(1.0, (2, 3), seed=0)(features, [0], 0)
-    assert mirrored[0, :, 0].tolist() == [4, 2, 0, 10, 8, 6]
-    assert mirrored[0, :, 1].tolist() == [5, 3, 1, 11, 9, 7]
+class Negative:
+    """Photographs of two features, 1000 times their position and 1 more; mirrored they are negative."""
+
+    def rows(self, indices: Sequence[int]) -> Tensor:
+        return -plain(indices)
 
 
-def test_so_are_the_columns_of_pixels() -> None:
-    photograph = torch.tensor([[1, 2, 3], [4, 5, 6]], dtype=torch.uint8).expand(1, 3, 2, 3)
-    mirrored = Mirror(1.0, (14, 14), seed=0)(photograph, [0], 0)
-    assert mirrored.dtype == torch.uint8
-    assert mirrored[0].tolist() == 3 * [[[3, 2, 1], [6, 5, 4]]]
+def plain(indices: Sequence[int]) -> Tensor:
+    return torch.tensor([[[1000.0 * i, 1000.0 * i + 1]] for i in indices])
 
 
-@pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
+def test_the_chosen_rows_come_from_the_mirrored_photographs() -> None:
+    inputs = plain([5, 3, 5])
+    assert Mirror(1.0, Negative(), seed=0)(inputs, [5, 3, 5], 0).tolist() == (-plain([5, 3, 5])).tolist()
+    assert Mirror(0.0, Negative(), seed=0)(inputs, [5, 3, 5], 0).tolist() == plain([5, 3, 5]).tolist()
+    assert inputs.tolist() == plain([5, 3, 5]).tolist()  # what is cached stays as it is
+
+
+@pytest.mark.parametrize("probability", [0.3, 0.5])
 def test_each_epoch_draws_anew_whatever_the_batch(probability: float) -> None:
-    mirror = Mirror(probability, (1, 2), seed=5)
-    images = torch.tensor([[[0.0], [1.0]]]).repeat(2000, 1, 1)
+    mirror = Mirror(probability, Negative(), seed=5)
 
     def shown(epoch: int, positions: list[int]) -> list[bool]:
-        return (mirror(images[: len(positions)], positions, epoch)[:, 0, 0] == 1).tolist()
+        view = mirror(plain(positions), positions, epoch)
+        assert view.abs().tolist() == plain(positions).tolist()
+        return (view[:, 0, 1] < 0).tolist()
 
     whole = shown(0, list(range(2000)))
     assert sum(whole) / 2000 == pytest.approx(probability, abs=0.04)  # four standard deviations

@@ -42,6 +42,14 @@ def test_rows_are_the_backbones_output(tmp_path: Path, paths: list[Path], num_wo
     assert torch.equal(cache.rows([5, 1, 5]), torch.stack([torch.from_numpy(cache[i]) for i in (5, 1, 5)]))
 
 
+def test_mirrored_photographs_have_a_cache_of_their_own(tmp_path: Path, paths: list[Path]) -> None:
+    backbone = CountingCNN()
+    plain, mirrored = (build(view, paths, tmp_path / "cache") for view in (backbone, backbone.mirrored()))
+    images = torch.stack([backbone.transform.read(path) for path in paths])
+    torch.testing.assert_close(mirrored.rows(range(COUNT)), backbone(images.flip(-1)).half(), atol=2e-3, rtol=0)
+    torch.testing.assert_close(plain.rows(range(COUNT)), backbone(images).half(), atol=2e-3, rtol=0)
+
+
 def test_float32_is_exact(tmp_path: Path, paths: list[Path]) -> None:
     backbone = CountingCNN()
     cache = build(backbone, paths, tmp_path / "cache", dtype="float32", batch_size=1)
