@@ -22,8 +22,8 @@ install: $(VENV)/installed  ## install into .venv
 demo: install  ## train the spatial transformer on drawn shapes and show what it writes and where it looks
 	$(BIN)/python -m captioning.run experiment=demo
 
-test: install lint  ## linters, type checker and all tests
-	$(BIN)/python -m pytest
+test: install lint  ## linters, type checker and all tests, two at a time
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 soak: install  ## the long trials: twenty kills at random moments; the way to COCO's table, in miniature
 	$(BIN)/python -m pytest -m soak

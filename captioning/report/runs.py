@@ -15,6 +15,8 @@ from captioning.settings import each_setting, within
 
 FREE = ("seed", "folder", "runs", "cache", "resume", "logger", "callbacks", "data.num_workers", "metrics.timeout")
 """Settings in which runs of one system may differ."""
+NOT_FREE = ("callbacks.weight_averaging",)
+"""Those among them in which they may not: other weights are tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def _read(folder: Path, config: dict[str, Any]) -> Run:
     record = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
     name, seed = str(config["name"]), int(config["seed"])
     model = Path(str(config["folder"])).name.removeprefix(f"{name}-").rpartition("-seed")[0]
-    settings = {key: value for key, value in each_setting(config) if not within(key, FREE)}
+    settings = {key: value for key, value in each_setting(config) if within(key, NOT_FREE) or not within(key, FREE)}
     metrics = folder / "metrics.csv"
     history = list(_history(metrics)) if metrics.exists() else []
     return Run(folder, model, name, seed, settings, record["scores"], record["provenance"], history)

@@ -128,9 +128,16 @@ def test_systems_are_told_apart_by_their_settings(elsewhere: Path) -> None:
     write_run(elsewhere / "a", "sat_soft", 1, 17.0, optimizer={"lr": 0.1})
     write_run(elsewhere / "b", "sat_soft", 1, 18.0, optimizer={"lr": 0.2}, callbacks={"x": 1})
     write_run(elsewhere / "c", "sat_soft", 2, 19.0, optimizer={"lr": 0.2})
+    write_run(elsewhere / "d", "sat_hard", 1, 20.0, callbacks={"weight_averaging": None})
+    write_run(elsewhere / "e", "sat_hard", 1, 21.0, callbacks={"weight_averaging": {"decay": 0.9}})
     systems = group(find_runs(elsewhere)[0])
     found = {system.label: [run.seed for run in system.runs] for system in systems}
-    assert found == {"sat_soft (optimizer.lr=0.1)": [1], "sat_soft (optimizer.lr=0.2)": [1, 2]}
+    assert found == {
+        "sat_soft (optimizer.lr=0.1)": [1],
+        "sat_soft (optimizer.lr=0.2)": [1, 2],
+        "sat_hard (callbacks.weight_averaging=None, callbacks.weight_averaging.decay=nothing)": [1],
+        "sat_hard (callbacks.weight_averaging=nothing, callbacks.weight_averaging.decay=0.9)": [1],
+    }
 
 
 def test_other_data_have_another_table(elsewhere: Path, report: Callable[..., str]) -> None:
