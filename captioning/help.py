@@ -44,7 +44,7 @@ def _groups(config: Path) -> Iterator[tuple[str, str | None]]:
     for entry in _defaults(config):
         if isinstance(entry, dict):
             for group, choice in entry.items():
-                if not group.startswith("override "):
+                if not group.startswith(("override ", "optional ")):  # nobody chooses these
                     yield group, choice
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 from captioning import run
 from captioning.command import CONF, NOT_HERE
+from captioning.settings import each_setting
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -21,6 +22,7 @@ OPTIONS = [
     for path in sorted(CONF.glob("*/*.yaml"))
     if not path.stem.startswith("_") and path.parent.name != "download"  # a root of its own: tests/download
 ]
+FOR_ONE_MODEL = sorted(CONF.glob("experiment/*/*.yaml"))
 NEEDS_MORE = {
     ("trainer", "gpu"): "needs a GPU",
     ("trainer", "ddp"): "needs GPUs",
@@ -130,6 +132,19 @@ def test_options_compose_and_resolve(group: str, option: str) -> None:
     if group not in ("experiment", "callbacks", "logger", "data"):
         assert isinstance(part, dict)
         assert "_target_" in part
+
+
+@pytest.mark.parametrize("file", FOR_ONE_MODEL, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(file: Path) -> None:
+    chosen = f"experiment={file.parent.name}"
+    config = composed(chosen, f"model={file.stem}")
+    others = [composed(chosen, f"model={other.stem}") for other in file.parent.glob("*.yaml") if other != file]
+    settings = list(each_setting(OmegaConf.to_container(OmegaConf.load(file))))
+    for key, value in settings:
+        assert OmegaConf.select(config, key) == value
+        assert OmegaConf.select(composed(chosen, f"model={file.stem}", f"{key}=7"), key) == 7
+    missing = object()
+    assert any(OmegaConf.select(other, key, default=missing) != value for other in others for key, value in settings)
 
 
 @pytest.mark.parametrize(("group", "option"), [option for option in OPTIONS if option not in NEEDS_MORE])

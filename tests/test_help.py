@@ -42,7 +42,7 @@ def test_every_setting_and_choice_is_there_with_its_comment(module: object, prin
     comments = [line.partition("  # ")[2] for line in body.partition("\nhydra:")[0].splitlines()]
     assert [comment for comment in comments if comment not in text] == []
     for group, default in [pair for entry in whole["defaults"] if isinstance(entry, dict) for pair in entry.items()]:
-        if not group.startswith("override"):
+        if not group.startswith(("override", "optional")):
             (line,) = [line for line in text.splitlines() if line.startswith(f"  {group} ")]
             names = {path.stem for path in (module.main.config.parent / group).glob("[!_]*.yaml")}
             assert {name.strip("[]") for name in line.split(maxsplit=1)[1].split(", ")} == names
