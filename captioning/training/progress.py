@@ -18,5 +18,5 @@ class Progress(TQDMProgressBar):
         loop = self.trainer.fit_loop
         if loop.restarted_mid_epoch:
             self.on_train_epoch_start(self.trainer)
-            bar, done = self.train_progress_bar, loop.epoch_loop.batch_progress.current.completed
-            bar.n = bar.last_print_n = bar.initial = done
+            bar = self.train_progress_bar
+            bar.n = bar.initial = loop.epoch_loop.batch_progress.current.completed

@@ -3,18 +3,16 @@
 import csv
 import time
 from pathlib import Path
-from typing import Any
 
-import lightning as L
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from captioning.data.batch import Batch, collate
 from captioning.training.metrics_file import MetricsFile
 from captioning.training.throughput import Throughput
 
-from .world import QUIET, loader, trainer
+from .world import QUIET, Idle, loader, trainer
 
 pytestmark = QUIET
 
@@ -23,22 +21,15 @@ CAPTIONS = [3, 1, 4, 2, 5, 3]
 NAP, LONG = 0.02, 0.3
 
 
-class Sleeper(L.LightningModule):
+class Sleeper(Idle):
     """Trains nothing, for NAP seconds a batch, and validates nothing, for LONG seconds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1))
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         time.sleep(NAP)
-        return self.weight.sum()
+        return super().training_step(batch, index)
 
     def validation_step(self, batch: Batch, index: int) -> None:
         time.sleep(LONG)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 def batches() -> list[Batch]:
