@@ -17,13 +17,15 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from captioning.backbones import Backbone
-from captioning.checkpoint import build
-from captioning.command import CONF, command, start
+from captioning.config.command import CONF, command, start
+from captioning.config.searches import settings_given
+from captioning.config.settings import moved
+from captioning.config.signatures import check_call, check_settings, no_setting
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.data.example import Splits, digest, reference_texts
 from captioning.data.inputs import Inputs, Photographs
 from captioning.data.module import CaptionData
-from captioning.data.reading import read
+from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
@@ -31,13 +33,11 @@ from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import paired_bootstrap
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
-from captioning.run_folder import new_folder
-from captioning.searches import settings_given
-from captioning.settings import moved
-from captioning.signatures import check_call, check_settings, no_setting
+from captioning.runs.checkpoint import build
+from captioning.runs.folder import new_folder
+from captioning.runs.provenance import device_name, software
 from captioning.trained import TrainedCaptioner
-from captioning.training.provenance import device_name, software
-from captioning.training.results import write_captions, write_scores
+from captioning.training.callbacks.results import write_captions, write_scores
 
 SPLITS = ("test", "val")
 

@@ -14,10 +14,10 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import Tensor
 
-from captioning.command import CONF, command, start, while_read
+from captioning.config.command import CONF, command, start, while_read
+from captioning.config.searches import settings_given
 from captioning.errors import CaptioningError
 from captioning.report.panels import save_panel
-from captioning.searches import settings_given
 from captioning.trained import Prediction, TrainedCaptioner
 
 SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")

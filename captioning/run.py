@@ -17,24 +17,24 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones import Backbone
-from captioning.checks import check, data_settings
-from captioning.command import CONF, command, start
+from captioning.config.check import check, data_settings
+from captioning.config.command import CONF, command, start
+from captioning.config.searches import search_settings
 from captioning.data.example import Example, Splits, reference_texts
 from captioning.data.inputs import Inputs, Photographs
 from captioning.data.mirror import Mirror
 from captioning.data.module import CaptionData
-from captioning.data.reading import read
+from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
 from captioning.features.cache import FeatureCache
+from captioning.machine import is_first
 from captioning.metrics import Scorer
-from captioning.processes import is_first
 from captioning.report.summary import print_summary
-from captioning.resume import earlier_run, resume_point
-from captioning.run_folder import held, new_folder, run_folder
-from captioning.run_record import begin, digests, end, result
-from captioning.searches import search_settings
+from captioning.runs.earlier import earlier_run, resume_point
+from captioning.runs.folder import held, new_folder, run_folder
+from captioning.runs.record import begin, digests, end, result
 from captioning.training.module import CaptioningModule
 from captioning.training.selection import select_width
 

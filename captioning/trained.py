@@ -15,12 +15,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from captioning.backbones import Backbone, ContextSet
-from captioning.checkpoint import build, fill, read
+from captioning.config.searches import USUAL_FILTERS, check_decoding, search_settings
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.errors import CaptioningError
 from captioning.models.outputs import Captioner
-from captioning.searches import USUAL_FILTERS, check_decoding, search_settings
+from captioning.runs.checkpoint import build, fill, read
 from captioning.tokens import EOS
 
 Photograph = str | Path | Image.Image

@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import resource, sys
 import torch
-from captioning.allocator import keep_memory
+from captioning.machine import keep_memory
 
 if sys.argv[1] == "keep":
     keep_memory()

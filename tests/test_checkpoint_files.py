@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from captioning.checkpoint_files import CheckpointFiles
 from captioning.errors import CaptioningError
+from captioning.runs.checkpoint_files import CheckpointFiles
 
 
 def content(number: int) -> dict[str, object]:

@@ -9,10 +9,10 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
-from captioning.checks import check
-from captioning.command import CONF
+from captioning.config.check import check
+from captioning.config.command import CONF
+from captioning.config.signatures import check_call, check_settings
 from captioning.errors import CaptioningError
-from captioning.signatures import check_call, check_settings
 
 
 def config(*overrides: str) -> DictConfig:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from captioning import run
-from captioning.command import start
+from captioning.config.command import start
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 

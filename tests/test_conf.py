@@ -12,8 +12,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from PIL import Image
 
 from captioning import run
-from captioning.command import CONF, NOT_HERE
-from captioning.settings import each_setting
+from captioning.config.command import CONF, NOT_HERE
+from captioning.config.settings import each_setting
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 

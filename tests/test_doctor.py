@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 
 import captioning
-from captioning import doctor, probes
-from captioning.checkup import Finding, folder, guarded, memory, packages, photographs
+from captioning.doctor import __main__ as doctor
+from captioning.doctor import probes
+from captioning.doctor.findings import Finding, folder, guarded, memory, packages, photographs
 from captioning.errors import CaptioningError
 from captioning.metrics.java import find_java
 
@@ -113,7 +114,9 @@ def test_what_is_required_is_what_the_project_file_says(tmp_path: Path, monkeypa
         "Name: captioning\nVersion: 9\nRequires-Python: >=99.1\n"
         "Requires-Dist: absent-package>=3\nRequires-Dist: pytest>=99; extra == 'dev'\n"
     )
-    monkeypatch.setattr("captioning.checkup.CHECKOUT", others)  # as of a wheel, which has no pyproject.toml beside it
+    monkeypatch.setattr(
+        "captioning.doctor.findings.CHECKOUT", others
+    )  # as of a wheel, which has no pyproject.toml beside it
     found = by_subject(packages())
     assert set(found) == {"Python", "absent-package"}
     assert found["Python"].mark == "missing"

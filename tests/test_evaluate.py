@@ -21,7 +21,7 @@ from pycocotools.coco import COCO
 from test_run import PACKAGE, miniature
 
 from captioning import evaluate, run
-from captioning.command import start
+from captioning.config.command import start
 from captioning.metrics.java import find_java
 
 pytestmark = pytest.mark.usefixtures("elsewhere")

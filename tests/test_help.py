@@ -12,7 +12,7 @@ from test_run import PACKAGE
 
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
-from captioning.command import CONF, start
+from captioning.config.command import CONF, start
 from captioning.download import __main__ as download
 from captioning.report import __main__ as report
 

@@ -9,7 +9,7 @@ import pytest
 import captioning
 
 PACKAGE = Path(captioning.__file__).parent
-COMPOSERS = {"captioning.run", "captioning.evaluate", "captioning.checkpoint", "captioning.benchmark.built"}
+COMPOSERS = {"captioning.run", "captioning.evaluate", "captioning.runs.checkpoint", "captioning.benchmark.built"}
 """Modules that may build objects from a configuration."""
 
 FRAMEWORKS = {"lightning", "hydra", "omegaconf", "wandb"}
@@ -26,10 +26,33 @@ ALLOWED = {
     "data": ({"captioning.errors", "captioning.tokens"}, FRAMEWORKS - {"lightning"} | {"torchmetrics"}),
     # it needs the readers only to know what is missing
     "download": (
-        {"captioning.data.karpathy", "captioning.data.splits", "captioning.errors"},
+        {"captioning.data.readers.karpathy", "captioning.data.readers.splits", "captioning.errors"},
         FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     ),
-    "report": ({"captioning.errors", "captioning.settings"}, FRAMEWORKS | {"torchmetrics"}),
+    "config": (
+        {
+            "captioning.data",
+            "captioning.decoding",
+            "captioning.errors",
+            "captioning.machine",
+            "captioning.metrics",
+            "captioning.tokens",
+            "captioning.training.objectives",
+        },
+        {"torchmetrics", "wandb", "torchvision"},
+    ),
+    "runs": (
+        {
+            "captioning.backbones",
+            "captioning.config",
+            "captioning.data",
+            "captioning.errors",
+            "captioning.machine",
+        },
+        {"torchmetrics", "wandb"},
+    ),
+    "doctor": ({"captioning.data", "captioning.errors", "captioning.machine", "captioning.metrics"}, FRAMEWORKS),
+    "report": ({"captioning.errors", "captioning.config.settings"}, FRAMEWORKS | {"torchmetrics"}),
     "training": (
         {
             "captioning.backbones",
@@ -40,7 +63,8 @@ ALLOWED = {
             "captioning.metrics",
             "captioning.models.outputs",
             "captioning.report",
-            "captioning.settings",
+            "captioning.config.settings",
+            "captioning.runs",
             "captioning.tokens",
         },
         {"hydra", "omegaconf"},
@@ -48,12 +72,11 @@ ALLOWED = {
     # it measures all of them, and `captioning.benchmark.built` composes what it measures
     "benchmark": (
         {
-            "captioning.allocator",
+            "captioning.machine",
             "captioning.backbones",
-            "captioning.command",
+            "captioning.config.command",
             "captioning.data",
             "captioning.decoding",
-            "captioning.devices",
             "captioning.errors",
             "captioning.features",
             "captioning.metrics",

@@ -11,7 +11,7 @@ from PIL import Image
 from test_run import SHAPES, TINY, miniature
 
 from captioning import run
-from captioning.command import NOT_HERE, start
+from captioning.config.command import NOT_HERE, start
 from captioning.metrics.java import find_java
 
 pytestmark = [

@@ -10,7 +10,7 @@ from test_checks import config
 from captioning.backbones import Backbone
 from captioning.backbones.small_cnn import SmallCNN
 from captioning.data.example import Example, Reference, Splits
-from captioning.run_record import begin, digests, end, made_of, result
+from captioning.runs.record import begin, digests, end, made_of, result
 
 
 def backbone(seed: int = 0) -> Backbone:

@@ -14,7 +14,7 @@ from test_run import PACKAGE, SHAPES, folder_of, run
 from trained_runs import LONGER
 
 import captioning
-from captioning.checks import check
+from captioning.config.check import check
 from captioning.errors import CaptioningError
 
 WIDTHS = (1, 6)

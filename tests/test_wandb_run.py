@@ -15,7 +15,7 @@ from PIL import Image
 from test_conf import composed
 from test_run import PACKAGE, SHAPES, run
 
-from captioning.checks import check
+from captioning.config.check import check
 from captioning.report.panels import CELL, COLUMNS, DPI, SPACE
 
 OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}

@@ -7,12 +7,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.benchmark.built import chosen_device
-from captioning.benchmark.machine import ceilings, machine
+from captioning.benchmark.ceilings import ceilings, machine
+from captioning.benchmark.figures import line, table
 from captioning.benchmark.measurement import Measurement
 from captioning.benchmark.parts import PARTS, check
 from captioning.benchmark.processes import isolated
-from captioning.benchmark.table import line, table
-from captioning.command import CONF, command, start
+from captioning.config.command import CONF, command, start
 
 
 @command(CONF / "benchmark.yaml")

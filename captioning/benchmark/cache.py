@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from captioning.backbones import Backbone
 from captioning.backbones.images import ImageTransform
 from captioning.benchmark.built import TrainingStep, chosen_device
-from captioning.benchmark.machine import memory_copy
+from captioning.benchmark.ceilings import memory_copy
 from captioning.benchmark.material import examples, photographs
 from captioning.benchmark.measurement import Ceiling, Measurement
 from captioning.benchmark.processes import isolated, peak_bytes

@@ -23,9 +23,9 @@ from captioning.benchmark.measurement import Measurement
 from captioning.benchmark.processes import isolated
 from captioning.benchmark.timing import Run
 from captioning.data.example import Example
-from captioning.data.karpathy import KarpathyReader
 from captioning.data.module import CaptionData
-from captioning.data.reading import read
+from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.features.build import build_features
 from captioning.features.cache import (

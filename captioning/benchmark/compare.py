@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from captioning.benchmark.machine import matrix_multiply
+from captioning.benchmark.ceilings import matrix_multiply
 from captioning.benchmark.measurement import Ceiling
 from captioning.benchmark.processes import peak_bytes
 from captioning.benchmark.timing import Action, Run, timed

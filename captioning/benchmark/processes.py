@@ -9,8 +9,8 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from captioning.allocator import keep_memory
 from captioning.errors import CaptioningError
+from captioning.machine import keep_memory
 
 STATUS = Path("/proc/self/status")
 P = ParamSpec("P")

@@ -9,13 +9,13 @@ from functools import partial
 from omegaconf import DictConfig
 
 from captioning.benchmark.built import TrainingStep, chosen_device
+from captioning.benchmark.ceilings import DTYPES
 from captioning.benchmark.compare import Comparison, compare, peak_after
-from captioning.benchmark.machine import DTYPES
 from captioning.benchmark.material import random_batch
 from captioning.benchmark.measurement import Measurement
 from captioning.benchmark.processes import isolated
 from captioning.benchmark.timing import Run
-from captioning.devices import has_bfloat16
+from captioning.machine import has_bfloat16
 
 NO_BFLOAT16 = "left out: this CPU has no bfloat16 instructions"
 

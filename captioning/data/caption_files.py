@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from captioning.data.files import read_json, read_lines
-from captioning.data.splits import MAX_CHARACTERS
+from captioning.data.readers.files import read_json, read_lines
+from captioning.data.readers.splits import MAX_CHARACTERS
 from captioning.errors import CaptioningError
 
 ImageId = int | str

@@ -6,12 +6,12 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.command import CONF, command, start
+from captioning.config.command import CONF, command, start
+from captioning.config.signatures import check_call
 from captioning.download.archive import Archive
 from captioning.download.data_set import DataSet
 from captioning.download.fetch import Connection
 from captioning.errors import CaptioningError
-from captioning.signatures import check_call
 
 SOURCES = CONF / "download"
 """A root of its own: in `conf` itself `data` is what a run reads, not where it comes from."""

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from captioning.data.karpathy import KarpathyReader
-from captioning.data.splits import absent_files
+from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.splits import absent_files
 from captioning.download.archive import Archive
 from captioning.download.disk import check_free
 from captioning.download.fetch import Connection, Unavailable, fetch, length, partial

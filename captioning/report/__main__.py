@@ -5,7 +5,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.command import CONF, command, start, while_read
+from captioning.config.command import CONF, command, start, while_read
 from captioning.data.caption_files import common_images, read_captions, read_references
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
@@ -13,9 +13,9 @@ from captioning.metrics.bootstrap import paired_bootstrap
 from captioning.report.curves import save_curves
 from captioning.report.figures import save_figures
 from captioning.report.published import PUBLISHED, Published
-from captioning.report.runs import Run, find_runs
 from captioning.report.systems import System, group
 from captioning.report.table import markdown, write_csv
+from captioning.report.tested_runs import Run, find_runs
 
 
 @command(CONF / "report.yaml")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from captioning.errors import CaptioningError
-from captioning.report.runs import Run
+from captioning.report.tested_runs import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import torch
 from lightning.pytorch.callbacks import ProgressBar
 
 from captioning.decoding import Caption
+from captioning.training.callbacks.resume_points import ResumePoints
 from captioning.training.module import CaptioningModule
-from captioning.training.resume import ResumePoints
 
 KEPT = (ProgressBar, ResumePoints)
 """Callbacks of these validations too: what is shown, and what a signal does."""

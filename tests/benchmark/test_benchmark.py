@@ -16,12 +16,13 @@ from small import SMALL, small
 from torch.utils.flop_counter import FlopCounterMode
 
 from captioning.backbones.context import ContextSet
-from captioning.benchmark import cache, machine, processes, scoring, startup, training
+from captioning.benchmark import cache, processes, scoring, startup, training
+from captioning.benchmark import ceilings as machine
 from captioning.benchmark.built import built_model
+from captioning.benchmark.figures import line, table
 from captioning.benchmark.material import random_batch, sentences
 from captioning.benchmark.measurement import Measurement
 from captioning.benchmark.parts import PARTS, check
-from captioning.benchmark.table import line, table
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 

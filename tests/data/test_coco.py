@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from captioning.data.coco import CocoReader, CocoSplit
 from captioning.data.example import Example, Reference
+from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.errors import CaptioningError
 
 

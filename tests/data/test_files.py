@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.data.files import read_json, read_lines
+from captioning.data.readers.files import read_json, read_lines
 from captioning.errors import CaptioningError
 
 

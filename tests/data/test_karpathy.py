@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from captioning.data.example import Example, Reference
-from captioning.data.karpathy import KarpathyReader
+from captioning.data.readers.karpathy import KarpathyReader
 from captioning.errors import CaptioningError
 
 

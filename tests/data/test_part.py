@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from captioning.data.part import Part
+from captioning.data.readers.part import Part
 from captioning.errors import CaptioningError
 
 SOURCE = Path("captions.json")

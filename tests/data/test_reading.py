@@ -4,7 +4,7 @@ import weakref
 import pytest
 
 from captioning.data.example import Splits
-from captioning.data.reading import read
+from captioning.data.readers.reading import read
 from captioning.errors import CaptioningError
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from captioning.data.example import Example, Reference
-from captioning.data.splits import (
+from captioning.data.readers.splits import (
     MAX_CHARACTERS,
     check_photographs,
     check_splits,

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from captioning.data.example import Example, Reference
-from captioning.data.table import TableReader
+from captioning.data.readers.csv import TableReader
 from captioning.errors import CaptioningError
 
 CAPTIONS = """\

@@ -23,8 +23,8 @@ from server import Site, serving
 from test_conf import composed
 from test_run import PACKAGE
 
-from captioning.command import start
-from captioning.data.reading import read
+from captioning.config.command import start
+from captioning.data.readers.reading import read
 from captioning.download.__main__ import SOURCES, main
 from captioning.errors import CaptioningError
 

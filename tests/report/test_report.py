@@ -11,10 +11,10 @@ import pytest
 import yaml
 from PIL import Image
 
-from captioning.command import start
+from captioning.config.command import start
 from captioning.report.__main__ import main
-from captioning.report.runs import find_runs
 from captioning.report.systems import group
+from captioning.report.tested_runs import find_runs
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 REFERENCES = {

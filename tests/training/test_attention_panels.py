@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from captioning.training import attention_panels
-from captioning.training.attention_panels import AttentionPanels
+from captioning.training.callbacks import attention_panels
+from captioning.training.callbacks.attention_panels import AttentionPanels
 
 from .tested import CELLS, SAID, run_test
 from .world import QUIET

@@ -13,7 +13,7 @@ from captioning.backbones.context import ContextSet
 from captioning.data.example import Example
 from captioning.data.module import CaptionData
 from captioning.models.outputs import Step
-from captioning.training.attention_statistics import LogAttentionStatistics
+from captioning.training.callbacks.attention_statistics import LogAttentionStatistics
 
 from .tested import Pointer, Spots, State, photographs, run_test
 from .world import QUIET, data, module, trainer

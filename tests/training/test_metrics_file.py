@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from captioning.errors import CaptioningError
-from captioning.training.metrics_file import MetricsFile
+from captioning.training.loggers.metrics_file import MetricsFile
 
 
 def lines(path: Path) -> list[str]:

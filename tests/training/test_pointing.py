@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from captioning.data.example import Example
-from captioning.training.pointing import Pointing
+from captioning.training.callbacks.pointing import Pointing
 
 from . import tested
 from .world import QUIET

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from captioning.training.progress import Progress
-from captioning.training.resume import ResumePoints
+from captioning.training.callbacks.progress import Progress
+from captioning.training.callbacks.resume_points import ResumePoints
 
 from .world import QUIET, Idle, loader, trainer
 

@@ -3,7 +3,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from captioning.training import provenance
+from captioning.runs import provenance
 
 
 def test_commit_is_this_checkouts() -> None:

@@ -18,12 +18,12 @@ from lightning.fabric.plugins.environments.lightning import find_free_network_po
 from torch import Tensor
 
 from captioning.data.example import Example, Noun
-from captioning.training.attention_panels import AttentionPanels
+from captioning.training.callbacks.attention_panels import AttentionPanels
+from captioning.training.callbacks.pointing import Pointing
+from captioning.training.callbacks.results import Results
+from captioning.training.callbacks.throughput import Throughput
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Reinforce
-from captioning.training.pointing import Pointing
-from captioning.training.results import Results
-from captioning.training.throughput import Throughput
 
 from .world import QUIET, data, examples, flat, module, show_attend_tell, trainer, transformer
 

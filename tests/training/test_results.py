@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from captioning.errors import CaptioningError
-from captioning.training.attention_panels import AttentionPanels
-from captioning.training.pointing import Pointing
-from captioning.training.results import Results
-from captioning.training.stopwatch import Stopwatch
+from captioning.training.callbacks.attention_panels import AttentionPanels
+from captioning.training.callbacks.pointing import Pointing
+from captioning.training.callbacks.results import Results
+from captioning.training.callbacks.stopwatch import Stopwatch
 
 from .tested import SAID, run_test
 from .world import QUIET

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from captioning.training.stopwatch import Stopwatch
+from captioning.training.callbacks.stopwatch import Stopwatch
 
 from .world import QUIET, Idle, loader, trainer
 

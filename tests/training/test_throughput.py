@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from captioning.data.batch import Batch, collate
-from captioning.training.metrics_file import MetricsFile
-from captioning.training.throughput import Throughput
+from captioning.training.callbacks.throughput import Throughput
+from captioning.training.loggers.metrics_file import MetricsFile
 
 from .world import QUIET, Idle, loader, trainer
 

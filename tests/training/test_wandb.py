@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import captioning
-from captioning.training.wandb_record import WandbRecord
+from captioning.training.callbacks.wandb_record import WandbRecord
 
 from .tested import run_test
 from .world import QUIET
@@ -16,7 +16,7 @@ pytestmark = QUIET
 LOG = """
 import logging, sys
 logging.basicConfig(format="%(message)s")
-from captioning.training.wandb import wandb_logger
+from captioning.training.loggers.wandb import wandb_logger
 for _ in range(2):
     logger = wandb_logger(save_dir=sys.argv[1], project="trial", log_model=True)
     logger.log_metrics({"loss": 1.0}, step=0)

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from captioning.backbones.context import ContextSet
 from captioning.backbones.small_cnn import SmallCNN
-from captioning.command import NOT_HERE
+from captioning.config.command import NOT_HERE
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Noun, Reference
 from captioning.data.module import CaptionData

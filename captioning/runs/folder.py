@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.errors import CaptioningError
-from captioning.processes import is_first
+from captioning.machine import is_first
 
 
 def run_folder(config: DictConfig) -> Path:

@@ -12,13 +12,13 @@ from hydra.utils import get_object
 from lightning import seed_everything
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from captioning.config.searches import check_decoding
+from captioning.config.signatures import check_call, check_settings
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
-from captioning.devices import has_bfloat16
 from captioning.errors import CaptioningError
+from captioning.machine import has_bfloat16
 from captioning.metrics.scorer import METRICS, Scorer
-from captioning.searches import check_decoding
-from captioning.signatures import check_call, check_settings
 from captioning.training.objectives import Reinforce
 
 

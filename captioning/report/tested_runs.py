@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from captioning.config.settings import each_setting, within
 from captioning.errors import CaptioningError
-from captioning.settings import each_setting, within
 
 FREE = ("seed", "folder", "runs", "cache", "resume", "logger", "callbacks", "data.num_workers", "metrics.timeout")
 """Settings in which runs of one system may differ."""

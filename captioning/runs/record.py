@@ -12,9 +12,9 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones import Backbone
+from captioning.config.settings import each_setting, moved, within
 from captioning.data.example import Splits, digest
 from captioning.errors import CaptioningError
-from captioning.settings import each_setting, moved, within
 
 NAME = "run.json"
 PLACES = ("folder", "cache", "data.root")
@@ -117,7 +117,7 @@ def _sha256(content: bytes) -> str:
 
 
 def _package() -> str:
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     files = (path for path in sorted(package.rglob("*.py")) if path.relative_to(package).parts[0] not in NOT_OF_RUNS)
     return _sha256(b"".join(repr((path.relative_to(package).as_posix(), path.read_bytes())).encode() for path in files))
 

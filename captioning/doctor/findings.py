@@ -18,7 +18,7 @@ from typing import Literal
 from captioning.errors import CaptioningError
 
 PIP = f"{shlex.quote(sys.executable)} -m pip"
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 INSTALL = f"{PIP} install " + (
     f"-e {shlex.quote(str(CHECKOUT))}" if (CHECKOUT / "pyproject.toml").is_file() else "captioning-VERSION.whl"
 )
@@ -156,7 +156,7 @@ def photographs(root: str | None) -> Iterator[Finding]:
     if root is None:
         yield Finding("data", "ok", "data=shapes is drawn; data.root=FOLDER looks at photographs")
         return
-    from captioning.data.karpathy import KarpathyReader
+    from captioning.data.readers.karpathy import KarpathyReader
 
     base = Path(root).expanduser()
     files = sorted(base.glob("dataset*.json"))

@@ -1,6 +1,7 @@
 """The checks of `captioning.doctor` that import large packages, which may be broken, or start Java, which may hang.
 
-So they run in processes of their own: `python -m captioning.probes TIMEOUT NAME...` prints findings as lines of JSON.
+So they run in processes of their own: `python -m captioning.doctor.probes TIMEOUT NAME...` prints findings as lines of
+JSON.
 """
 
 import json
@@ -14,7 +15,7 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from captioning.checkup import PIP, Finding, guarded
+from captioning.doctor.findings import PIP, Finding, guarded
 from captioning.errors import CaptioningError
 
 
@@ -51,7 +52,7 @@ def devices(timeout: float) -> Iterator[Finding]:
     """GPU and CPU."""
     import torch
 
-    from captioning.devices import has_bfloat16
+    from captioning.machine import has_bfloat16
 
     if torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties(0)
@@ -84,7 +85,7 @@ def weights(timeout: float) -> Iterator[Finding]:
     from omegaconf import OmegaConf
     from torchvision.models import get_model_weights
 
-    from captioning.command import CONF
+    from captioning.config.command import CONF
 
     backbones = [OmegaConf.load(path) for path in sorted((CONF / "backbone").glob("*.yaml"))]
     names = [str(backbone.name) for backbone in backbones if "weights" in backbone]

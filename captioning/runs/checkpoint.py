@@ -13,8 +13,8 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from captioning.config.signatures import check_settings
 from captioning.errors import CaptioningError
-from captioning.signatures import check_settings
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -17,13 +17,12 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from captioning.allocator import keep_memory
+from captioning.config.help import asked, help_text
+from captioning.config.signatures import did_you_mean, no_setting
 from captioning.errors import CaptioningError, Stopped
-from captioning.help import asked, help_text
-from captioning.processes import end_with, end_with_launcher
-from captioning.signatures import did_you_mean, no_setting
+from captioning.machine import end_with, end_with_launcher, keep_memory
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
 """The configuration: inside an installed wheel, else beside the package in a checkout."""
 

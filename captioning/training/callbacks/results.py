@@ -9,8 +9,8 @@ import lightning as L
 
 from captioning.data.example import reference_texts
 from captioning.metrics import Scores
+from captioning.runs.provenance import provenance
 from captioning.training.module import CaptioningModule
-from captioning.training.provenance import provenance
 
 
 class Results(L.Callback):

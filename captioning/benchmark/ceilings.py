@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from captioning.benchmark.timing import Run, timed
-from captioning.devices import has_bfloat16
+from captioning.machine import has_bfloat16
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16}
 MATRIX = 2048

@@ -10,9 +10,9 @@ from typing import Any, cast
 import lightning as L
 import torch
 
+from captioning.config.settings import moved
 from captioning.errors import CaptioningError, Stopped
-from captioning.settings import moved
-from captioning.training.metrics_file import MetricsFile
+from captioning.training.loggers.metrics_file import MetricsFile
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SHARED = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule")

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from captioning.data.example import Example, Reference
-from captioning.data.files import read_lines
-from captioning.data.part import Part
-from captioning.data.splits import (
+from captioning.data.readers.files import read_lines
+from captioning.data.readers.part import Part
+from captioning.data.readers.splits import (
     check_photographs,
     check_root,
     check_splits,

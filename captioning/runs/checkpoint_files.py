@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from captioning.checkpoint import read
 from captioning.errors import CaptioningError
+from captioning.runs.checkpoint import read
 
 PREVIOUS = "previous.ckpt"
 """The `last.ckpt` before the present one."""
@@ -54,6 +54,6 @@ class CheckpointFiles(TorchCheckpointIO):
         """Reads `path` to the CPU; never anything but tensors and plain values.
 
         Raises:
-            CaptioningError: as for `captioning.checkpoint.read`.
+            CaptioningError: as for `captioning.runs.checkpoint.read`.
         """
         return read(Path(path))

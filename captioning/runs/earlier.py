@@ -11,11 +11,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from captioning.checkpoint import compare, read
-from captioning.checkpoint_files import PREVIOUS
 from captioning.errors import CaptioningError
-from captioning.run_folder import run_folder
-from captioning.run_record import made_of, result, settings
+from captioning.runs.checkpoint import compare, read
+from captioning.runs.checkpoint_files import PREVIOUS
+from captioning.runs.folder import run_folder
+from captioning.runs.record import made_of, result, settings
 
 NAMED = 3
 """Settings that an error shows."""
@@ -32,7 +32,7 @@ def earlier_run(config: DictConfig, digests: Mapping[str, str]) -> Path | None:
 
     Args:
         config: of the run.
-        digests: as in `captioning.run_record`.
+        digests: as in `captioning.runs.record`.
 
     Raises:
         CaptioningError: names the settings that differ, or the data.

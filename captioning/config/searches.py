@@ -5,10 +5,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.config.signatures import check_settings, did_you_mean
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Filters, check_limits
 from captioning.errors import CaptioningError
-from captioning.signatures import check_settings, did_you_mean
 from captioning.tokens import UNK
 
 USUAL_FILTERS = "captioning.decoding.Filters"

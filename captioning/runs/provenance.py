@@ -9,8 +9,8 @@ from typing import Any
 import lightning as L
 import torch
 
+from captioning.training.callbacks.stopwatch import Stopwatch
 from captioning.training.module import CaptioningModule
-from captioning.training.stopwatch import Stopwatch
 
 PACKAGES = ("captioning", "torch", "torchvision", "lightning", "torchmetrics", "pycocoevalcap")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from captioning.data.example import Example
-from captioning.data.files import read_json
-from captioning.data.part import Part
-from captioning.data.splits import (
+from captioning.data.readers.files import read_json
+from captioning.data.readers.part import Part
+from captioning.data.readers.splits import (
     check_photographs,
     check_root,
     check_splits,

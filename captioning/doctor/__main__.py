@@ -1,7 +1,7 @@
 """Says what on this machine is ready and how to mend what is not: `python -m captioning.doctor`.
 
 It imports nothing but the standard library, so that it starts where packages are missing or broken. What needs them is
-asked of other processes, which may crash or hang (see `captioning.probes`).
+asked of other processes, which may crash or hang (see `captioning.doctor.probes`).
 """
 
 import json
@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from captioning.checkup import OPTIONAL, Finding, folder, guarded, memory, packages, photographs
+from captioning.config.signatures import check_call, no_setting
+from captioning.doctor.findings import OPTIONAL, Finding, folder, guarded, memory, packages, photographs
 from captioning.errors import CaptioningError
-from captioning.signatures import check_call, no_setting
 
 CHILDREN = (("pytorch", "devices", "weights"), ("scorers",), ("wandb",))
 """Checks that share a process, named after the first, because the imports take longer than they do."""
@@ -106,7 +106,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 def ask(names: Sequence[str], timeout: float) -> list[Finding]:
     """The findings of checks made in a process of their own; where that crashed or hung, a finding that says so."""
-    command = [sys.executable, "-m", "captioning.probes", str(timeout), *names]
+    command = [sys.executable, "-m", "captioning.doctor.probes", str(timeout), *names]
     output, failure = _run(command, limit=3 * timeout)  # Java may be silent twice, and imports take their time
     found = [Finding(**json.loads(line)) for line in output.splitlines() if line.startswith('{"subject"')]
     if failure:

@@ -8,8 +8,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from captioning.data.example import Example, Reference
-from captioning.data.files import read_json
-from captioning.data.splits import (
+from captioning.data.readers.files import read_json
+from captioning.data.readers.splits import (
     SPLITS,
     check_photographs,
     check_root,

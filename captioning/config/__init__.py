@@ -1,0 +1,1 @@
+"""Settings: composed, explained, checked, and turned into objects."""

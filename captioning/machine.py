@@ -1,0 +1,80 @@
+"""This machine: the processes of one run on it, what its devices can do, and its memory."""
+
+import ctypes
+import functools
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
+"""Where launchers (torchrun, Lightning, Slurm) tell a process its place; all that are set are 0 on rank 0 alone."""
+
+_GRACE = 20
+"""Seconds for an orderly end after that of the launching process."""
+
+# From glibc's malloc.h.
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+LARGEST_THRESHOLD = 32 * 2**20
+"""glibc takes none above this; arrays beyond it are still returned when freed."""
+
+
+def is_first() -> bool:
+    """Whether this is rank 0, before there is a trainer to ask."""
+    return all(os.environ.get(name, "0") == "0" for name in _RANKS)
+
+
+def end_with_launcher() -> None:
+    """Ends this process soon after rank 0, if that is the one that has started it.
+
+    Lightning's rank 0 kills the processes that it has started when one of them dies, but who ends them when it dies
+    itself? On GPUs they would wait for it until the process group's timeout, half an hour. torchrun sees to its own.
+    """
+    if any(argument.startswith("hydra.job.name=train_ddp_process_") for argument in sys.argv):  # Lightning's mark
+        end_with(os.getppid())
+
+
+@functools.cache  # once for each
+def end_with(launcher: int) -> None:
+    """Ends this process soon after its parent `launcher`, as by SIGTERM if it can be."""
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_GRACE)
+        os._exit(1)  # whatever the main thread waits for
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def has_bfloat16(device: "torch.device") -> bool:
+    """Whether the device multiplies bfloat16 matrices in hardware; a CPU without it takes hundreds of times longer."""
+    import torch  # here, because commands start without it
+
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu":
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return True
+
+
+def keep_memory() -> None:
+    """Makes this process keep what it frees, up to 32 MiB a piece. Does nothing without glibc.
+
+    By default glibc returns every large array to the system when it is freed, so that each step of training faults in,
+    and the system clears, the same gigabytes again: about a tenth of a step on a CPU.
+
+    What the user has set (glibc's `MALLOC_..._` variables) stays.
+    """
+    if any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None:
+        mallopt(MMAP_THRESHOLD, LARGEST_THRESHOLD)
+        mallopt(TRIM_THRESHOLD, 2**31 - 1)

@@ -1,0 +1,1 @@
+"""Where logged values go."""
