@@ -1,7 +1,7 @@
 """Compare image-captioning architectures under one data module, one decoder and one scorer."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,10 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def load(
-    checkpoint: str | Path | None, device: str = "auto", decoding: Mapping[str, Any] | None = None
+    checkpoint: str | Path | None,
+    device: str = "auto",
+    decoding: Mapping[str, Any] | None = None,
+    modules: Sequence[str] = (),
 ) -> "TrainedCaptioner":
     """Build the captioner of a checkpoint: `captioning.load("best.ckpt").caption("photograph.jpg")`.
 
@@ -25,4 +28,4 @@ def load(
     """
     from captioning.trained import TrainedCaptioner  # here, so that `import captioning` alone imports no PyTorch
 
-    return TrainedCaptioner.from_checkpoint(checkpoint, device, decoding)
+    return TrainedCaptioner.from_checkpoint(checkpoint, device, decoding, modules)

@@ -18,3 +18,15 @@ class Stopped(BaseException):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+QUOTED = 200
+"""Characters of what came that a message shows."""
+
+
+def quoted(value: object) -> str:
+    """What came, as YAML would have it, on one line of at most `QUOTED` characters; of an error what it says."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = " ".join(str(value)[: 4 * QUOTED].split()) or (type(value).__name__ if isinstance(value, Exception) else "")
+    return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."

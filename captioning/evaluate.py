@@ -17,29 +17,30 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from captioning.backbones import Backbone
-from captioning.config.command import CONF, command, start
+from captioning.config.command import command, start
+from captioning.config.registry import CONF, build
 from captioning.config.searches import settings_given
 from captioning.config.settings import moved
-from captioning.config.signatures import check_call, check_settings, no_setting
+from captioning.config.signatures import check_call, no_setting
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.data.example import Splits, digest, reference_texts
 from captioning.data.inputs import Inputs, Photographs
 from captioning.data.module import CaptionData
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 from captioning.features.build import build_features
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import paired_bootstrap
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
-from captioning.runs.checkpoint import build
 from captioning.runs.folder import new_folder
 from captioning.runs.provenance import device_name, software
 from captioning.trained import TrainedCaptioner
 from captioning.training.callbacks.results import write_captions, write_scores
 
 SPLITS = ("test", "val")
+SHAPES = "captioning.data.shapes.ShapesReader"
 
 log = logging.getLogger(__name__)
 
@@ -130,12 +131,12 @@ class CheckpointCaptions:
         decoding = settings_given(config.decoding)
         path = None if config.checkpoint is None else _path(config.checkpoint)
         self._files, self._split = decoding.get("ensemble", [config.checkpoint]), config.split
-        self._captioner = TrainedCaptioner.from_checkpoint(path, config.device, decoding)
-        saved = self._captioner.config
-        self._data = data_settings(saved, config)
-        self._cache = saved.cache if config.cache is None else config.cache
-        splits = read(build(self._files[0], self._data, "reader"))
-        check_vocabulary(splits, self._data, self._captioner.vocabulary)
+        self._captioner = TrainedCaptioner.from_checkpoint(path, config.device, decoding, list(config.modules))
+        self._cache = Path(config.cache).expanduser()
+        self._data = data_settings(self._captioner.config, config)
+        reader = build("data.reader", self._data["reader"], list(config.modules))
+        splits = read(reader)
+        check_vocabulary(splits, self._data.get("vocabulary"), self._captioner.vocabulary)
         self._digest = digest(splits)
         self._examples = splits[config.split]
         texts = reference_texts(self._examples)
@@ -144,7 +145,7 @@ class CheckpointCaptions:
 
     def captions(self) -> Mapping[ImageId, str]:
         """Decodes the whole split."""
-        decoded = decode(self._captioner, self._inputs(), len(self._examples), self._data.eval_batch_size)
+        decoded = decode(self._captioner, self._inputs(), len(self._examples), self._data["eval_batch_size"])
         return {example.image_id: caption for example, caption in zip(self._examples, decoded, strict=True)}
 
     def _inputs(self) -> list[Inputs]:
@@ -154,7 +155,7 @@ class CheckpointCaptions:
         paths = [example.path for example in self._examples]
         if backbone.trainable:
             return Photographs(paths, backbone.transform)
-        return build_features(backbone, paths, Path(self._cache) / "features", progress=f"features of {self._split}")
+        return build_features(backbone, paths, self._cache / "features", progress=f"features of {self._split}")
 
     def provenance(self) -> dict[str, Any]:
         """Checkpoint, data and decoding."""
@@ -163,42 +164,52 @@ class CheckpointCaptions:
             **({"ensemble": [_file(file) for file in self._files]} if len(self._files) > 1 else {}),
             "split": self._split,
             "data_digest": self._digest,
-            "decoding": OmegaConf.to_container(self._captioner.config.decoding),
+            "decoding": self._captioner.config["decoding"],
             "device": device_name(self._captioner.device),
         }
 
 
-def data_settings(saved: DictConfig, config: DictConfig) -> DictConfig:
+def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
     """The run's data settings with those of `config` in their place, and its folders moved where `config` says.
 
     Raises:
-        CaptioningError: a setting that the run's data has not, as `data.root` of drawn scenes, or a wrong value.
+        CaptioningError: a setting that the run's data has not, as `data.root` of drawn scenes, or a wrong value; or the
+            checkpoint would have something written outside of `config.cache`.
     """
-    data = saved.data
-    given = {name: value for name, value in config.data.items() if value is not None}
+    data: dict[str, Any] = saved["data"]
+    given: dict[str, Any] = OmegaConf.to_container(config.data, resolve=True)  # type: ignore[assignment]
+    given = {name: value for name, value in given.items() if value is not None}
     for name in given:
         if name not in data:
             raise CaptioningError(no_setting("data", name, list(data)))
-    for old, new in ((data.get("root"), config.data.root), (saved.cache, config.cache)):
-        if old is not None and new is not None:
-            data = OmegaConf.create(moved(OmegaConf.to_container(data), str(old), str(new)))
-    data = OmegaConf.merge(data, given)
-    assert isinstance(data, DictConfig)
-    check_settings("data", OmegaConf.to_container(data))
-    check_call("data", CaptionData, {"eval_batch_size": data.eval_batch_size})
-    if data.eval_batch_size < 1:
-        raise CaptioningError(f"data.eval_batch_size={data.eval_batch_size} is not allowed; it must be at least 1")
+    for old, new in ((data.get("root"), config.data.root), (saved.get("cache"), config.cache)):
+        if isinstance(old, str) and new is not None:
+            data = moved(data, old, str(new))
+    data = {**data, **given}
+    size: Any = data.get("eval_batch_size")
+    check_call("data", CaptionData, {"eval_batch_size": size})
+    if size < 1:
+        raise CaptioningError(f"data.eval_batch_size={size} is not allowed; it must be at least 1")
+    reader = data.get("reader")
+    if isinstance(reader, dict) and reader.get("_target_") == SHAPES:  # the one that writes
+        root = Path(str(reader.get("root")))
+        if not root.resolve().is_relative_to(Path(config.cache).resolve()):
+            raise CaptioningError(
+                f"the checkpoint would have scenes drawn in {quoted(root)}, outside of cache={config.cache}: set "
+                "cache to the folder that the run had, or +data.reader.root=FOLDER"
+            )
     return data
 
 
-def check_vocabulary(splits: Splits, data: DictConfig, vocabulary: Vocabulary) -> None:
+def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> None:
     """Refuses a data set that is not the one that `vocabulary` was made from.
 
     Raises:
         CaptioningError: its training captions give other words.
     """
     words = (reference.words for example in splits["train"] for reference in example.references)
-    found = Vocabulary.from_captions(words, **data.vocabulary)
+    check_call("data.vocabulary", Vocabulary.from_captions, settings if isinstance(settings, dict) else {})
+    found = Vocabulary.from_captions(words, **settings)
     if found != vocabulary:
         shared = len(set(found.words) & set(vocabulary.words))
         raise CaptioningError(

@@ -14,7 +14,8 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import Tensor
 
-from captioning.config.command import CONF, command, start, while_read
+from captioning.config.command import command, start, while_read
+from captioning.config.registry import CONF
 from captioning.config.searches import settings_given
 from captioning.errors import CaptioningError
 from captioning.report.panels import save_panel
@@ -34,7 +35,9 @@ def main(config: DictConfig) -> None:
     paths = list(find(config.images, problems))
     if paths:
         checkpoint = None if config.checkpoint is None else Path(str(config.checkpoint)).expanduser()
-        captioner = TrainedCaptioner.from_checkpoint(checkpoint, str(config.device), settings_given(config.decoding))
+        captioner = TrainedCaptioner.from_checkpoint(
+            checkpoint, str(config.device), settings_given(config.decoding), list(config.modules)
+        )
         panels = Panels(Path(config.panels).expanduser()) if config.attention else None
         with while_read():
             for line in caption_files(captioner, paths, config.batch_size, panels, problems):

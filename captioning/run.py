@@ -18,7 +18,8 @@ from torch import nn
 
 from captioning.backbones import Backbone
 from captioning.config.check import check, data_settings
-from captioning.config.command import CONF, command, start
+from captioning.config.command import command, start
+from captioning.config.registry import CONF
 from captioning.config.searches import search_settings
 from captioning.data.example import Example, Splits, reference_texts
 from captioning.data.inputs import Inputs, Photographs
@@ -120,12 +121,13 @@ def show(config: DictConfig, folder: Path) -> None:
 
 def build_module(config: DictConfig, splits: Splits, vocabulary: Vocabulary, backbone: Backbone) -> CaptioningModule:
     """Model, objective, search and scorers, meeting in the Lightning module."""
+    decoding: Any = OmegaConf.to_container(config.decoding, resolve=True)
     model = instantiate(config.model, vocab_size=len(vocabulary), d_context=backbone.dim, grid=backbone.grid)
     return CaptioningModule(
         backbone=backbone,
         model=model,
         objective=instantiate(config.objective),
-        search=instantiate(search_settings(config.decoding, vocabulary)),
+        search=instantiate(search_settings(decoding, vocabulary)),
         scorers={
             split: Scorer(reference_texts(splits[split]), config.metrics[split], config.metrics.timeout)
             for split in ("val", "test")

@@ -4,24 +4,28 @@ B images, H rows and W columns of pixels, T words, L context vectors on a grid o
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 from torch import Tensor, nn
 
 from captioning.backbones import Backbone, ContextSet
+from captioning.config.registry import build
 from captioning.config.searches import USUAL_FILTERS, check_decoding, search_settings
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 from captioning.models.outputs import Captioner
-from captioning.runs.checkpoint import build, fill, read
+from captioning.runs.checkpoint import AllocationLimit, fill, load
 from captioning.tokens import EOS
+
+LARGEST_BACKBONE = 2**30
+"""Numbers in a network of a library before it is cut; which it is comes from a closed list of names."""
 
 Photograph = str | Path | Image.Image
 """A file or an image in memory."""
@@ -62,7 +66,7 @@ class TrainedCaptioner:
     """Networks, vocabulary and search of one checkpoint, or of an ensemble of several, ready to caption photographs.
 
     Attributes:
-        config: the resolved configuration of the (first) run, with the decoding that is used here.
+        config: the resolved configuration of the (first) run, plain values, with the decoding that is used here.
         vocabulary: words of the ids.
         networks: one, or the members of the ensemble.
         search: decodes context sets.
@@ -71,7 +75,7 @@ class TrainedCaptioner:
 
     def __init__(
         self,
-        config: DictConfig,
+        config: dict[str, Any],
         vocabulary: Vocabulary,
         networks: Sequence[Network],
         search: Callable[[Captioner, ContextSet], list[Caption]],
@@ -87,8 +91,11 @@ class TrainedCaptioner:
         path: str | Path | None,
         device: str | torch.device = "auto",
         decoding: Mapping[str, Any] | None = None,
+        modules: Sequence[str] = (),
     ) -> "TrainedCaptioner":
         """Build the captioner that `captioning.run` has saved; no other file is read.
+
+        A checkpoint is data: it names parts of this package and of `modules`, and nothing else is imported or called.
 
         Args:
             path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder. It may be None with an ensemble.
@@ -96,19 +103,21 @@ class TrainedCaptioner:
             decoding: settings that replace those of the run, such as `{"width": 5}`; with a `_target_`, another search.
                 `ensemble` is a list of checkpoints over one vocabulary whose probabilities are averaged; `path` must
                 be among them, and the first one's settings are the ensemble's.
+            modules: your own modules whose models, filters or searches the checkpoint uses, such as `["show_tell"]`.
 
         Raises:
             CaptioningError: the file is missing, damaged, no checkpoint of `captioning.run`, holds code, or fits no
-                network that this version builds; a setting or device that does not exist; an ensemble of different
-                vocabularies.
+                network that this version builds; it names a part of another module; a setting or device that does not
+                exist; an ensemble of different vocabularies.
         """
         place = _device(device)
+        modules = _modules(modules)
         decoding = dict(decoding or {})
         paths = _members(path, decoding.pop("ensemble", None))
-        config, vocabulary, network = _load(paths[0], place)
+        config, vocabulary, network = _load(paths[0], place, modules)
         networks = [network]
         for other in paths[1:]:
-            _, words, network = _load(other, place)
+            _, words, network = _load(other, place, modules)
             if words != vocabulary:
                 shared = len(set(words.words) & set(vocabulary.words))
                 raise CaptioningError(
@@ -118,12 +127,12 @@ class TrainedCaptioner:
                 )
             networks.append(network)
         if decoding:
-            _set_decoding(config, decoding)
-        with_words = config.copy()
-        with_words.decoding = search_settings(config.decoding, vocabulary)
-        search = build(paths[0], with_words, "decoding")
+            config["decoding"] = _with_settings(config["decoding"], decoding)
+        with nullcontext() if decoding else _naming(paths[0]):
+            search = build("decoding", search_settings(config["decoding"], vocabulary), (*modules, *_named(decoding)))
+            check_decoding(config["decoding"], config["model"].get("max_tokens"))
         if len(paths) > 1:
-            config.decoding.ensemble = list(map(str, paths))  # for the record
+            config["decoding"]["ensemble"] = list(map(str, paths))  # for the record
         return cls(config, vocabulary, networks, search, place)
 
     def caption(self, images: Photograph | Iterable[Photograph], batch_size: int = 16) -> list[Prediction]:
@@ -199,35 +208,57 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
     return members
 
 
-def _load(path: Path, device: torch.device) -> tuple[DictConfig, Vocabulary, Network]:
+def _load(path: Path, device: torch.device, modules: Sequence[str]) -> tuple[dict[str, Any], Vocabulary, Network]:
     """Configuration, vocabulary and networks of one checkpoint."""
-    saved = read(path)
-    config = OmegaConf.create(saved["captioning"]["config"])
-    config.decoding.pop("select", None)  # it was of that run
-    if "weights" in config.backbone:
-        config.backbone.weights = None  # the checkpoint holds them; neither a file nor a download is needed
-    vocabulary = Vocabulary(saved["captioning"]["words"])
+    saved = load(path)
+    config = saved.config
+    config["decoding"].pop("select", None)  # it was of that run
+    if "weights" in config["backbone"]:
+        config["backbone"]["weights"] = None  # the checkpoint holds them; neither a file nor a download is needed
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
-    with torch.random.fork_rng(devices=[]):
-        backbone = build(path, config, "backbone")
+    with _naming(path), torch.random.fork_rng(devices=[]):
+        vocabulary = Vocabulary(saved.words)
+        with AllocationLimit(LARGEST_BACKBONE):
+            backbone = build("backbone", config["backbone"], modules)
         sizes = {"vocab_size": len(vocabulary), "d_context": backbone.dim, "grid": backbone.grid}
-        model = build(path, config, "model", **sizes)
+        # What initialises a network takes some times its size, and positions come on top.
+        with AllocationLimit(8 * sum(tensor.numel() for tensor in saved.state.values()) + 2**24):
+            model = build("model", config["model"], modules, **sizes)
     for name, network in (("backbone", backbone), ("model", model)):
-        fill(path, name, network, saved["state_dict"])
+        fill(path, name, network, saved.state)
     return config, vocabulary, Network(backbone, model, device)
 
 
-def _set_decoding(config: DictConfig, decoding: Mapping[str, Any]) -> None:
-    """Puts settings in the place of the run's."""
-    if "_target_" in decoding:
-        config.decoding = decoding
-    else:
-        filters = dict(decoding.get("filters") or {})
-        if "_target_" not in filters:
-            filters = {"_target_": USUAL_FILTERS, **(config.decoding.get("filters") or {}), **filters}
-        config.decoding = {**config.decoding, **decoding, "filters": filters}
-    config.decoding._partial_ = True
-    check_decoding(config)
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Says which checkpoint it is that cannot be built."""
+    try:
+        yield
+    except CaptioningError as error:
+        raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: {error}") from error
+
+
+def _modules(modules: Any) -> tuple[str, ...]:
+    if isinstance(modules, str) or not all(isinstance(module, str) for module in modules):
+        raise CaptioningError(f"modules={quoted(modules)} is not allowed; it must be a list of names of modules")
+    return tuple(modules)
+
+
+def _named(decoding: Mapping[str, Any]) -> Iterator[str]:
+    """The modules of parts that the caller has named, not the checkpoint."""
+    for node in (decoding, decoding.get("filters") or {}):
+        if isinstance(node.get("_target_"), str):
+            yield node["_target_"].rpartition(".")[0]
+
+
+def _with_settings(saved: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's decoding with the settings that were given in their place."""
+    if "_target_" in given:
+        return {**given, "_partial_": True}
+    filters = dict(given.get("filters") or {})
+    if "_target_" not in filters:
+        filters = {"_target_": USUAL_FILTERS, **(saved.get("filters") or {}), **filters}
+    return {**saved, **given, "filters": filters, "_partial_": True}
 
 
 def _device(name: str | torch.device) -> torch.device:

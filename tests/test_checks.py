@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
 from captioning.config.check import check
-from captioning.config.command import CONF
+from captioning.config.registry import CONF
 from captioning.config.signatures import check_call, check_settings
 from captioning.errors import CaptioningError
 

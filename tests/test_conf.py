@@ -12,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from PIL import Image
 
 from captioning import run
-from captioning.config.command import CONF, NOT_HERE
+from captioning.config.command import NOT_HERE
+from captioning.config.registry import CONF
 from captioning.config.settings import each_setting
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]

@@ -12,7 +12,8 @@ from test_run import PACKAGE
 
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
-from captioning.config.command import CONF, start
+from captioning.config.command import start
+from captioning.config.registry import CONF
 from captioning.download import __main__ as download
 from captioning.report import __main__ as report
 

@@ -12,7 +12,8 @@ from captioning.benchmark.figures import line, table
 from captioning.benchmark.measurement import Measurement
 from captioning.benchmark.parts import PARTS, check
 from captioning.benchmark.processes import isolated
-from captioning.config.command import CONF, command, start
+from captioning.config.command import command, start
+from captioning.config.registry import CONF
 
 
 @command(CONF / "benchmark.yaml")

@@ -22,10 +22,6 @@ from captioning.config.signatures import did_you_mean, no_setting
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import end_with, end_with_launcher, keep_memory
 
-_PACKAGE = Path(__file__).parents[1]
-CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
-"""The configuration: inside an installed wheel, else beside the package in a checkout."""
-
 NOT_HERE = (
     # Cached features are read faster without workers.
     r".*does not have many workers.*",

@@ -8,21 +8,24 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.config.signatures import check_settings, did_you_mean
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Filters, check_limits
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 from captioning.tokens import UNK
 
 USUAL_FILTERS = "captioning.decoding.Filters"
 
 
-def check_decoding(config: DictConfig) -> None:
+def check_decoding(decoding: Mapping[str, Any], max_tokens: int | None) -> None:
     """Refuses what search or model would only refuse at some photograph.
+
+    Args:
+        decoding: plain settings.
+        max_tokens: the longest caption that the model can read, if it has such a limit.
 
     Raises:
         CaptioningError: says what is allowed.
     """
-    decoding: dict[str, Any] = OmegaConf.to_container(config.decoding, resolve=True)  # type: ignore[assignment]
-    select = decoding.pop("select", None)
-    check_settings("decoding", decoding)
+    select = decoding.get("select")
+    decoding = {name: value for name, value in decoding.items() if name != "select"}
     if select is not None:
         _check_select(select, decoding)
     filters = decoding.get("filters") or {}
@@ -35,11 +38,11 @@ def check_decoding(config: DictConfig) -> None:
             Filters(**{name: value for name, value in filters.items() if name != "_target_"})
         except ValueError as error:
             raise CaptioningError(f"decoding.filters.{error}") from error
-    longest, limit = decoding.get("max_length", 1), config.model.get("max_tokens")
-    if limit is not None and longest > limit:
+    longest = decoding.get("max_length", 1)
+    if max_tokens is not None and longest > max_tokens:
         raise CaptioningError(
-            f"decoding.max_length={longest} is longer than what this model was built for, model.max_tokens={limit}: "
-            f"set decoding.max_length={limit} or less"
+            f"decoding.max_length={longest} is longer than what this model was built for, "
+            f"model.max_tokens={max_tokens}: set decoding.max_length={max_tokens} or less"
         )
     if len(filters.get("prefix") or ()) > longest:
         raise CaptioningError(
@@ -61,7 +64,7 @@ def _check_select(select: Any, decoding: Mapping[str, Any]) -> None:
             raise CaptioningError(f"decoding.select={select}: {error}") from error
 
 
-def search_settings(decoding: DictConfig, vocabulary: Vocabulary) -> DictConfig:
+def search_settings(decoding: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
     """The settings of the search itself: without `select`, and where filters name words, with their ids.
 
     A forbidden word that no caption can hold anyway is left out.
@@ -69,10 +72,13 @@ def search_settings(decoding: DictConfig, vocabulary: Vocabulary) -> DictConfig:
     Raises:
         CaptioningError: no caption can begin with the prefix, because the model does not know a word of it.
     """
-    decoding = OmegaConf.create({name: value for name, value in decoding.items() if name != "select"})
-    filters = decoding.get("filters")
-    if filters is None:
-        return decoding
+    search = {name: value for name, value in decoding.items() if name != "select"}
+    if not isinstance(search.get("filters"), Mapping):
+        return search
+    filters = dict(search["filters"])
+    for name in ("prefix", "forbidden"):
+        if not isinstance(filters.get(name) or [], list | tuple):
+            raise CaptioningError(f"decoding.filters.{name}={quoted(filters[name])} is not allowed; it must be a list")
     for word in filters.get("prefix") or ():
         if vocabulary.encode([word]) == [UNK]:
             hint = did_you_mean(str(word), vocabulary.words)
@@ -80,10 +86,15 @@ def search_settings(decoding: DictConfig, vocabulary: Vocabulary) -> DictConfig:
     for name in ("prefix", "forbidden"):
         if filters.get(name):
             filters[name] = [i for i in vocabulary.encode(map(str, filters[name])) if i != UNK]
-    return decoding
+    return search | {"filters": filters}
 
 
-def settings_given(settings: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The settings of a command that are not null, and so take the place of a run's."""
-    pairs = ((key, settings_given(value) if isinstance(value, Mapping) else value) for key, value in settings.items())
+def settings_given(settings: DictConfig) -> dict[str, Any]:
+    """The settings of a command, plain values, that are not null, and so take the place of a run's."""
+    given: dict[str, Any] = _without_null(OmegaConf.to_container(settings, resolve=True))
+    return given
+
+
+def _without_null(node: Any) -> Any:
+    pairs = ((key, _without_null(value) if isinstance(value, dict) else value) for key, value in node.items())
     return {key: value for key, value in pairs if value is not None and value != {}}

@@ -85,7 +85,7 @@ def weights(timeout: float) -> Iterator[Finding]:
     from omegaconf import OmegaConf
     from torchvision.models import get_model_weights
 
-    from captioning.config.command import CONF
+    from captioning.config.registry import CONF
 
     backbones = [OmegaConf.load(path) for path in sorted((CONF / "backbone").glob("*.yaml"))]
     names = [str(backbone.name) for backbone in backbones if "weights" in backbone]

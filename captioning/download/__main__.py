@@ -6,7 +6,8 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.command import CONF, command, start
+from captioning.config.command import command, start
+from captioning.config.registry import CONF
 from captioning.config.signatures import check_call
 from captioning.download.archive import Archive
 from captioning.download.data_set import DataSet

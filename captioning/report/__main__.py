@@ -5,7 +5,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.command import CONF, command, start, while_read
+from captioning.config.command import command, start, while_read
+from captioning.config.registry import CONF
 from captioning.data.caption_files import common_images, read_captions, read_references
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer

@@ -1,24 +1,75 @@
-"""Checkpoints of `captioning.run`: read with distrust, and matched with the networks that this version builds."""
+"""Checkpoints of `captioning.run`: read with distrust, and matched with the networks that this version builds.
 
-import inspect
+A checkpoint is a file of `torch.save` that loads with `weights_only=True`. Its `digest` is over all that it holds, so
+that a damaged file is known for one, wherever the damage is.
+"""
+
+import hashlib
+import math
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from captioning.config.signatures import check_settings
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
+
+SECTIONS = ("backbone", "model", "decoding", "data")
+"""Parts of a run's configuration that captioning needs."""
+FACTORIES = {"empty", "empty_strided", "zeros", "ones", "full", "arange", "linspace", "eye", "rand", "randn"}
+"""The operations of PyTorch that make tensors of a size that is only a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What captioning needs of a checkpoint.
+
+    Attributes:
+        path: of the file.
+        config: the resolved configuration of the run, plain values.
+        words: of the vocabulary.
+        state: tensors by name, those of the networks begin with `backbone.` and `model.`.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    words: list[str]
+    state: dict[str, Tensor]
+
+
+def load(path: Path) -> Checkpoint:
+    """A captioner's checkpoint.
+
+    Raises:
+        CaptioningError: as for `read`; or its configuration, vocabulary or weights are none.
+    """
+    saved = read(path)
+    inside = saved["captioning"]
+    config, words = (inside.get("config"), inside.get("words")) if isinstance(inside, dict) else (None, None)
+    state = saved["state_dict"]
+    if not isinstance(config, dict) or not all(isinstance(config.get(name), dict) for name in SECTIONS):
+        raise _no_captioner(path, f"its configuration has not the sections {', '.join(SECTIONS)}")
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise _no_captioner(path, "its vocabulary is no list of words")
+    if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
+        raise _no_captioner(path, "its state_dict does not hold tensors alone")
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise _no_captioner(path, f"its weights {quoted(name)} are not all numbers (NaN or infinite)")
+    return Checkpoint(path, config, words, state)
+
+
+def _no_captioner(path: Path, reason: str) -> CaptioningError:
+    return CaptioningError(f"checkpoint={path} cannot be used: {reason}")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What `captioning.run` has saved, on the CPU.
+    """What `captioning.run` has saved, on the CPU, whole: `captioning`, `state_dict` and what resuming needs.
 
     Raises:
         CaptioningError: the file is missing or damaged, is something else, or holds code.
@@ -26,76 +77,93 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         below = path / "checkpoints" / "best.ckpt"
         hint = f"did you mean {below}?" if below.is_file() else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
-        raise CaptioningError(f"checkpoint={path} is {'a folder' if path.is_dir() else 'not there'}; {hint}")
-    if not zipfile.is_zipfile(path):  # as everything is that `torch.save` writes; its index is at the end
-        raise CaptioningError(f"checkpoint={path} is no file that captioning.run has saved, or only a part of one")
+        found = "a folder" if path.is_dir() else "no file" if path.exists() else "not there"
+        raise CaptioningError(f"checkpoint={path} is {found}; {hint}")
     try:
+        if not zipfile.is_zipfile(path):  # as everything is that `torch.save` writes; its index is at the end
+            raise CaptioningError(f"checkpoint={path} is no file that captioning.run has saved, or only a part of one")
         with zipfile.ZipFile(path) as archive:
+            members, size = archive.infolist(), path.stat().st_size
+            # `torch.save` packs nothing; a few packed or shared bytes could be terabytes
+            if any(m.compress_type != zipfile.ZIP_STORED for m in members) or sum(m.file_size for m in members) > size:
+                raise CaptioningError(f"checkpoint={path} is no file that captioning.run has saved: it is compressed")
             if damaged := archive.testzip():  # which torch does not look at
                 raise CaptioningError(f"checkpoint={path} is damaged: its part {damaged} has another checksum")
         saved = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(saved, dict) or not {"captioning", "state_dict"} <= saved.keys():
+            keys = f"a dict of {', '.join(map(quoted, list(saved)[:5]))}" if isinstance(saved, dict) else None
+            raise CaptioningError(
+                f"checkpoint={path} is no checkpoint of captioning.run: it holds {keys or type(saved).__name__}"
+            )
+        expected = saved.pop("digest", None)
+        if expected is None:
+            raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: it has no digest")
+        if expected != digest(saved, most=16 * size + 2**26):
+            raise CaptioningError(f"checkpoint={path} is damaged: its content has another digest than was saved")
     except pickle.UnpicklingError as error:
         raise CaptioningError(
             f"checkpoint={path} is refused: it holds Python objects, which can run code when loaded; "
             "those of captioning.run hold tensors and plain values only"
         ) from error
-    except CaptioningError:
+    except (CaptioningError, MemoryError):
         raise
-    except Exception as error:  # a damaged file can fail anywhere in torch's readers
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CaptioningError(f"cannot read checkpoint={path}: {reason}") from error
-    if not isinstance(saved, dict) or not {"captioning", "state_dict"} <= saved.keys():
-        found = f"a dict of {', '.join(map(str, list(saved)[:5]))}" if isinstance(saved, dict) else type(saved).__name__
-        raise CaptioningError(f"checkpoint={path} is no checkpoint of captioning.run: it holds {found}")
+    except Exception as error:  # a damaged file can fail anywhere in the readers of torch and zipfile
+        raise CaptioningError(f"checkpoint={path} is damaged and cannot be read: {quoted(error)}") from error
     return saved
 
 
-def build(path: str | Path, config: DictConfig, part: str, **sizes: Any) -> Any:
-    """The object that the run called `part`: a network, a search or a reader.
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a checkpoint with its digest."""
+    return {**content, "digest": digest(content)}
 
-    A configuration may name any function, with any arguments, and this one comes with a file: nothing else is called.
+
+def digest(content: Any, most: float = math.inf) -> str:
+    """BLAKE2b over the values of a nested structure, over tensors' bytes, and over where each stands.
+
+    Args:
+        content: mappings and lists of plain values and tensors.
+        most: bytes; a value that occurs in many places counts each time.
 
     Raises:
-        CaptioningError: there is no such class or setting in this version, or it is none of the three.
+        ValueError: a tensor that is larger than its storage, or more than `most` bytes.
     """
-    node = OmegaConf.to_container(config[part])
-    try:
-        check_settings(part, node)
-        for target in _targets(node):
-            if not _is_part(get_object(target)):
-                raise CaptioningError(
-                    f"{part} names {target}, which is neither a network nor a search nor a reader, and is not called"
-                )
-        return instantiate(config[part], **sizes)
-    except (CaptioningError, InstantiationException) as error:
-        reason = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
-        raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: {reason}") from error
+    found = hashlib.blake2b(digest_size=32)
+    for place, value in _leaves(content, ""):
+        content_bytes: Any = b""
+        if isinstance(value, Tensor):
+            count = value.numel() * value.element_size()
+            if value.layout != torch.strided or count > value.untyped_storage().nbytes():
+                raise ValueError(f"{place} is no tensor as torch.save writes those of captioning.run")
+            if count <= most:
+                content_bytes = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            value = (value.dtype, tuple(value.shape))
+        text = f"{place}\0{type(value).__name__} {value!r}\0".encode("utf-8", errors="surrogatepass")
+        most -= len(text) + len(content_bytes)
+        if most < 0:
+            raise ValueError("it describes far more than it holds")
+        found.update(text)
+        found.update(content_bytes)
+    return found.hexdigest()
 
 
-def _targets(node: Any) -> Iterator[str]:
+def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
     if isinstance(node, Mapping):
-        if "_target_" in node:
-            yield node["_target_"]
-        node = list(node.values())
-    if isinstance(node, list):
-        for value in node:
-            yield from _targets(value)
+        yield place, len(node)
+        for key, value in node.items():
+            yield from _leaves(value, f"{place}/{key!r}")
+    elif isinstance(node, list | tuple):
+        yield place, len(node)
+        for number, value in enumerate(node):
+            yield from _leaves(value, f"{place}/{number}")
+    else:
+        yield place, node
 
 
-def _is_part(found: Any) -> bool:
-    """Whether it is a search, or the class of networks, of filters, or of readers (or splits), called with nothing."""
-    if inspect.isclass(found):
-        calls = [vars(base)["__call__"] for base in found.__mro__ if "__call__" in vars(base)]
-        arguments = list(inspect.signature(calls[0]).parameters) if calls else None
-        return issubclass(found, nn.Module) or arguments in (["self"], ["self", "log_probs", "history"])
-    return inspect.isfunction(found) and list(inspect.signature(found).parameters)[:2] == ["model", "context"]
-
-
-def fill(path: str | Path, name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
+def fill(path: Path, name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Loads what the checkpoint's `state` has under `name`, which must be all of the network and nothing else.
 
     Raises:
-        CaptioningError: tensors are missing, unexpected or of another shape.
+        CaptioningError: tensors are missing, unexpected or of another shape or kind.
     """
     prefix = f"{name}."
     saved = {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
@@ -103,21 +171,46 @@ def fill(path: str | Path, name: str, network: nn.Module, state: Mapping[str, Te
     network.load_state_dict(saved)
 
 
-def compare(path: str | Path, own: Mapping[str, Tensor], saved: Mapping[str, Tensor], prefix: str = "") -> None:
+def compare(path: Path, own: Mapping[str, Tensor], saved: Mapping[str, Tensor], prefix: str = "") -> None:
     """Refuses tensors of a checkpoint that are not those of this version's network, named with `prefix`.
 
     Raises:
-        CaptioningError: tensors are missing, unexpected or of another shape.
+        CaptioningError: tensors are missing, unexpected or of another shape or kind.
     """
+    both = [key for key in own if key in saved]
     problems = {
         "missing": [key for key in own if key not in saved],
         "unexpected": [key for key in saved if key not in own],
-        "of another shape": [key for key in own if key in saved and own[key].shape != saved[key].shape],
+        "of another shape": [key for key in both if own[key].shape != saved[key].shape],
+        "of another kind of number": [key for key in both if _kind(own[key]) != _kind(saved[key])],
     }
     found = [
-        f"{len(keys)} {kind}: {', '.join(prefix + key for key in keys[:3])}{', ...' if len(keys) > 3 else ''}"
+        f"{len(keys)} {kind}: {', '.join(quoted(prefix + key) for key in keys[:3])}{', ...' if len(keys) > 3 else ''}"
         for kind, keys in problems.items()
         if keys
     ]
     if found:
         raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: {'; '.join(found)}")
+
+
+def _kind(tensor: Tensor) -> object:
+    return "floating" if tensor.is_floating_point() else tensor.dtype  # half precision is widened when it is loaded
+
+
+class AllocationLimit(TorchDispatchMode):
+    """Refuses to make tensors of more than `numbers` numbers in all.
+
+    A configuration comes with the file, and may describe an embedding of terabytes.
+    """
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.left = numbers
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in FACTORIES:
+            sizes = args[0] if args and isinstance(args[0], list | tuple) else [a for a in args if isinstance(a, int)]
+            self.left -= math.prod(sizes)
+            if self.left < 0:
+                raise ValueError("what it describes is far larger than the weights that it holds")
+        return func(*args, **(kwargs or {}))

@@ -9,7 +9,7 @@ import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoint import read
+from captioning.runs.checkpoint import read, sealed
 
 PREVIOUS = "previous.ckpt"
 """The `last.ckpt` before the present one."""
@@ -33,7 +33,7 @@ class CheckpointFiles(TorchCheckpointIO):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with part.open("wb") as file:
-                    torch.save(checkpoint, file)
+                    torch.save(sealed(checkpoint), file)
                     file.flush()
                     os.fsync(file.fileno())
                 if target.name == "last.ckpt" and target.exists():

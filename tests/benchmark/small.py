@@ -3,7 +3,7 @@
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from captioning.config.command import CONF
+from captioning.config.registry import CONF
 
 SMALL = [
     "device=cpu",

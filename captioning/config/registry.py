@@ -1,0 +1,128 @@
+"""The parts that a configuration from a stranger may name, and how they are built from plain values.
+
+A checkpoint's configuration is data. What it may name is what the files below `conf/` name at the same place, and what
+is defined in modules that the user names; nothing else is imported, called or read.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from captioning.config.signatures import check_call
+from captioning.errors import CaptioningError, quoted
+
+PACKAGE = Path(__file__).parents[1]
+CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
+"""The configuration: inside an installed wheel, else beside the package in a checkout."""
+DEEPEST = 8
+"""Parts within parts."""
+
+
+def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> Any:
+    """The part that the plain values `node` describe, as a configuration has them at `place`.
+
+    Args:
+        place: `backbone`, `model`, `decoding` or `data.reader`.
+        node: `_target_`, and its arguments by name; `_partial_` keeps some for later.
+        modules: of the user, whose classes and functions may be named too.
+        sizes: further arguments of the outermost part.
+
+    Raises:
+        CaptioningError: it names something else, or gives it an argument that it does not take.
+    """
+    return _part(place, node, modules, 0, sizes)
+
+
+def locate(place: str, target: Any, modules: Sequence[str] = ()) -> Callable[..., Any]:
+    """The class or function called `target`, if it may stand at `place`.
+
+    Raises:
+        CaptioningError: it may not, or there is none.
+    """
+    if not isinstance(target, str):
+        raise CaptioningError(f"{place}._target_={quoted(target)} is not allowed; it must be text")
+    module, _, name = target.rpartition(".")
+    ours = target in registered(place)
+    if not ours and module not in modules:
+        raise CaptioningError(
+            f"{place} names {quoted(target)}, which is no part of captioning that may stand there, and it is not "
+            f"imported. If it is your own, name its module: modules=[{quoted(module)}]"
+        )
+    try:
+        found = getattr(import_module(module), name)
+    except Exception as error:  # whatever an import of the user's may raise
+        raise CaptioningError(f"{place}._target_={quoted(target)} cannot be imported: {quoted(error)}") from error
+    # or a stranger could choose among all that the user's module imports
+    defined = f"{getattr(found, '__module__', '')}.".startswith(f"{module}.")
+    if not (inspect.isclass(found) or inspect.isfunction(found)) or not (ours or defined):
+        raise CaptioningError(f"{place} names {quoted(target)}, which is no class or function that {module} defines")
+    return found
+
+
+@functools.cache
+def registered(place: str) -> frozenset[str]:
+    """What the shipped configuration names at `place`, such as `model`; at `model.score`, all that is within."""
+    outermost = ("data", "reader") if place.startswith("data.") else (place.partition(".")[0],)
+    within = tuple(place.split(".")) != outermost
+    group = CONF / outermost[0]
+    found: set[str] = set()
+    for file in sorted(group.rglob("*.yaml")):
+        path = (outermost[0], *file.relative_to(group).parts[:-1])
+        for keys, target in _targets(yaml.safe_load(file.read_text(encoding="utf-8")), path):
+            if (keys != outermost) == within:
+                found.add(target)
+    return frozenset(found)
+
+
+def _targets(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every `_target_` below a node and the keys that lead there."""
+    if isinstance(node, Mapping):
+        if "_target_" in node:
+            yield keys, node["_target_"]
+        for key, value in node.items():
+            yield from _targets(value, (*keys, str(key)))
+    elif isinstance(node, list):
+        for value in node:
+            yield from _targets(value, (*keys, "[]"))
+
+
+def _part(place: str, node: Any, modules: Sequence[str], depth: int, sizes: Mapping[str, Any]) -> Any:
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise CaptioningError(f"{place}={quoted(node)} describes no part; it must name one by _target_")
+    if depth > DEEPEST:
+        raise CaptioningError(f"{place}: parts within parts are at most {DEEPEST} deep")
+    target = locate(place, node["_target_"], modules)
+    for key in node:
+        if not isinstance(key, str) or (key.startswith("_") and key not in ("_target_", "_partial_")):
+            raise CaptioningError(
+                f"{place} has the key {quoted(key)}; of special keys there are _target_ and _partial_"
+            )
+    partial = node.get("_partial_", False)
+    if not isinstance(partial, bool):
+        raise CaptioningError(f"{place}._partial_={quoted(partial)} is not allowed; it must be true or false")
+    settings = {key: value for key, value in node.items() if key not in ("_target_", "_partial_")}
+    check_call(place, target, settings, partial=partial)
+    arguments = {name: _argument(f"{place}.{name}", value, modules, depth) for name, value in settings.items()}
+    arguments |= sizes
+    try:
+        return functools.partial(target, **arguments) if partial else target(**arguments)
+    except CaptioningError:
+        raise
+    except Exception as error:  # whatever a constructor makes of arguments that do not go together
+        raise CaptioningError(f"{place}: {quoted(error)}") from error
+
+
+def _argument(place: str, value: Any, modules: Sequence[str], depth: int) -> Any:
+    """Plain values as they are, parts built."""
+    if isinstance(value, Mapping) and "_target_" in value:
+        return _part(place, value, modules, depth + 1, {})
+    if isinstance(value, Mapping):
+        return {key: _argument(f"{place}.{key}", inner, modules, depth) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_argument(f"{place}[{number}]", inner, modules, depth) for number, inner in enumerate(value)]
+    return value

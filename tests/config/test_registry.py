@@ -1,0 +1,101 @@
+"""What a configuration from a stranger may name."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captioning.config.registry import CONF, build, registered
+from captioning.decoding import Filters, beam_search, greedy
+from captioning.errors import CaptioningError
+
+GREEDY = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": 5}
+COMMANDS = [
+    {"_target_": "sympy.sympify", "a": "1"},
+    {"_target_": "os.system", "command": "true"},
+    {"_target_": "torch.load", "f": "x"},
+    {"_target_": "builtins.open", "file": "x", "mode": "w"},
+    {"_target_": "captioning.trained.TrainedCaptioner.from_checkpoint", "path": "x"},
+    {"_target_": "captioning.decoding.greedy.greedy"},
+    {"_target_": "torch.nn.Linear", "in_features": 1, "out_features": 1},
+    {"_target_": "${oc.env:HOME}"},
+    {"_target_": 5},
+    {"_target_": ""},
+    {"_target_": "."},
+    {"_target_": "x" * 10_000},
+    {},
+    [],
+    None,
+    {**GREEDY, "_args_": [1]},
+    {**GREEDY, "_recursive_": False},
+    {**GREEDY, "_partial_": 1},
+    {**GREEDY, 3: 4},
+    {**GREEDY, "width": 3},
+    {**GREEDY, "max_length": "five"},
+]
+
+
+def test_parts_are_what_the_shipped_configuration_names_at_their_place() -> None:
+    assert registered("decoding") >= {"captioning.decoding.greedy", "captioning.decoding.beam_search"}
+    assert registered("decoding.filters") == {"captioning.decoding.Filters"}
+    assert "captioning.data.shapes.ShapesReader" in registered("data.reader")
+    assert "captioning.data.readers.coco.CocoSplit" in registered("data.reader.splits.train") - registered(
+        "data.reader"
+    )
+    for place in ("backbone", "model", "decoding", "data.reader"):
+        assert all(target.startswith("captioning.") for target in registered(place)), place
+    assert (CONF / "config.yaml").is_file()
+
+
+def test_plain_values_become_parts() -> None:
+    search = build("decoding", {**GREEDY, "filters": {"_target_": "captioning.decoding.Filters", "min_length": 2}})
+    assert search.func is greedy
+    assert search.keywords == {"max_length": 5, "filters": Filters(min_length=2)}
+    assert build("decoding", {"_target_": "captioning.decoding.beam_search", "_partial_": True}).func is beam_search
+
+
+@pytest.mark.parametrize("node", COMMANDS, ids=[str(number) for number in range(len(COMMANDS))])
+@pytest.mark.parametrize("nested", [False, True])
+def test_nothing_else_is_imported_or_called(node: Any, nested: bool) -> None:
+    before = set(sys.modules)
+    place = {**GREEDY, "filters": node} if nested else node
+    if nested and not (isinstance(node, dict) and node):
+        pytest.skip("a plain value")
+    with pytest.raises(CaptioningError) as raised:
+        build("decoding", place)
+    assert "sympy" not in set(sys.modules) - before
+    assert len(str(raised.value)) < 700
+
+
+def test_parts_stand_only_where_they_belong() -> None:
+    with pytest.raises(CaptioningError, match="no part of captioning that may stand there"):
+        build("model", GREEDY)
+    with pytest.raises(CaptioningError, match="no part of captioning that may stand there"):
+        build("decoding", {**GREEDY, "filters": GREEDY})
+
+
+def test_parts_within_parts_end() -> None:
+    node: Any = {"_target_": "captioning.decoding.Filters"}
+    for _ in range(100):
+        node = {"_target_": "captioning.decoding.Filters", "forbidden": [node]}
+    with pytest.raises(CaptioningError, match="at most 8 deep"):
+        build("decoding", {**GREEDY, "filters": node})
+
+
+def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "quiet_filter.py").write_text(
+        "import os\nfrom shutil import rmtree\n\n\nclass Quiet:\n    def __init__(self, at_most: int = 3):\n"
+        "        self.at_most = at_most\n\n    def __call__(self, scores, so_far):\n        return scores\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    node = {**GREEDY, "filters": {"_target_": "quiet_filter.Quiet", "at_most": 2}}
+    with pytest.raises(CaptioningError, match=r"name its module: modules=\[quiet_filter\]"):
+        build("decoding", node)
+    assert "quiet_filter" not in sys.modules
+    assert build("decoding", node, ["quiet_filter"]).keywords["filters"].at_most == 2
+    for name in ("rmtree", "os.system", "os", "absent"):
+        with pytest.raises(CaptioningError):
+            build("decoding", {**GREEDY, "filters": {"_target_": f"quiet_filter.{name}"}}, ["quiet_filter"])
+    assert os.path.isdir(tmp_path)  # noqa: PTH112
