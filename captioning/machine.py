@@ -7,10 +7,12 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import torch
+
+T = TypeVar("T")
 
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
 """Where launchers (torchrun, Lightning, Slurm) tell a process its place; all that are set are 0 on rank 0 alone."""
@@ -27,6 +29,17 @@ LARGEST_THRESHOLD = 32 * 2**20
 def is_first() -> bool:
     """Whether this is rank 0, before there is a trainer to ask."""
     return all(os.environ.get(name, "0") == "0" for name in _RANKS)
+
+
+def gathered(value: T) -> list[T]:
+    """The values of all processes, in the order of their ranks. Collective; of a single process its own."""
+    import torch.distributed as dist  # here, because commands start without it
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return [value]
+    values = [value] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
 def end_with_launcher() -> None:

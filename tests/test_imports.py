@@ -20,7 +20,7 @@ ALLOWED = {
         {"captioning.backbones.context", "captioning.keyed_random", "captioning.models.outputs", "captioning.tokens"},
         FRAMEWORKS | {"torchmetrics", "PIL"},
     ),
-    "metrics": ({"captioning.errors"}, FRAMEWORKS | {"torchvision", "PIL"}),
+    "metrics": ({"captioning.errors", "captioning.machine"}, FRAMEWORKS | {"torchvision", "PIL"}),
     "backbones": ({"captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
     "features": ({"captioning.backbones", "captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
     "data": ({"captioning.errors", "captioning.tokens"}, FRAMEWORKS - {"lightning"} | {"torchmetrics"}),
