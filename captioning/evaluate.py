@@ -20,7 +20,7 @@ from captioning.backbones import Backbone
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, build
 from captioning.config.searches import settings_given
-from captioning.config.settings import moved
+from captioning.config.settings import merged, moved
 from captioning.config.signatures import check_call, no_setting
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.data.example import Splits, digest, reference_texts
@@ -185,7 +185,7 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
     for old, new in ((data.get("root"), config.data.root), (saved.get("cache"), config.cache)):
         if isinstance(old, str) and new is not None:
             data = moved(data, old, str(new))
-    data = {**data, **given}
+    data = merged(data, given)
     size: Any = data.get("eval_batch_size")
     check_call("data", CaptionData, {"eval_batch_size": size})
     if size < 1:

@@ -41,6 +41,7 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(home: Path) -> None:
     assert folder.name == "shapes-show_tell-seed1"
     photograph = next((home / "cache").rglob("test/*.png"))
     given = [f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}", f"images={photograph}", "decoding.n_best=2"]
+    given.append("modules=[show_tell]")
     captioned = subprocess.run(
         [sys.executable, "-m", "captioning.predict", *given],
         cwd=home,

@@ -13,6 +13,13 @@ def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
+def merged(settings: Any, given: Any) -> Any:
+    """The settings with those that were given in their place, group by group."""
+    if not isinstance(settings, dict) or not isinstance(given, dict):
+        return given
+    return {**settings, **{key: merged(settings.get(key), value) for key, value in given.items()}}
+
+
 def moved(node: Any, old: str, new: str) -> Any:
     """The same settings with the folder `old` replaced where a path begins with it."""
     if isinstance(node, dict):
