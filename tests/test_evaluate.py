@@ -23,6 +23,7 @@ from test_run import PACKAGE, miniature
 from captioning import evaluate, run
 from captioning.config.command import start
 from captioning.metrics.java import find_java
+from captioning.runs.checkpoint import sealed
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
