@@ -15,7 +15,7 @@ class Inputs(Protocol):
     """What stands for the photographs of one split: a feature cache, or `Photographs`."""
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """What stands for the photographs at `indices` of the split: `[B, L, D]` or `[B, 3, H, W]` uint8."""
+        """Those of the photographs at `indices` of the split: `[B, L, D]` or `[B, 3, H, W]` uint8."""
         ...
 
 
