@@ -113,11 +113,11 @@ class FileCaptions:
         self.given: dict[str, Mapping[ImageId, str]] = {f"captions={config.captions}": self._captions}
 
     def captions(self) -> Mapping[ImageId, str]:
-        """Of each image."""
+        """The caption of each image."""
         return self._captions
 
     def provenance(self) -> dict[str, Any]:
-        """The files."""
+        """The names and digests of the files."""
         return {name: _file(path) for name, path in self._files.items()}
 
 
@@ -191,7 +191,7 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
     if size < 1:
         raise CaptioningError(f"data.eval_batch_size={size} is not allowed; it must be at least 1")
     reader = data.get("reader")
-    if isinstance(reader, dict) and reader.get("_target_") == SHAPES:  # the one that writes
+    if isinstance(reader, dict) and reader.get("_target_") == SHAPES:  # the only reader that writes
         root = Path(str(reader.get("root")))
         if not root.resolve().is_relative_to(Path(config.cache).resolve()):
             raise CaptioningError(

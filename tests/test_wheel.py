@@ -21,7 +21,7 @@ def test_run_from_a_wheel(tmp_path: Path) -> None:
     python("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(installed), str(wheel))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    where = python("-c", "import captioning.config.command as c; print(c.CONF)", cwd=elsewhere, path=str(installed))
+    where = python("-c", "import captioning.config.registry as c; print(c.CONF)", cwd=elsewhere, path=str(installed))
     assert where.strip() == str(installed / "captioning" / "conf")
     shown = python("-m", "captioning.run", "experiment=demo", "--cfg", "job", cwd=elsewhere, path=str(installed))
     assert "_target_: captioning.models.SpatialTransformer" in shown

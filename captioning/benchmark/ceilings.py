@@ -20,7 +20,7 @@ CHUNK = 8 * 2**20
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Names and numbers for the record."""
+    """What a record of measurements says of the machine."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cpu": _cpu_name(),

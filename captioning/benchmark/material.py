@@ -66,7 +66,7 @@ def sentences(images: int, captions: int) -> list[list[str]]:
 
 
 def examples(images: int, captions: int) -> list[Example]:
-    """Photographs that nobody opens, with `sentences`."""
+    """Examples captioned by `sentences`; their photographs do not exist and are never opened."""
     return [
         Example(i, Path(f"{i}.jpg"), tuple(Reference(text, tuple(text.split())) for text in texts))
         for i, texts in enumerate(sentences(images, captions))

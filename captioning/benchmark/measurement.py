@@ -58,11 +58,11 @@ class Measurement:
 
     @property
     def share(self) -> float | None:
-        """Of the ceiling, 0-1."""
+        """The share of the ceiling, 0-1."""
         return self.ceiling.work / self.ours.median / self.ceiling.per_second if self.ours and self.ceiling else None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: every second, and all that the table derives from them."""
+        """What is written as JSON: every second, and all that the table derives from them."""
         content = asdict(self) | {"ratio": self.ratio, "share": self.share}
         for name, run in (("ours", self.ours), ("naive", self.naive)):
             if run:

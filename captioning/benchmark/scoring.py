@@ -66,7 +66,7 @@ def _coco(captions: Tokens) -> Captions:
 
 
 def _tokenized(captions: Captions) -> Tokens:
-    """By pycocoevalcap, without the line that its Java writes to standard error."""
+    """Captions tokenised by pycocoevalcap, without the line that its Java writes to standard error."""
     kept = os.dup(2)
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)

@@ -68,7 +68,7 @@ class CaptionDataset(Dataset[Batch]):
         return [references[self._reference[caption]] for caption in self._chosen(position, epoch)]
 
     def _chosen(self, position: int, epoch: int) -> list[int]:
-        """The same as numbers of captions of the whole split."""
+        """As `chosen`, but by the captions' numbers in the whole split."""
         first, end = map(int, self._image_start[position : position + 2])
         if end - first <= self.captions_per_image:
             return list(range(first, end))
@@ -91,5 +91,5 @@ class CaptionDataset(Dataset[Batch]):
 
 
 def _starts(lengths: Iterable[int]) -> np.ndarray:
-    """Where each of some neighbours begins, and where the last ends."""
+    """Where each of some pieces that follow one another begins, and where the last ends."""
     return np.cumsum([0, *lengths], dtype=np.int64)

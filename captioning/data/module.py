@@ -76,7 +76,7 @@ class CaptionData(L.LightningDataModule):
         return self.splits[split]
 
     def digest(self) -> str:
-        """Of the examples."""
+        """SHA-256 over the examples of all splits: equal digests, the same task."""
         return digest(self.splits)
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -86,12 +86,11 @@ class CaptionData(L.LightningDataModule):
         return loader
 
     def state_dict(self) -> dict[str, int]:
-        """For checkpoints: the epoch, and how many of its batches training has done with."""
+        """The epoch, and how many of its batches training has done with."""
         loop = self.trainer.fit_loop  # type: ignore[union-attr]
         return {"epoch": self.trainer.current_epoch, "done": loop.epoch_loop.batch_progress.current.completed}  # type: ignore[union-attr]
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Goes on from a checkpoint."""
         self._resumed = dict(state_dict)
 
     def val_dataloader(self) -> DataLoader[Batch]:

@@ -113,7 +113,7 @@ class _Ranking:
         self.length_penalty, self.normalisation, self.n = length_penalty, normalisation, n
 
     def divisor(self, length: int) -> float:
-        """Of the log-probability of `length` tokens."""
+        """What ranking divides the log-probability of `length` tokens by."""
         return float(length if self.normalisation == "length" else (5 + length) / 6) ** self.length_penalty
 
 
@@ -246,7 +246,7 @@ class _Beam:
         self._row, self._length, self._cut = (x.gather(1, order) for x in others)
 
     def captions(self, trace: Trace) -> list[list[Caption]]:
-        """Of each image its captions, best first; at least one."""
+        """Each image's captions, best first; at least one."""
         columns = (x.tolist() for x in (self._score, self._row, self._length, self._cut))
         return [
             [

@@ -38,7 +38,6 @@ class EnsembleState:
     members: tuple[DecodeState, ...]
 
     def reorder(self, parents: Tensor) -> Self:
-        """See `DecodeState.reorder`."""
         return type(self)(tuple(member.reorder(parents) for member in self.members))
 
 

@@ -40,7 +40,6 @@ class Filters:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0")
 
     def __call__(self, log_probs: Tensor, history: Tensor) -> Tensor:
-        """See the module."""
         length = history.shape[-1]
         if length < len(self.prefix):
             return only(log_probs, self.prefix[length])

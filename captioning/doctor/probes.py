@@ -49,7 +49,7 @@ def _version(name: str) -> str:
 
 
 def devices(timeout: float) -> Iterator[Finding]:
-    """GPU and CPU."""
+    """What a run can compute on: GPU and CPU, and whether they have bfloat16."""
     import torch
 
     from captioning.machine import has_bfloat16

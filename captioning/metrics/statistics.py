@@ -45,7 +45,7 @@ class Statistics:
 
 
 def bleu_statistics(scorer: BleuScorer) -> Statistics:
-    """Of the captions that `scorer` holds: length, closest reference length, n-grams and matched n-grams, n = 1..4."""
+    """Per caption that `scorer` holds: length, closest reference length, n-grams and matched n-grams, n = 1..4."""
     rows = [
         [
             caption["testlen"],
@@ -71,7 +71,7 @@ def _bleu(sums: Array) -> Array:
 
 
 def meteor_statistics(lines: Sequence[str]) -> Statistics:
-    """Of the jar's answers to SCORE: one line of 23 numbers per image, of the reference that fits it best."""
+    """From the jar's answers to SCORE: a line of 23 numbers per image, for the reference that fits it best."""
     rows = np.array([line.split() for line in lines], dtype=np.float64)
     # A caption that matches its reference whole and in order is no fragment: the jar does not add its only chunk.
     matched = rows[:, 4:20].reshape(-1, 8, 2).sum(axis=1)  # [B, 2]
@@ -101,7 +101,7 @@ def _meteor(sums: Array) -> Array:
 
 
 def mean_statistics(name: str, per_image: Sequence[float]) -> Statistics:
-    """Of a metric whose corpus score is the mean of its image scores."""
+    """Statistics of a metric whose corpus score is the mean of its image scores."""
     scores = np.asarray(per_image, dtype=np.float64)
     return Statistics((name,), np.stack([scores, np.ones_like(scores)], axis=1), _mean)
 

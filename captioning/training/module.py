@@ -78,11 +78,10 @@ class CaptioningModule(L.LightningModule):
         self._seed(0, self.trainer.fit_loop.epoch_loop.total_batch_idx)
 
     def on_validation_batch_start(self, batch: Batch, batch_index: int, dataloader_index: int = 0) -> None:
-        """The same numbers in every validation, for searches that draw."""
+        """Gives a search that draws the same random numbers in every validation."""
         self._seed(1, batch_index)
 
     def on_test_batch_start(self, batch: Batch, batch_index: int, dataloader_index: int = 0) -> None:
-        """As in validation."""
         self._seed(2, batch_index)
 
     def _seed(self, stage: int, batch: int) -> None:

@@ -39,7 +39,7 @@ class Part:
         self.value = start, end
 
     def choose(self, images: Sequence[ImageId], source: Path) -> list[ImageId]:
-        """Those of `images`, all that the file `source` holds: of a share in their order, of a list in its own.
+        """The chosen of `images`, all that the file `source` holds: a share in their order, a list in its own.
 
         Raises:
             CaptioningError: none is chosen, or the list cannot be read, names an image twice or one that `source` has

@@ -142,7 +142,7 @@ def check_photographs(examples: Sequence[Example], root: Path) -> None:
 
 
 def absent_files(paths: list[Path]) -> list[Path]:
-    """Those of `paths` that are not on disk, by one listing per folder: a call per file takes minutes on a network.
+    """Which of `paths` are not on disk, by one listing per folder: a call per file takes minutes on a network.
 
     Raises:
         CaptioningError: a folder cannot be listed.

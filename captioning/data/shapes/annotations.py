@@ -30,7 +30,7 @@ def caption_entry(caption_id: int, image_id: int, phrase: Phrase, size: int) -> 
 
 
 def write_annotations(path: Path, info: dict[str, Any], images: list[Any], captions: list[Any]) -> None:
-    """Writes the file."""
+    """Writes a file that `read_annotations` reads."""
     path.write_text(json.dumps({"info": info, "images": images, "annotations": captions}), encoding="utf-8")
 
 

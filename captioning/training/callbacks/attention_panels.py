@@ -35,7 +35,7 @@ class FirstCaptions:
                 self._captions[position] = caption
 
     def gather(self, trainer: L.Trainer) -> dict[int, Caption]:
-        """Those of all processes, by their position in the split and in its order."""
+        """The captions of all processes, by position in the split and in its order."""
         parts = [self._captions]
         if trainer.world_size > 1:
             parts *= trainer.world_size
@@ -69,7 +69,6 @@ class AttentionPanels(L.Callback):
         self.drawn: dict[int | str, Path] = {}
 
     def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Starts with nothing."""
         self._first = FirstCaptions(self.images)
 
     def on_test_batch_end(
@@ -85,7 +84,6 @@ class AttentionPanels(L.Callback):
         self._first.add(batch, outputs)
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Draws."""
         assert isinstance(pl_module, CaptioningModule)
         captions = self._first.gather(trainer)
         if not trainer.is_global_zero:

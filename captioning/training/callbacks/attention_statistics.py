@@ -12,7 +12,6 @@ class LogAttentionStatistics(L.Callback):
     """Logs `val/attention entropy` and the others of `AttentionStatistics`; silent for models without attention."""
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Starts with nothing."""
         self.metric = AttentionStatistics().to(pl_module.device)
 
     def on_validation_batch_end(
@@ -30,11 +29,9 @@ class LogAttentionStatistics(L.Callback):
     on_test_batch_end = on_validation_batch_end
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Logs and starts afresh."""
         self._log("val", pl_module)
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Logs and starts afresh."""
         self._log("test", pl_module)
 
     def _log(self, split: str, module: L.LightningModule) -> None:

@@ -39,7 +39,6 @@ class Pointing(L.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Adds a batch."""
         if not self.active:
             return
         assert isinstance(pl_module, CaptioningModule)
@@ -60,7 +59,6 @@ class Pointing(L.Callback):
             metric.update(attention, nouns, context.grid)
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Logs the percentages."""
         if self.active:
             values = zip(NAMES, self.metrics, strict=True)
             pl_module.log_dict({f"test/{name}": metric.compute() for name, metric in values})

@@ -29,7 +29,6 @@ class Stopwatch(L.Callback):
         return self._before + (0.0 if self._start is None else time.perf_counter() - self._start)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Starts."""
         self._start = time.perf_counter()
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -46,7 +45,6 @@ class Stopwatch(L.Callback):
             self._best, self.to_best = score, self.trained
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Stops."""
         self._before, self._start = self.trained, None
 
     def state_dict(self) -> dict[str, float]:
@@ -54,5 +52,4 @@ class Stopwatch(L.Callback):
         return {"trained": self.trained, "to_best": self.to_best, "best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        """Goes on from a checkpoint."""
         self._before, self.to_best, self._best = state_dict["trained"], state_dict["to_best"], state_dict["best"]

@@ -24,7 +24,6 @@ class Throughput(L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
-        """Goes on after a validation."""
         if self._start is None:
             self._start = time.perf_counter()
 
@@ -42,7 +41,6 @@ class Throughput(L.Callback):
         self._captions, self._seconds, self._start, self._logged = 0, 0.0, time.perf_counter(), step
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Pauses."""
         self._pause()
 
     def _pause(self) -> None:

@@ -39,7 +39,6 @@ class WandbRecord(L.Callback):
             logger.after_save_checkpoint(trainer.checkpoint_callback)  # type: ignore[arg-type]
 
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Starts with nothing."""
         self._first = FirstCaptions(self.images if _loggers(trainer) and not trainer.sanity_checking else 0)
 
     def on_validation_batch_end(

@@ -28,12 +28,10 @@ class MetricsFile(Logger):
 
     @property
     def name(self) -> str:
-        """Of the file."""
         return self.path.name
 
     @property
     def version(self) -> str:
-        """There is but one."""
         return ""
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:

@@ -33,7 +33,7 @@ def wandb_logger(save_dir: str | Path, offline: bool = False, **settings: Any) -
 
     if rank_zero_only.rank > 0:  # type: ignore[attr-defined]
         return WandbLogger(save_dir=save_dir, **settings)  # logs nothing
-    wandb.finish()  # the run before, where one process has several
+    wandb.finish()  # ends the run before, where one process has several
     # Files that wait to be uploaded lie with the rest of the run, not in the user's home.
     os.environ["WANDB_DATA_DIR"] = DATA_DIR or str(Path(save_dir, "wandb").absolute())
     settings = {"id": _id(Path(save_dir) / "wandb_id")} | settings
@@ -43,7 +43,7 @@ def wandb_logger(save_dir: str | Path, offline: bool = False, **settings: Any) -
             logger.experiment  # noqa: B018 - it connects
         except wandb.Error as error:
             reason = str(error).splitlines()[0]
-            wandb.teardown()  # or it takes the id for that of a run under way
+            wandb.teardown()  # or W&B takes the id for that of a run under way
             os.environ["WANDB_MODE"] = "offline"  # later runs of this process need not wait again
             log.warning("W&B: %s. The run is kept in %s; `wandb sync` uploads it later", reason, save_dir)
         else:

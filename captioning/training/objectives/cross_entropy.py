@@ -29,7 +29,6 @@ class CrossEntropy(Objective):
     def forward(
         self, model: Captioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor, draws: Draws
     ) -> Loss:
-        """See `Objective`."""
         penalised = self.training and self.doubly_stochastic > 0
         output = model(context, sources, need_weights=penalised)
         logits = model.readout(output.hidden.flatten(0, 2)[word_index])

@@ -1,0 +1,74 @@
+"""The pages for readers name only what there is: files, headings, folders, settings."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from captioning import evaluate, predict, run
+from captioning.benchmark import __main__ as benchmark
+from captioning.doctor.__main__ import read_settings
+from captioning.download import __main__ as download
+from captioning.report import __main__ as report
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    *(path for top in ("captioning", "conf", "experiments") for path in ROOT.glob(f"{top}/**/*.md")),
+]
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+COMMANDS = {
+    **{"run": run.main, "predict": predict.main, "evaluate": evaluate.main},
+    **{"benchmark": benchmark.main, "download": download.main, "report": report.main},
+}
+TYPED = sorted(
+    {
+        line.partition("-m captioning.")[2]
+        for text in TEXTS.values()
+        for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+        for line in block.replace("\\\n", " ").splitlines()
+        # with a variable of the shell; with parts of one's own, as in tests/test_readme.py
+        if "-m captioning." in line and "$" not in line and "--config-dir" not in line
+    }
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_files_that_are_named_lead_somewhere(page: Path) -> None:
+    for target, heading in re.findall(r"\]\((?!\w+:)([^)#]*)#?([^)]*)\)", TEXTS[page]):
+        found = (page.parent / target).resolve() if target else page
+        assert found.exists(), target
+        # as GitHub writes headings in links
+        headings = [
+            re.sub(r"[^\w -]", "", line.lower()) for line in re.findall(r"^#+ (.*)", TEXTS.get(found, ""), re.M)
+        ]
+        assert not heading or heading in [line.replace(" ", "-") for line in headings], heading
+    for name in re.findall(r"`((?:captioning|conf|experiments|tests)/[\w/.-]+)`", TEXTS[page]):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_tree_of_folders_is_the_tree() -> None:
+    (tree,) = re.findall(r"## The folders\n\n```\n(.*?)^```", TEXTS[ROOT / "README.md"], re.M | re.S)
+    named = {line.split()[0] for line in tree.splitlines() if line.startswith("  ")}
+    assert {name for name in named if name.endswith("/")} == {
+        f"{path.parent.name}/" for path in ROOT.glob("captioning/*/__init__.py")
+    }
+    assert [name for name in named if not (ROOT / "captioning" / name).exists()] == []
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_what_is_to_be_typed_composes(line: str) -> None:
+    name, *arguments = shlex.split(line, comments=True)
+    settings = [argument for argument in arguments if not argument.startswith("-")]
+    if name == "doctor":
+        read_settings(settings)
+        return
+    config = COMMANDS[name].config
+    jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(settings), None)[0]
+    with initialize_config_dir(str(config.parent), version_base="1.3"):
+        for job in jobs:
+            compose(config.stem, list(job), return_hydra_config=True)
