@@ -17,7 +17,12 @@ ALLOWED = {
     # sub-package: the parts of `captioning` that it may import beside itself, and forbidden libraries
     "models": ({"captioning.backbones.context", "captioning.tokens"}, FRAMEWORKS | {"torchmetrics", "PIL"}),
     "decoding": (
-        {"captioning.backbones.context", "captioning.keyed_random", "captioning.models.outputs", "captioning.tokens"},
+        {
+            "captioning.backbones.context",
+            "captioning.decoding.keyed_random",
+            "captioning.models.outputs",
+            "captioning.tokens",
+        },
         FRAMEWORKS | {"torchmetrics", "PIL"},
     ),
     "metrics": ({"captioning.errors", "captioning.machine"}, FRAMEWORKS | {"torchvision", "PIL"}),
@@ -59,7 +64,7 @@ ALLOWED = {
             "captioning.data",
             "captioning.decoding",
             "captioning.errors",
-            "captioning.keyed_random",
+            "captioning.decoding.keyed_random",
             "captioning.metrics",
             "captioning.models.outputs",
             "captioning.report",

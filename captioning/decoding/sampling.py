@@ -11,9 +11,9 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet
 from captioning.decoding.caption import FORBIDDEN, Caption, best_first
 from captioning.decoding.filters import Filter
+from captioning.decoding.keyed_random import derived, uniform
 from captioning.decoding.limits import check_limits
 from captioning.decoding.log_probs import log_probs
-from captioning.keyed_random import derived, uniform
 from captioning.models.outputs import Captioner
 from captioning.tokens import BOS, EOS, PAD
 

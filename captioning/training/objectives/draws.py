@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from captioning.keyed_random import derived, uniform
+from captioning.decoding.keyed_random import derived, uniform
 
 
 @dataclass(frozen=True, slots=True)
