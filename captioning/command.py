@@ -18,10 +18,9 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from captioning.allocator import keep_memory
-from captioning.errors import CaptioningError, Stopped
+from captioning.errors import CaptioningError, Stopped, did_you_mean, no_setting
 from captioning.help import asked, help_text
 from captioning.processes import end_with, end_with_launcher
-from captioning.signatures import did_you_mean, no_setting
 
 _PACKAGE = Path(__file__).parent
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"

@@ -1,4 +1,6 @@
-"""What a command ends with that is no defect of the program."""
+"""What a command ends with that is no defect of the program, and how it is said."""
+
+from difflib import get_close_matches
 
 
 class CaptioningError(Exception):
@@ -18,3 +20,16 @@ class Stopped(BaseException):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+def did_you_mean(name: str, allowed: list[str]) -> str:
+    """A hint at the closest of `allowed`, with a space before it, or nothing where none is close."""
+    close = get_close_matches(name, allowed, n=1)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+def no_setting(path: str, name: str, allowed: list[str]) -> str:
+    """The message for a setting `name` that does not exist below `path`, where `allowed` do."""
+    where = f"in {path}" if path else "at the top level"
+    full = f"{path}.{name}" if path else name
+    return f"there is no setting {full}.{did_you_mean(name, allowed)} Settings {where}: {', '.join(sorted(allowed))}"

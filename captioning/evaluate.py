@@ -11,12 +11,13 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from captioning.backbones import Backbone
+from captioning.bounds import Name, PathText, Seconds, Seed
 from captioning.checkpoint import build
 from captioning.command import CONF, command, start
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
@@ -25,21 +26,38 @@ from captioning.data.inputs import Inputs, Photographs
 from captioning.data.module import CaptionData
 from captioning.data.reading import read
 from captioning.data.vocabulary import Vocabulary
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, no_setting
 from captioning.features.build import build_features
 from captioning.metrics import Scorer
-from captioning.metrics.bootstrap import paired_bootstrap
+from captioning.metrics.bootstrap import Samples, paired_bootstrap
+from captioning.metrics.scorer import Metrics
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
 from captioning.run_folder import new_folder
 from captioning.searches import settings_given
 from captioning.settings import moved
-from captioning.signatures import check_call, check_settings, no_setting
+from captioning.signatures import check_call, check_settings, check_table
 from captioning.trained import TrainedCaptioner
 from captioning.training.provenance import device_name, software
 from captioning.training.results import write_captions, write_scores
 
-SPLITS = ("test", "val")
+SETTINGS: Mapping[str, Any] = {
+    "checkpoint": PathText | None,
+    "split": Literal["test", "val"],
+    "device": str,
+    "cache": PathText | None,
+    "data": dict[str, Any],
+    "captions": PathText | None,
+    "references": PathText | None,
+    "against": PathText | None,
+    "common_only": bool,
+    "metrics": Metrics,
+    "timeout": Seconds,
+    "bootstrap.samples": Samples,
+    "bootstrap.seed": Seed,
+    "name": Name,
+    "runs": PathText,
+}
 
 log = logging.getLogger(__name__)
 
@@ -80,26 +98,17 @@ def main(config: DictConfig) -> None:
 
 
 def check(config: DictConfig) -> None:
-    """Refuses settings that do not go together, or of the wrong kind.
+    """Refuses settings that do not go together, or are not allowed.
 
     Raises:
         CaptioningError: says what is allowed.
     """
+    check_table(SETTINGS, config)
     trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
     if trained == (config.captions is not None):
         raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
     if trained and config.references is not None:
         raise CaptioningError("a checkpoint is scored on the references of its own data set: leave references out")
-    if config.split not in SPLITS:
-        raise CaptioningError(f"split={config.split} is not allowed; it must be one of {', '.join(SPLITS)}")
-    if not isinstance(config.common_only, bool):
-        raise CaptioningError(f"common_only={config.common_only} is not allowed; it must be true or false")
-    settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    check_call("", Scorer, {name: settings[name] for name in ("metrics", "timeout")})
-    check_call("bootstrap", paired_bootstrap, settings["bootstrap"])
-    check_call("", TrainedCaptioner.from_checkpoint, {"device": config.device})
-    if config.bootstrap.samples < 1 or config.bootstrap.seed < 0:
-        raise CaptioningError("bootstrap.samples must be at least 1, and bootstrap.seed at least 0")
 
 
 class FileCaptions:
@@ -186,8 +195,7 @@ def data_settings(saved: DictConfig, config: DictConfig) -> DictConfig:
     assert isinstance(data, DictConfig)
     check_settings("data", OmegaConf.to_container(data))
     check_call("data", CaptionData, {"eval_batch_size": data.eval_batch_size})
-    if data.eval_batch_size < 1:
-        raise CaptioningError(f"data.eval_batch_size={data.eval_batch_size} is not allowed; it must be at least 1")
+    check_call("data.vocabulary", Vocabulary.from_captions, data.vocabulary)
     return data
 
 

@@ -9,30 +9,49 @@ import pytest
 import captioning
 
 PACKAGE = Path(captioning.__file__).parent
-COMPOSERS = {"captioning.run", "captioning.evaluate", "captioning.checkpoint", "captioning.benchmark.built"}
+COMPOSERS = {
+    "captioning.run",
+    "captioning.evaluate",
+    "captioning.checkpoint",
+    "captioning.rehearsal",
+    "captioning.benchmark.built",
+}
 """Modules that may build objects from a configuration."""
 
 FRAMEWORKS = {"lightning", "hydra", "omegaconf", "wandb"}
 ALLOWED = {
     # sub-package: the parts of `captioning` that it may import beside itself, and forbidden libraries
-    "models": ({"captioning.backbones.context", "captioning.tokens"}, FRAMEWORKS | {"torchmetrics", "PIL"}),
-    "decoding": (
-        {"captioning.backbones.context", "captioning.keyed_random", "captioning.models.outputs", "captioning.tokens"},
+    "models": (
+        {"captioning.backbones.context", "captioning.bounds", "captioning.tokens"},
         FRAMEWORKS | {"torchmetrics", "PIL"},
     ),
-    "metrics": ({"captioning.errors"}, FRAMEWORKS | {"torchvision", "PIL"}),
-    "backbones": ({"captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
+    "decoding": (
+        {
+            "captioning.backbones.context",
+            "captioning.bounds",
+            "captioning.keyed_random",
+            "captioning.models.outputs",
+            "captioning.tokens",
+        },
+        FRAMEWORKS | {"torchmetrics", "PIL"},
+    ),
+    "metrics": ({"captioning.bounds", "captioning.errors"}, FRAMEWORKS | {"torchvision", "PIL"}),
+    "backbones": ({"captioning.bounds", "captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
     "features": ({"captioning.backbones", "captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
-    "data": ({"captioning.errors", "captioning.tokens"}, FRAMEWORKS - {"lightning"} | {"torchmetrics"}),
+    "data": (
+        {"captioning.bounds", "captioning.errors", "captioning.tokens"},
+        FRAMEWORKS - {"lightning"} | {"torchmetrics"},
+    ),
     # it needs the readers only to know what is missing
     "download": (
-        {"captioning.data.karpathy", "captioning.data.splits", "captioning.errors"},
+        {"captioning.bounds", "captioning.data.karpathy", "captioning.data.splits", "captioning.errors"},
         FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     ),
     "report": ({"captioning.errors", "captioning.settings"}, FRAMEWORKS | {"torchmetrics"}),
     "training": (
         {
             "captioning.backbones",
+            "captioning.bounds",
             "captioning.data",
             "captioning.decoding",
             "captioning.errors",
@@ -50,6 +69,7 @@ ALLOWED = {
         {
             "captioning.allocator",
             "captioning.backbones",
+            "captioning.bounds",
             "captioning.command",
             "captioning.data",
             "captioning.decoding",
@@ -58,6 +78,7 @@ ALLOWED = {
             "captioning.features",
             "captioning.metrics",
             "captioning.models",
+            "captioning.signatures",
             "captioning.tokens",
             "captioning.training",
         },

@@ -13,12 +13,16 @@ What varies is the choice of images. That a second training of the same model gi
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Interval
 
+from captioning.bounds import Seed, bounded
 from captioning.errors import CaptioningError
 from captioning.metrics.statistics import Array, Statistics
 
+Samples = Annotated[int, Interval(ge=1, le=1_000_000)]
 LEVEL = 0.95
 BLOCK_NUMBERS = 10_000_000
 """Counts held at a time, K x B of them: 80 MB."""
@@ -45,8 +49,12 @@ class Difference:
     p: float
 
 
+@bounded
 def paired_bootstrap(
-    ours: Sequence[Statistics], theirs: Sequence[Statistics], samples: int = 1000, seed: int = 0
+    ours: Sequence[Statistics],
+    theirs: Sequence[Statistics],
+    samples: Samples = 1000,
+    seed: Seed = 0,
 ) -> dict[str, Difference]:
     """Compares two sets of captions of the same images, score by score.
 
@@ -62,6 +70,7 @@ def paired_bootstrap(
 
     Raises:
         CaptioningError: there is one image only.
+        ValueError: a number that is not allowed.
     """
     images = len(ours[0].rows)
     if images < 2:
