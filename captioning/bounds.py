@@ -17,7 +17,9 @@ from annotated_types import DocInfo, Ge, Gt, Interval, Le, Lt, MinLen, Predicate
 from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError
 
 Count = Annotated[int, Interval(ge=1, le=1000)]
-"""Of layers, heads, hypotheses or samples; more only fill the memory."""
+"""Of layers, heads or hypotheses; more only fill the memory."""
+Samples = Annotated[int, Interval(ge=1, le=100_000)]
+"""Of captions, of paths through an image, or of sets of images."""
 BatchSize = Annotated[int, Interval(ge=1, le=65_536)]
 Width = Annotated[int, Interval(ge=1, le=65_536)]
 """Of a layer."""
@@ -25,7 +27,7 @@ Length = Annotated[int, Interval(ge=1, le=10_000)]
 """Of a caption, in words or tokens."""
 Workers = Annotated[int, Interval(ge=0, le=1024)]
 """Processes that load data."""
-PixelSize = Annotated[int, Interval(ge=8, le=4096)]
+PixelSize = Annotated[int, Interval(ge=1, le=4096)]
 """Side of the square that a photograph becomes."""
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]

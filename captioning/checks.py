@@ -19,7 +19,7 @@ from captioning.errors import CaptioningError
 from captioning.metrics.scorer import METRICS, Metrics
 from captioning.rehearsal import rehearse
 from captioning.searches import check_decoding
-from captioning.signatures import Part, check_call, check_settings, check_table
+from captioning.signatures import Part, check_call, check_settings, check_table, check_value
 
 SETTINGS: Mapping[str, Any] = {
     "name": Name,
@@ -58,8 +58,9 @@ def check(config: DictConfig) -> None:
     _check_precision(config)
     _check_processes(config)
     rehearse(_with_folder(config))
-    if (root := config.data.get("root")) is not None:
-        check_root(Path(str(root)).expanduser())
+    if "root" in config.data:
+        check_value("data.root", config.data.root, PathText)
+        check_root(Path(config.data.root).expanduser())
 
 
 def data_settings(config: DictConfig) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from captioning.backbones import Backbone
-from captioning.bounds import Name, PathText, Seconds, Seed
+from captioning.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.checkpoint import build
 from captioning.command import CONF, command, start
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
@@ -29,7 +29,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, no_setting
 from captioning.features.build import build_features
 from captioning.metrics import Scorer
-from captioning.metrics.bootstrap import Samples, paired_bootstrap
+from captioning.metrics.bootstrap import paired_bootstrap
 from captioning.metrics.scorer import Metrics
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary

@@ -92,7 +92,7 @@ def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
         node, path = settings, ""
         for group in groups:
             path = f"{path}.{group}".removeprefix(".")
-            node = node.get(group)  # type: ignore[union-attr,call-overload]
+            node = node.get(group)  # type: ignore[union-attr]
             check_value(path, node, dict[str, Any])
         if name not in node:  # type: ignore[operator]
             raise CaptioningError(f"{key} has to be set, if only to null: leave it where it is")

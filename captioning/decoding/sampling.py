@@ -11,7 +11,7 @@ from annotated_types import Ge, Interval
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.bounds import Count, Length, Positive, bounded
+from captioning.bounds import Length, Positive, Samples, bounded
 from captioning.decoding.caption import FORBIDDEN, Caption, best_first
 from captioning.decoding.filters import Filter
 from captioning.decoding.log_probs import log_probs
@@ -27,7 +27,7 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 def sample(
     model: Captioner,
     context: ContextSet,
-    n: Count = 1,
+    n: Samples = 1,
     temperature: Positive = 1.0,
     top_k: Annotated[int, Ge(1)] | None = None,
     top_p: Annotated[float, Interval(gt=0, le=1)] = 1.0,

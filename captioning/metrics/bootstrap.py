@@ -13,16 +13,13 @@ What varies is the choice of images. That a second training of the same model gi
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
-from annotated_types import Interval
 
-from captioning.bounds import Seed, bounded
+from captioning.bounds import Samples, Seed, bounded
 from captioning.errors import CaptioningError
 from captioning.metrics.statistics import Array, Statistics
 
-Samples = Annotated[int, Interval(ge=1, le=1_000_000)]
 LEVEL = 0.95
 BLOCK_NUMBERS = 10_000_000
 """Counts held at a time, K x B of them: 80 MB."""

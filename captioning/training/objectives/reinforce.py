@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.bounds import Count, Length, NotNegative, Probability, Share, bounded
+from captioning.bounds import Length, NotNegative, Probability, Samples, Share, bounded
 from captioning.models.outputs import StochasticCaptioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws
@@ -53,7 +53,7 @@ class Reinforce(Objective):
         self,
         label_smoothing: Share = 0.0,
         doubly_stochastic: NotNegative = 0.0,
-        samples: Count = 1,
+        samples: Samples = 1,
         sample_probability: Probability = 0.5,
         reinforce: NotNegative = 1.0,
         entropy: NotNegative = 0.002,
