@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from annotated_types import DocInfo, Ge, Gt, Interval, Le, Lt, MinLen, Predicate
-from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 Count = Annotated[int, Interval(ge=1, le=1000)]
 """Of layers, heads or hypotheses; more only fill the memory."""
@@ -122,16 +122,21 @@ def _checkable(hint: Any, part: Any) -> Any:
         return Annotated[_checkable(args[0], part), *args[1:]]
     if origin in (Union, UnionType):
         return Union[tuple(_checkable(choice, part) for choice in args)]  # noqa: UP007 - they come in a tuple
-    if origin is tuple:
+    if origin in (Sequence, list, tuple):
         each = tuple(a if a is ... else _checkable(a, part) for a in args)
-        return Annotated[tuple[each], Strict(False)]  # type: ignore[valid-type]
-    if origin in (Sequence, list, Mapping, dict):
+        kind = tuple if origin is tuple else list
+        return Annotated[kind[each], BeforeValidator(lambda given: kind(given) if _is_list(given) else given)]
+    if origin in (Mapping, dict):
         return origin[*(_checkable(a, part) for a in args)]
     if hint in (dict, list):
         return hint
     if inspect.isclass(origin or hint) and hint not in (Any, object):
         return part | list if origin is Iterable else part
     return Any
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def _is_bounded(hint: Any) -> bool:
