@@ -1,4 +1,6 @@
-"""What a command ends with that is no defect of the program."""
+"""What a command ends with that is no defect of the program, and how it is said."""
+
+from difflib import get_close_matches
 
 
 class CaptioningError(Exception):
@@ -20,6 +22,19 @@ class Stopped(BaseException):
         return str(self.args[0])
 
 
+def did_you_mean(name: str, allowed: list[str]) -> str:
+    """A hint at the closest of `allowed`, with a space before it, or nothing where none is close."""
+    close = get_close_matches(name, allowed, n=1)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+def no_setting(path: str, name: str, allowed: list[str]) -> str:
+    """The message for a setting `name` that does not exist below `path`, where `allowed` do."""
+    where = f"in {path}" if path else "at the top level"
+    full = f"{path}.{name}" if path else name
+    return f"there is no setting {full}.{did_you_mean(name, allowed)} Settings {where}: {', '.join(sorted(allowed))}"
+
+
 QUOTED = 200
 """Characters of what came that a message shows."""
 
@@ -28,5 +43,9 @@ def quoted(value: object) -> str:
     """What came, as YAML would have it, on one line of at most `QUOTED` characters; of an error what it says."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    text = " ".join(str(value)[: 4 * QUOTED].split()) or (type(value).__name__ if isinstance(value, Exception) else "")
+    try:
+        text = str(value) or (type(value).__name__ if isinstance(value, Exception) else "")
+    except ValueError:  # Python prints no number of more than some thousand digits
+        text = "a number of too many digits"
+    text = " ".join(text[: 4 * QUOTED].split())
     return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."

@@ -11,27 +11,29 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from captioning.backbones import Backbone
+from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, build
 from captioning.config.searches import settings_given
 from captioning.config.settings import merged, moved
-from captioning.config.signatures import check_call, no_setting
+from captioning.config.signatures import check_call, check_table
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.data.example import Splits, digest, reference_texts
 from captioning.data.inputs import Inputs, Photographs
 from captioning.data.module import CaptionData
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.features.build import build_features
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import paired_bootstrap
+from captioning.metrics.scorer import Metrics
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
 from captioning.runs.folder import new_folder
@@ -39,7 +41,24 @@ from captioning.runs.provenance import device_name, software
 from captioning.trained import TrainedCaptioner
 from captioning.training.callbacks.results import write_captions, write_scores
 
-SPLITS = ("test", "val")
+SETTINGS: Mapping[str, Any] = {
+    "checkpoint": PathText | None,
+    "split": Literal["test", "val"],
+    "device": str,
+    "modules": list[str],
+    "cache": PathText,
+    "data": dict[str, Any],
+    "captions": PathText | None,
+    "references": PathText | None,
+    "against": PathText | None,
+    "common_only": bool,
+    "metrics": Metrics,
+    "timeout": Seconds,
+    "bootstrap.samples": Samples,
+    "bootstrap.seed": Seed,
+    "name": Name,
+    "runs": PathText,
+}
 SHAPES = "captioning.data.shapes.ShapesReader"
 
 log = logging.getLogger(__name__)
@@ -81,26 +100,17 @@ def main(config: DictConfig) -> None:
 
 
 def check(config: DictConfig) -> None:
-    """Refuses settings that do not go together, or of the wrong kind.
+    """Refuses settings that do not go together, or are not allowed.
 
     Raises:
         CaptioningError: says what is allowed.
     """
+    check_table(SETTINGS, config)
     trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
     if trained == (config.captions is not None):
         raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
     if trained and config.references is not None:
         raise CaptioningError("a checkpoint is scored on the references of its own data set: leave references out")
-    if config.split not in SPLITS:
-        raise CaptioningError(f"split={config.split} is not allowed; it must be one of {', '.join(SPLITS)}")
-    if not isinstance(config.common_only, bool):
-        raise CaptioningError(f"common_only={config.common_only} is not allowed; it must be true or false")
-    settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    check_call("", Scorer, {name: settings[name] for name in ("metrics", "timeout")})
-    check_call("bootstrap", paired_bootstrap, settings["bootstrap"])
-    check_call("", TrainedCaptioner.from_checkpoint, {"device": config.device})
-    if config.bootstrap.samples < 1 or config.bootstrap.seed < 0:
-        raise CaptioningError("bootstrap.samples must be at least 1, and bootstrap.seed at least 0")
 
 
 class FileCaptions:
@@ -186,10 +196,7 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
         if isinstance(old, str) and new is not None:
             data = moved(data, old, str(new))
     data = merged(data, given)
-    size: Any = data.get("eval_batch_size")
-    check_call("data", CaptionData, {"eval_batch_size": size})
-    if size < 1:
-        raise CaptioningError(f"data.eval_batch_size={size} is not allowed; it must be at least 1")
+    check_call("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
     reader = data.get("reader")
     if isinstance(reader, dict) and reader.get("_target_") == SHAPES:  # the only reader that writes
         root = Path(str(reader.get("root")))

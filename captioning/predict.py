@@ -7,20 +7,29 @@ import glob
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import Tensor
 
+from captioning.borders.bounds import BatchSize, PathText
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.searches import settings_given
+from captioning.config.signatures import check_table
 from captioning.errors import CaptioningError
 from captioning.report.panels import save_panel
 from captioning.trained import Prediction, TrainedCaptioner
 
+SETTINGS: Mapping[str, Any] = {
+    "checkpoint": PathText | None,
+    "batch_size": BatchSize,
+    "device": str,
+    "attention": bool,
+    "panels": PathText,
+}
 SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 """What a file in a folder is called if it is meant; a file that is named itself may be called anything."""
 
@@ -144,13 +153,7 @@ def _check(config: DictConfig) -> None:
     for key in ("checkpoint", "images") if config.decoding.get("ensemble") is None else ("images",):
         if OmegaConf.is_missing(config, key) or config[key] in (None, "", []):
             raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
-    for key, kind, allowed in (
-        ("batch_size", int, "a whole number, at least 1"),
-        ("attention", bool, "true or false"),
-        ("panels", str, "a folder"),
-    ):
-        if type(config[key]) is not kind or (kind is int and config[key] < 1):
-            raise CaptioningError(f"{key}={config[key]} is not allowed; it must be {allowed}")
+    check_table(SETTINGS, config)
 
 
 if __name__ == "__main__":

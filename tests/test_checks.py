@@ -1,13 +1,20 @@
 """Combinations of settings that cannot work."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, open_dict
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.check import check
 from captioning.config.registry import CONF
@@ -16,12 +23,18 @@ from captioning.errors import CaptioningError
 
 
 def config(*overrides: str) -> DictConfig:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        whole = compose("config", list(overrides), return_hydra_config=True)
+    """A copy of what the command line composes."""
+    whole = composed(*overrides).copy()
     HydraConfig.instance().set_config(whole)  # names of choices are read from it
     with open_dict(whole):
         del whole["hydra"]  # as Hydra itself does
     return whole
+
+
+@functools.cache
+def composed(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", list(overrides), return_hydra_config=True)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +42,14 @@ def config(*overrides: str) -> DictConfig:
     [
         [],
         ["experiment=demo"],
-        ["experiment=flickr8k", "data.root=x"],
+        ["experiment=flickr8k", "data.root=."],
+        ["name=2018", "cache='${oc.env:HOME}/cache'"],
+        ["model=sat_hard", "backbone=resnet101"],
+        ["decoding=diverse_beam"],
+        ["decoding=sample", "decoding.top_k=5"],
+        ["decoding.filters.forbidden=[red,3]"],
+        ["optimizer._target_=torch.optim.SGD", "~optimizer.betas", "+optimizer.momentum=0.9"],
+        ["trainer.limit_train_batches=0.5", "+trainer.val_check_interval=0.25"],
         ["logger=wandb"],
         ["callbacks=averaged"],
         ["callbacks.early_stopping=null"],
@@ -58,7 +78,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
             ["data.max_words=15"],
             ["data.max_words=15", "model.max_tokens=15", "model.max_tokens=16", "data.max_words=14"],
         ),
-        (["objective=reinforce"], ["objective=reinforce", "SpatialTransformer", "model=sat_hard"]),
+        (["objective=reinforce"], ["Reinforce", "SpatialTransformer", "model=sat_hard"]),
         (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption, future"]),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),
@@ -71,8 +91,15 @@ def test_what_works_passes(overrides: list[str]) -> None:
         (["trainer.limit_val_batches=0"], ["trainer.limit_val_batches=0", "test=false"]),
         (["data=coco"], ["data.root is not set"]),
         (["hydra/launcher=processes", "trainer=cpu", "trainer.devices=2"], ["processes", "trainer.devices=2"]),
-        (["data.mirror=1.5"], ["data.mirror=1.5", "from 0 to 1"]),
-        (["data.mirror=true"], ["data.mirror=True", "from 0 to 1"]),
+        (["trainer.max_epochs=0"], ["trainer.max_epochs=0", "test=false"]),
+        (["model.heads=3"], ["model: d_feat is 512 and heads is 3"]),
+        (["backbone.size=100"], ["backbone.size=100 cannot be halved down to backbone.grid=14"]),
+        (["optimizer._partial_=false"], ["optimizer._partial_ must be true"]),
+        (["+optimizer.foreach=true"], ["optimizer: `fused` and `foreach` cannot be `True` together."]),
+        (["+trainer.overfit_batches=-1"], ["trainer: "]),
+        (["+callbacks.checkpoint.every_n_train_steps=5", "+callbacks.checkpoint.every_n_epochs=5"], ["mutually excl"]),
+        (["data=csv", "data.root=.", "data.reader.splits.test=[1,0]"], ["[1, 0] is no share of images"]),
+        (["data=flickr8k", "data.root=nowhere"], ["the folder of photographs nowhere does not exist"]),
     ],
 )
 def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> None:
@@ -80,6 +107,108 @@ def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> 
         check(config(*overrides))
     for part in parts:
         assert part in str(refusal.value)
+
+
+REFUSED = """
+seed=-1 seed=4294967296 seed=1.5 resume=maybe test=1 name=null runs=null runs= cache=null cache=5
+metrics=null metrics.val=null metrics.val=[] metrics.val=BLEU metrics.test=[BLEU,bleu] metrics.test=[1]
+metrics.timeout=inf metrics.timeout=-1 metrics.timeout=nan metrics.timeout=0 metrics.timeout=null
+data.batch_size=0 data.batch_size=100000000 data.eval_batch_size=0 data.captions_per_image=0 data.max_words=0
+data.num_workers=-1 data.num_workers=100000 data.mirror=1.5 data.mirror=true data.mirror=nan data.reader=null
+data.vocabulary=null data.vocabulary.min_count=0 data.vocabulary.max_size=4 data.vocabulary.max_size=many
+data.reader.train=0 data.reader.max_objects=5 data.reader.seed=-1 data.reader.size=8
+backbone.dim=0 backbone.dim=100000000 backbone.size=0 backbone.grid=-7 backbone.trainable=yes_please
+model.heads=-2 model.heads=100000 model.encoder_layers=-1 model.decoder_layers=0 model.decoder_layers=100000000
+model.d_feat=0 model.d_hidden=100000000000 model.dropout=1.0 model.dropout=nan model.scale=none model.max_tokens=0
+objective.label_smoothing=nan objective.label_smoothing=1 objective.doubly_stochastic=inf
+optimizer.lr=-1 optimizer.lr=0 optimizer.lr=nan optimizer.lr=inf optimizer.lr=fast optimizer.lr=null
+optimizer.betas=[2,3] optimizer.betas=[0.9] optimizer.betas=[0.9,nan] optimizer.betas=0.9
+optimizer.weight_decay=-1 +optimizer.eps=-1 +optimizer.epsilon=1
+schedule.warmup_steps=-5 schedule.decay=exponential schedule.final=nan schedule.final=-1
+decoding.width=0 decoding.width=1000000 decoding.max_length=0 decoding.max_length=1000000000 decoding.n_best=4
+decoding.length_penalty=nan decoding.length_penalty=1e9 decoding.normalisation=words decoding.select=[1,0]
+decoding.filters=5 decoding.filters.min_length=-1 decoding.filters.prefix=a decoding.filters.forbidden=[[a]]
+trainer.log_every_n_steps=0 trainer.accumulate_grad_batches=0 trainer.check_val_every_n_epoch=0
++trainer.val_check_interval=0 +trainer.val_check_interval=1.5 trainer.devices=0 trainer.devices=-5 trainer.devices=x
+trainer.max_epochs=-5 trainer.max_steps=-7 trainer.max_steps=0 trainer.gradient_clip_val=-1
+trainer.gradient_clip_val=nan trainer.limit_train_batches=0 trainer.limit_val_batches=1.5
+trainer.limit_test_batches=0 trainer.accelerator=abacus trainer.precision=8 +trainer.strategy=chess +trainer.num_nodes=0
+trainer.num_sanity_val_steps=-2 trainer.enable_model_summary=maybe trainer.plugins=[abacus]
+callbacks.checkpoint.mode=best callbacks.checkpoint.monitor=null +callbacks.checkpoint.save_top_k=0
+callbacks.early_stopping.patience=nan callbacks.early_stopping.patience=-1 +callbacks.early_stopping.min_delta=nan
+callbacks.stopwatch.mode=best callbacks.resume.every_n_steps=0 callbacks.progress_bar.refresh_rate=-1
+callbacks.learning_rate.logging_interval=hour callbacks.attention.images=-1 callbacks.results=5 logger.csv=5
+"""
+REFUSED_WITH = """
+model=sat_hard:objective.samples=0 model=sat_hard:objective.decay=1 model=sat_hard:objective.entropy=nan
+model=sat_soft:model.temperature=0 model=sat_soft:model.temperature=nan model=sat_soft:model.d_embed=-1
+model=sat_soft:model.choice=best decoding=sample:decoding.temperature=nan decoding=sample:decoding.n=10000000
+decoding=sample:decoding.top_k=0 decoding=sample:decoding.top_p=0 decoding=sample:decoding.seed=1e3
+decoding=sample:decoding.seed=99999999999999999999 decoding=diverse_beam:decoding.diversity=nan
+decoding=diverse_beam:decoding.diversity=-1 decoding=diverse_beam:decoding.groups=4
+callbacks=averaged:callbacks.weight_averaging.decay=nan callbacks=averaged:callbacks.weight_averaging.decay=1.5
+logger=wandb:callbacks.wandb.images=-1 logger=wandb:logger.wandb.offline=maybe
+data=flickr8k:data.root=null data=coco_official:data.reader.splits.val.part=[0,2]
+backbone=vgg11:backbone.size=0 backbone=vgg11:backbone.name=vgg12 backbone=vgg11:backbone.node=features.99
+"""
+
+
+@pytest.mark.parametrize("override", REFUSED.split())
+def test_every_setting_is_checked_before_anything_is_read(override: str) -> None:
+    changed = config()
+    setting = OverridesParser.create().parse_override(override)
+    OmegaConf.update(changed, setting.key_or_group, setting.value(), force_add=setting.is_add())
+    with pytest.raises(CaptioningError) as refusal:
+        check(changed)
+    assert setting.key_or_group.split(".")[0] in str(refusal.value)
+
+
+@pytest.mark.parametrize("overrides", REFUSED_WITH.split())
+def test_every_setting_of_a_choice_is_checked(overrides: str) -> None:
+    with pytest.raises(CaptioningError):
+        check(config(*overrides.split(":")))
+
+
+CHOICES = (
+    [],
+    ["model=sat_hard", "decoding=sample", "schedule=cosine", "callbacks=averaged"],
+    ["model=sat_soft", "decoding=diverse_beam", "data=coco_official", "data.root=.", "logger=wandb"],
+    ["data=csv", "data.root=.", "decoding=greedy"],
+)
+NUMBERS = [math.nan, math.inf, -math.inf, -1, 0, 1, 2**31, 2**63, 10**400, 1e308]
+OTHERS = [None, True, "", "\0", "???", [], {}, [math.nan], [-1, 0], [None], {"_target_": 3}, {"a": [1]}, {1: 2}]
+NASTY = st.one_of(
+    st.sampled_from(NUMBERS),
+    st.sampled_from([*OTHERS, {"_target_": "os.getcwd"}]),
+    st.integers(-1000, 1000),
+    st.floats(),
+    st.text(max_size=20),
+    st.text(max_size=5).map(lambda text: f"${{{text}}}"),
+    st.lists(st.one_of(st.integers(), st.floats(), st.text(max_size=3)), max_size=3),
+)
+
+
+@given(st.sampled_from(CHOICES), st.data())
+def test_whatever_is_set_is_taken_or_refused_in_a_sentence(overrides: list[str], data: st.DataObject) -> None:
+    changed = config(*overrides)
+    keys = sorted(keys_below(OmegaConf.to_container(changed)))
+    for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3)):
+        try:
+            OmegaConf.update(changed, key, data.draw(NASTY, label=key))
+        except (OmegaConfBaseException, TypeError):  # below a setting that has just been overwritten
+            return
+    with contextlib.suppress(CaptioningError, OmegaConfBaseException):
+        check(changed)
+
+
+def keys_below(node: Any, path: str = "") -> Iterator[str]:
+    """Of all settings and groups in groups; whole groups are chosen by their names."""
+    for name, value in node.items():
+        key = f"{path}.{name}" if path else name
+        if path or not isinstance(value, dict):
+            yield key
+        if isinstance(value, dict):
+            yield from keys_below(value, key)
 
 
 @pytest.mark.parametrize("trainer", ["cpu", "auto"])
@@ -137,6 +266,9 @@ def test_fitting_values(settings: dict[str, Any]) -> None:
         ({"count": True}, "part.count=true is not allowed; it must be a whole number"),
         ({"count": 3.0}, "part.count=3.0"),
         ({"rate": "fast"}, "part.rate=fast is not allowed; it must be a number"),
+        ({"rate": float("nan")}, "part.rate=nan is not allowed; it must be a number"),
+        ({"rate": float("-inf")}, "part.rate=-inf"),
+        ({"count": "x" * 999}, f"part.count={'x' * 197}... is not"),
         ({"rate": False}, "part.rate=false"),
         ({"flag": 1}, "part.flag=1 is not allowed; it must be true or false"),
         ({"name": 7}, "part.name=7 is not allowed; it must be text"),

@@ -311,8 +311,10 @@ def test_a_check_that_fails_is_a_line() -> None:
     [
         ("data.rot=x", r"there is no setting data.rot\. Did you mean data.root\?"),
         ("root=x", "there is no setting root"),
-        ("timeout=long", "timeout=long is not allowed; it must be a number"),
-        ("timeout=0", "timeout=0 is not allowed; it must be more than 0"),
+        ("timeout=long", "timeout=long is not allowed; it must be a number above 0 and at most 86400"),
+        ("timeout=nan", "timeout=nan is not allowed"),
+        ("timeout=inf", "timeout=inf is not allowed"),
+        ("timeout=0", "timeout=0 is not allowed; it must be a number above 0"),
         ("runs", "runs is no setting; settings have the form KEY=VALUE"),
     ],
 )

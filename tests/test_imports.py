@@ -9,11 +9,17 @@ import pytest
 import captioning
 
 PACKAGE = Path(captioning.__file__).parent
-COMPOSERS = {"captioning.run", "captioning.evaluate", "captioning.runs.checkpoint", "captioning.benchmark.built"}
+COMPOSERS = {
+    "captioning.run",
+    "captioning.evaluate",
+    "captioning.runs.checkpoint",
+    "captioning.config.rehearsal",
+    "captioning.benchmark.built",
+}
 """Modules that may build objects from a configuration."""
 
 LAYERS = (
-    {"errors", "tokens", "files", "machine"},
+    {"errors", "tokens", "machine", "borders"},
     {"models", "data", "backbones"},
     {"decoding", "metrics", "features"},
     {"config", "runs"},
@@ -35,10 +41,14 @@ FORBIDDEN = {
     "runs": {"wandb", "torchmetrics", "PIL", "torchvision"},
     "download": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "benchmark": {"wandb"},
-    "doctor": {"lightning", "wandb"},
+    "doctor": {"wandb"},
+    "borders": FRAMEWORKS | {"torch", "torchmetrics", "PIL"},
 }
 """Libraries that a part knows nothing of; its command, where it is one, starts by Hydra nevertheless."""
-TENSORS_ALONE = {"models": {"backbones.context", "tokens"}, "decoding": {"backbones.context", "models", "tokens"}}
+TENSORS_ALONE = {
+    "models": {"backbones.context", "borders", "tokens"},
+    "decoding": {"backbones.context", "borders", "models", "tokens"},
+}
 """What these may import of `captioning`, and no more."""
 
 

@@ -192,8 +192,11 @@ def test_what_is_missing_does_not_stop_the_others(shapes_run: Run, capsys: pytes
         (["checkpoint=a.ckpt", "images="], "images is not set"),
         (["checkpoint=a.ckpt", "images=.", "batch_size=0"], "batch_size=0 is not allowed; it must be a whole number"),
         (["checkpoint=a.ckpt", "images=.", "batch_size=two"], "batch_size=two is not allowed"),
+        (["checkpoint=a.ckpt", "images=.", "batch_size=1000000000"], "batch_size=1000000000 is not allowed"),
+        (["checkpoint=5", "images=."], "checkpoint=5 is not allowed; it must be one of a path, null"),
+        (["checkpoint=a.ckpt", "images=.", "device=0"], "device=0 is not allowed; it must be text"),
         (["checkpoint=a.ckpt", "images=.", "attention=1"], "attention=1 is not allowed; it must be true or false"),
-        (["checkpoint=a.ckpt", "images=.", "panels=null"], "panels=None is not allowed; it must be a folder"),
+        (["checkpoint=a.ckpt", "images=.", "panels=null"], "panels=null is not allowed; it must be a path"),
     ],
 )
 def test_settings_that_cannot_be(overrides: list[str], message: str) -> None:

@@ -93,7 +93,7 @@ def chosen(home: Path, folder: Path) -> tuple[int, dict[str, Any]]:
         (["decoding.select=3"], r"decoding.select=3 is not allowed; it must be a list of different widths"),
         (["decoding.select=[]"], r"it must be a list of different widths"),
         (["decoding.select=[1,1]"], r"it must be a list of different widths"),
-        (["decoding.select=[0,1]"], r"decoding.select=\[0, 1\]: width=0"),
+        (["decoding.select=[0,1]"], r"decoding.width=0 is not allowed"),
         (["decoding.select=[wide]"], r"decoding.width=wide is not allowed; it must be a whole number"),
         (["decoding=greedy", "+decoding.select=[1,3]"], r"no setting decoding.width"),
         (

@@ -113,7 +113,7 @@ def test_several_processes_do_what_one_does(tmp_path: Path) -> None:
     assert ended.returncode == 1
     lines = ended.stderr.replace("\r", "\n").splitlines()
     said = [line for line in lines if line.strip() and not line.startswith("Error executing job")]
-    assert said == ["error: seed=-1 is not allowed; it must be from 0 to 4294967295"]
+    assert said == ["error: seed=-1 is not allowed; it must be a whole number from 0 to 4294967295"]
     found = folders(tmp_path / "runs")
     assert set(found) == {"seed1", "seed2"}
     for seed, folder in folders(tmp_path / "whole").items():

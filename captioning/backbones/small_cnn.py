@@ -5,11 +5,14 @@ B images, D features, a square grid of G rows and columns.
 
 import itertools
 import math
+from typing import Annotated
 
+from annotated_types import Interval
 from torch import nn
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform
+from captioning.borders.bounds import PixelSize, Width, bounded
 from captioning.errors import CaptioningError
 
 
@@ -21,7 +24,14 @@ class SmallCNN(Backbone):
     the features start with mean 0 and root mean square 1. At the default size a context vector sees 31x31 pixels.
     """
 
-    def __init__(self, dim: int = 128, size: int = 112, grid: int = 14, trainable: bool = True) -> None:
+    @bounded
+    def __init__(
+        self,
+        dim: Width = 128,
+        size: PixelSize = 112,
+        grid: Annotated[int, Interval(ge=1, le=512)] = 14,
+        trainable: bool = True,
+    ) -> None:
         """Build the network with random weights.
 
         Args:
@@ -32,10 +42,9 @@ class SmallCNN(Backbone):
 
         Raises:
             CaptioningError: `size` cannot be halved down to `grid`.
+            ValueError: a number that is not allowed.
         """
-        if dim < 1 or grid < 1:
-            raise CaptioningError(f"backbone.dim={dim} and backbone.grid={grid} must be positive")
-        stages = round(math.log2(max(size, 1) / grid))
+        stages = round(math.log2(size / grid))
         if stages < 1 or size != grid << stages:
             raise CaptioningError(
                 f"backbone.size={size} cannot be halved down to backbone.grid={grid}; "

@@ -15,6 +15,7 @@ from torchvision.models.feature_extraction import create_feature_extractor, get_
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform
+from captioning.borders.bounds import PixelSize, bounded
 from captioning.errors import CaptioningError
 
 
@@ -25,7 +26,10 @@ class TorchvisionBackbone(Backbone):
     size 224, and squeezenet1_1 `features.12` (512) at size 240.
     """
 
-    def __init__(self, name: str, node: str, weights: str | None, size: int = 224, trainable: bool = False) -> None:
+    @bounded
+    def __init__(
+        self, name: str, node: str, weights: str | None, size: PixelSize = 224, trainable: bool = False
+    ) -> None:
         """Build the network, cut it after `node` and load its weights.
 
         Args:

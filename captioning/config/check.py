@@ -1,44 +1,67 @@
-"""Combinations of settings that cannot work, refused before anything is computed."""
+"""What a configuration cannot be, refused before anything is read, downloaded or computed."""
 
 import os
 import warnings
-from collections.abc import Iterator
-from inspect import signature
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import get_object
-from lightning import seed_everything
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from captioning.borders.bounds import Name, PathText, Probability, Seconds, Seed
+from captioning.config.rehearsal import rehearse
 from captioning.config.searches import check_decoding
-from captioning.config.signatures import check_call, check_settings
+from captioning.config.signatures import Part, check_call, check_settings, check_table, check_value
 from captioning.data.module import CaptionData
+from captioning.data.readers.splits import check_root
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.machine import has_bfloat16
-from captioning.metrics.scorer import METRICS, Scorer
-from captioning.training.objectives import Reinforce
+from captioning.metrics.scorer import METRICS, Metrics
+
+SETTINGS: Mapping[str, Any] = {
+    "name": Name,
+    "seed": Seed,
+    "resume": bool | None,
+    "test": bool,
+    "runs": PathText,
+    "cache": PathText,
+    "metrics.val": Metrics,
+    "metrics.test": Metrics,
+    "metrics.timeout": Seconds,
+    "data.reader": Part,
+    "data.vocabulary": dict[str, Any],
+    "data.mirror": Probability,
+    **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
+    "callbacks": dict[str, Part | None],
+    "logger": dict[str, Part | None] | None,
+}
+"""What is no argument of a part."""
+PARTIAL = ("decoding", "optimizer", "schedule")
+"""Parts that are called during training."""
 
 
 def check(config: DictConfig) -> None:
     """Refuses what a run would only stumble over later.
 
     Raises:
-        CaptioningError: names both settings and what to change.
+        CaptioningError: names the setting, or both settings, and what to change.
     """
-    _check_parts(config)
     _check_missing(config)
+    _check_parts(config)
     _check_values(config)
     _check_lengths(config)
     decoding: Any = OmegaConf.to_container(config.decoding, resolve=True)
     check_decoding(decoding, config.model.get("max_tokens"))
-    _check_objective(config)
-    _check_metrics(config)
     _check_validation(config)
     _check_precision(config)
     _check_processes(config)
+    rehearse(_with_folder(config))
+    if "root" in config.data:
+        check_value("data.root", config.data.root, PathText)
+        check_root(Path(config.data.root).expanduser())
 
 
 def data_settings(config: DictConfig) -> dict[str, Any]:
@@ -60,33 +83,29 @@ def _missing(node: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-def _check_values(config: DictConfig) -> None:
+def _with_folder(config: DictConfig) -> DictConfig:
+    """The configuration of a run whose folder has no name yet."""
     named = config.copy()
-    OmegaConf.update(named, "folder", "folder")  # which has no name yet
-    settings: dict[str, Any] = OmegaConf.to_container(named, resolve=True)  # type: ignore[assignment]
-    settings["decoding"].pop("select", None)  # no setting of the search; `check_decoding` looks at it
-    check_settings("", settings)
-    check_call("", seed_everything, {"seed": config.seed})
+    OmegaConf.update(named, "folder", "folder")
+    return named
+
+
+def _check_values(config: DictConfig) -> None:
+    named = _with_folder(config)
+    check_table(SETTINGS, named)
     check_call("data", CaptionData, data_settings(config))
     check_call("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
-    check_call("metrics", Scorer, {"timeout": config.metrics.timeout})
-    if not isinstance(config.test, bool):
-        raise CaptioningError(f"test={config.test} is not allowed; it must be true or false")
-    if not isinstance(config.resume, bool | None):
-        raise CaptioningError(f"resume={config.resume} is not allowed; it must be true, false or null")
-    if not 0 <= config.seed < 2**32:
-        raise CaptioningError(f"seed={config.seed} is not allowed; it must be from 0 to {2**32 - 1}")
-    for name in ("batch_size", "eval_batch_size", "captions_per_image", "max_words"):
-        if config.data[name] < 1:
-            raise CaptioningError(f"data.{name}={config.data[name]} is not allowed; it must be at least 1")
-    mirror = config.data.mirror
-    if isinstance(mirror, bool) or not isinstance(mirror, int | float) or not 0 <= mirror <= 1:
-        raise CaptioningError(f"data.mirror={mirror} is not allowed; it is a probability, from 0 to 1")
+    settings: dict[str, Any] = OmegaConf.to_container(named, resolve=True)  # type: ignore[assignment]
+    for name in PARTIAL:
+        if settings[name].get("_partial_") is not True:
+            raise CaptioningError(f"{name}._partial_ must be true: training calls this part itself")
+    del settings["decoding"]  # its words become numbers later; `check_decoding` looks at it
+    check_settings("", settings)
 
 
 def _check_lengths(config: DictConfig) -> None:
     limit = config.model.get("max_tokens")
-    if limit is None:
+    if not isinstance(limit, int):
         return
     words = config.data.max_words
     if words + 1 > limit:
@@ -95,25 +114,6 @@ def _check_lengths(config: DictConfig) -> None:
             f"and model.max_tokens={limit} reads no more than {limit}: set model.max_tokens={words + 1} "
             f"or data.max_words={limit - 1}"
         )
-
-
-def _check_objective(config: DictConfig) -> None:
-    model = get_object(config.model._target_)
-    if get_object(config.objective._target_) is Reinforce and "sampled" not in signature(model.forward).parameters:
-        raise CaptioningError(
-            "objective=reinforce learns from sampled attention, and "
-            f"model {config.model._target_} samples "
-            "none: use model=sat_hard or model=sat_soft, or objective=cross_entropy"
-        )
-
-
-def _check_metrics(config: DictConfig) -> None:
-    for split in ("val", "test"):
-        chosen = config.metrics[split]
-        if not chosen or isinstance(chosen, str) or any(name not in METRICS for name in chosen):
-            raise CaptioningError(
-                f"metrics.{split}={chosen} is not allowed; it must be a list of one or more of {', '.join(METRICS)}"
-            )
 
 
 def _check_parts(config: DictConfig) -> None:
@@ -128,14 +128,14 @@ def _check_parts(config: DictConfig) -> None:
 
 def _check_validation(config: DictConfig) -> None:
     for name, callback in config.callbacks.items():
-        if callback is not None and "monitor" in callback:
+        if callback is not None and callback.get("monitor") is not None:
             _check_monitor(f"callbacks.{name}.monitor", str(callback.monitor), list(config.metrics.val))
     select = config.decoding.get("select") is not None
     if not (config.test or select):
         return
     without = "test=false" + (" and decoding.select=null" if select else "")
     every, epochs = config.trainer.check_val_every_n_epoch, config.trainer.max_epochs
-    if every and epochs and 0 < epochs < every:
+    if epochs is not None and 0 <= epochs < (every or 1):
         raise CaptioningError(
             f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), "
             f"so there is no best checkpoint to test: change one of them or set {without}"

@@ -18,8 +18,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from captioning.config.help import asked, help_text
-from captioning.config.signatures import did_you_mean, no_setting
-from captioning.errors import CaptioningError, Stopped
+from captioning.errors import CaptioningError, Stopped, did_you_mean, no_setting
 from captioning.machine import end_with, end_with_launcher, keep_memory
 
 NOT_HERE = (

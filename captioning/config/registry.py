@@ -19,8 +19,6 @@ from captioning.errors import CaptioningError, quoted
 PACKAGE = Path(__file__).parents[1]
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 """The configuration: inside an installed wheel, else beside the package in a checkout."""
-DEEPEST = 8
-"""Parts within parts."""
 
 
 def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> Any:
@@ -35,7 +33,7 @@ def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> A
     Raises:
         CaptioningError: it names something else, or gives it an argument that it does not take.
     """
-    return _part(place, node, modules, 0, sizes)
+    return _part(place, node, modules, sizes)
 
 
 def locate(place: str, target: Any, modules: Sequence[str] = ()) -> Callable[..., Any]:
@@ -91,11 +89,9 @@ def _targets(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
             yield from _targets(value, (*keys, "[]"))
 
 
-def _part(place: str, node: Any, modules: Sequence[str], depth: int, sizes: Mapping[str, Any]) -> Any:
+def _part(place: str, node: Any, modules: Sequence[str], sizes: Mapping[str, Any]) -> Any:
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise CaptioningError(f"{place}={quoted(node)} describes no part; it must name one by _target_")
-    if depth > DEEPEST:
-        raise CaptioningError(f"{place}: parts within parts are at most {DEEPEST} deep")
     target = locate(place, node["_target_"], modules)
     for key in node:
         if not isinstance(key, str) or (key.startswith("_") and key not in ("_target_", "_partial_")):
@@ -107,7 +103,7 @@ def _part(place: str, node: Any, modules: Sequence[str], depth: int, sizes: Mapp
         raise CaptioningError(f"{place}._partial_={quoted(partial)} is not allowed; it must be true or false")
     settings = {key: value for key, value in node.items() if key not in ("_target_", "_partial_")}
     check_call(place, target, settings, partial=partial)
-    arguments = {name: _argument(f"{place}.{name}", value, modules, depth) for name, value in settings.items()}
+    arguments = {name: _argument(f"{place}.{name}", value, modules) for name, value in settings.items()}
     arguments |= sizes
     try:
         return functools.partial(target, **arguments) if partial else target(**arguments)
@@ -117,12 +113,12 @@ def _part(place: str, node: Any, modules: Sequence[str], depth: int, sizes: Mapp
         raise CaptioningError(f"{place}: {quoted(error)}") from error
 
 
-def _argument(place: str, value: Any, modules: Sequence[str], depth: int) -> Any:
+def _argument(place: str, value: Any, modules: Sequence[str]) -> Any:
     """Plain values as they are, parts built."""
     if isinstance(value, Mapping) and "_target_" in value:
-        return _part(place, value, modules, depth + 1, {})
+        return _part(place, value, modules, {})
     if isinstance(value, Mapping):
-        return {key: _argument(f"{place}.{key}", inner, modules, depth) for key, inner in value.items()}
+        return {key: _argument(f"{place}.{key}", inner, modules) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_argument(f"{place}[{number}]", inner, modules, depth) for number, inner in enumerate(value)]
+        return [_argument(f"{place}[{number}]", inner, modules) for number, inner in enumerate(value)]
     return value

@@ -5,10 +5,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.signatures import check_settings, did_you_mean
+from captioning.config.signatures import check_settings, check_value
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import Filters, check_limits
-from captioning.errors import CaptioningError, quoted
+from captioning.decoding import check_limits
+from captioning.errors import CaptioningError, did_you_mean, quoted
 from captioning.tokens import UNK
 
 USUAL_FILTERS = "captioning.decoding.Filters"
@@ -26,42 +26,51 @@ def check_decoding(decoding: Mapping[str, Any], max_tokens: int | None) -> None:
     """
     select = decoding.get("select")
     decoding = {name: value for name, value in decoding.items() if name != "select"}
+    filters = decoding.get("filters")
+    words: Mapping[str, list[Any]] = {}
+    if isinstance(filters, dict) and filters.get("_target_") == USUAL_FILTERS:
+        words = _words(filters)
+        decoding["filters"] = {name: value for name, value in filters.items() if name not in words}
+    _check_search("decoding.", decoding)
     if select is not None:
         _check_select(select, decoding)
-    filters = decoding.get("filters") or {}
-    try:
-        check_limits(**decoding)
-    except ValueError as error:
-        raise CaptioningError(f"decoding.{error}") from error
-    if filters.get("_target_") == USUAL_FILTERS:
-        try:
-            Filters(**{name: value for name, value in filters.items() if name != "_target_"})
-        except ValueError as error:
-            raise CaptioningError(f"decoding.filters.{error}") from error
     longest = decoding.get("max_length", 1)
-    if max_tokens is not None and longest > max_tokens:
+    if isinstance(max_tokens, int) and longest > max_tokens:
         raise CaptioningError(
             f"decoding.max_length={longest} is longer than what this model was built for, "
             f"model.max_tokens={max_tokens}: set decoding.max_length={max_tokens} or less"
         )
-    if len(filters.get("prefix") or ()) > longest:
+    if len(words.get("prefix", ())) > longest:
         raise CaptioningError(
-            f"decoding.filters.prefix has {len(filters['prefix'])} words, more than decoding.max_length={longest}"
+            f"decoding.filters.prefix has {len(words['prefix'])} words, more than decoding.max_length={longest}"
         )
+
+
+def _words(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The settings of the usual filters that are words, and become the ids that these take."""
+    words = {name: filters[name] for name in ("prefix", "forbidden") if name in filters}
+    for name, value in words.items():
+        check_value(f"decoding.filters.{name}", value, list[str | int | float])
+    return words
+
+
+def _check_search(key: str, decoding: Mapping[str, Any]) -> None:
+    check_settings("decoding", decoding)
+    numbers = {name: decoding[name] for name in ("width", "groups", "n_best") if isinstance(decoding.get(name), int)}
+    try:
+        check_limits(**numbers)
+    except ValueError as error:
+        raise CaptioningError(f"{key}{error}") from error
 
 
 def _check_select(select: Any, decoding: Mapping[str, Any]) -> None:
     widths = select if isinstance(select, list) else []
     if not widths or len(set(map(str, widths))) < len(widths):
         raise CaptioningError(
-            f"decoding.select={select} is not allowed; it must be a list of different widths, or null"
+            f"decoding.select={quoted(select)} is not allowed; it must be a list of different widths, or null"
         )
     for width in widths:
-        check_settings("decoding", {**decoding, "width": width})
-        try:
-            check_limits(**{**decoding, "width": width})
-        except ValueError as error:
-            raise CaptioningError(f"decoding.select={select}: {error}") from error
+        _check_search(f"decoding.select={quoted(select)}: ", {**decoding, "width": width})
 
 
 def search_settings(decoding: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
@@ -76,9 +85,8 @@ def search_settings(decoding: Mapping[str, Any], vocabulary: Vocabulary) -> dict
     if not isinstance(search.get("filters"), Mapping):
         return search
     filters = dict(search["filters"])
-    for name in ("prefix", "forbidden"):
-        if not isinstance(filters.get(name) or [], list | tuple):
-            raise CaptioningError(f"decoding.filters.{name}={quoted(filters[name])} is not allowed; it must be a list")
+    if filters.get("_target_") == USUAL_FILTERS:
+        _words(filters)
     for word in filters.get("prefix") or ():
         if vocabulary.encode([word]) == [UNK]:
             hint = did_you_mean(str(word), vocabulary.words)

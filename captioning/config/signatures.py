@@ -1,22 +1,30 @@
 """Settings against the signatures of what they are given to: a wrong value is found before anything is built."""
 
 import inspect
-import types
-import typing
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Annotated, Any
 
-from captioning.errors import CaptioningError
+from annotated_types import DocInfo, Predicate
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.borders.bounds import allowed_instead, hints_of
+from captioning.config.foreign import foreign_bounds
+from captioning.errors import CaptioningError, no_setting, quoted
+
+Part = Annotated[
+    dict[str, Any],
+    Predicate(lambda node: isinstance(node.get("_target_"), str)),
+    DocInfo("settings with a _target_"),
+]
+"""How YAML says of an object how it is built."""
 
 
 def check_settings(path: str, node: Any) -> None:
     """Checks every `_target_` in a resolved configuration, `path` its key, against that target's signature.
 
     Raises:
-        CaptioningError: a setting that the target does not take, or a value of another type than it takes.
+        CaptioningError: a setting that the target does not take, or a value that is not allowed.
     """
     if isinstance(node, Mapping):
         if "_target_" in node:
@@ -24,9 +32,12 @@ def check_settings(path: str, node: Any) -> None:
                 target = _located(node["_target_"])
             except Exception as error:  # whatever an import of the user's may raise
                 reason = " ".join(str(error).split())
-                raise CaptioningError(f"{path}._target_={node['_target_']} cannot be imported: {reason}") from error
-            settings = {key: value for key, value in node.items() if not key.startswith("_")}
-            check_call(path, target, settings, partial=bool(node.get("_partial_")))
+                named = quoted(node["_target_"])
+                raise CaptioningError(f"{path}._target_={named} cannot be imported: {reason}") from error
+            settings = {key: value for key, value in node.items() if not str(key).startswith("_")}
+            partial = node.get("_partial_", False)
+            check_value(f"{path}._partial_", partial, bool)
+            check_call(path, target, settings, partial=partial)
         for key, value in node.items():
             check_settings(f"{path}.{key}" if path else str(key), value)
     elif isinstance(node, list):
@@ -59,74 +70,40 @@ def check_call(path: str, function: Callable[..., Any], settings: Mapping[str, A
         CaptioningError: as for `check_settings`.
     """
     parameters = inspect.signature(function).parameters
-    try:
-        hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    except Exception:  # names that only a type checker imports
-        hints = {}
+    hints = hints_of(function) | foreign_bounds(function)
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         for name in settings:
             if name not in parameters:
                 settable = [key for key, p in parameters.items() if not partial or p.default is not p.empty]
-                raise CaptioningError(no_setting(path, name, settable))
+                raise CaptioningError(no_setting(path, str(name), settable))
     for name, value in settings.items():
-        hint = hints.get(name, Any)
-        if not _fits(value, hint):
-            full = f"{path}.{name}" if path else name
-            raise CaptioningError(f"{full}={_shown(value)} is not allowed; it must be {_allowed(hint)}")
+        check_value(f"{path}.{name}" if path else name, value, hints.get(name, Any))
 
 
-def did_you_mean(name: str, allowed: list[str]) -> str:
-    """A hint at the closest of `allowed`, with a space before it, or nothing where none is close."""
-    close = get_close_matches(name, allowed, n=1)
-    return f" Did you mean {close[0]}?" if close else ""
+def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
+    """Checks the settings of a configuration that `table` names against its annotations; there may be others.
+
+    Raises:
+        CaptioningError: a setting is not there, or its value is not allowed.
+    """
+    settings = OmegaConf.to_container(config, resolve=True)
+    for key, hint in table.items():
+        *groups, name = key.split(".")
+        node, path = settings, ""
+        for group in groups:
+            path = f"{path}.{group}".removeprefix(".")
+            node = node.get(group)  # type: ignore[union-attr]
+            check_value(path, node, dict[str, Any])
+        if name not in node:  # type: ignore[operator]
+            raise CaptioningError(f"{key} has to be set, if only to null: leave it where it is")
+        check_value(key, node[name], hint)  # type: ignore[index,call-overload]
 
 
-def no_setting(path: str, name: str, allowed: list[str]) -> str:
-    """The message for a setting `name` that does not exist below `path`, where `allowed` do."""
-    where = f"in {path}" if path else "at the top level"
-    full = f"{path}.{name}" if path else name
-    return f"there is no setting {full}.{did_you_mean(name, allowed)} Settings {where}: {', '.join(sorted(allowed))}"
+def check_value(path: str, value: Any, hint: Any) -> None:
+    """Checks the setting `path` against an annotation.
 
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value from YAML may stand for `hint`; what YAML cannot say, such as a class, is not judged."""
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        return any(value == choice and type(value) is type(choice) for choice in typing.get_args(hint))
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, choice) for choice in typing.get_args(hint))
-    if hint is type(None) or hint is None:
-        return value is None
-    if hint is bool or hint is str:
-        return isinstance(value, hint)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is Path:
-        return isinstance(value, str)
-    if inspect.isclass(origin or hint) and hint not in (Any, object):
-        return isinstance(value, Mapping | list)  # built by a nested `_target_`, or a sequence
-    return True
-
-
-def _allowed(hint: Any) -> str:
-    choices = list(dict.fromkeys(_choices(hint)))
-    return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
-
-
-def _choices(hint: Any) -> list[str]:
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        return [_shown(choice) for choice in typing.get_args(hint)]
-    if origin in (Union, types.UnionType):
-        return [name for choice in typing.get_args(hint) for name in _choices(choice)]
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}
-    if hint is type(None):
-        return ["null"]
-    # Of other types YAML can only say how to build them.
-    return [names[hint]] if hint in names else ["a list or an object with a _target_"]
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    Raises:
+        CaptioningError: its value is not allowed.
+    """
+    if allowed := allowed_instead(value, hint, Part):
+        raise CaptioningError(f"{path}={quoted(value)} is not allowed; it must be {allowed}")

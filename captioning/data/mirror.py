@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from captioning.borders.bounds import Probability
 from captioning.data.inputs import Inputs
 
 _STREAM = 1
@@ -29,7 +30,7 @@ class Mirror:
         seed: of the draws.
     """
 
-    probability: float
+    probability: Probability
     mirrored: Inputs
     seed: int
 

@@ -7,6 +7,7 @@ from typing import cast
 import lightning as L
 from torch.utils.data import DataLoader
 
+from captioning.borders.bounds import BatchSize, Count, Length, Seed, Workers, bounded
 from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Example, Splits, digest
@@ -33,17 +34,18 @@ class CaptionData(L.LightningDataModule):
         mirror: mirrors some training images, or none of them.
     """
 
+    @bounded
     def __init__(
         self,
         splits: Splits,
         inputs: Mapping[str, Inputs],
         vocabulary: Vocabulary,
-        batch_size: int = 16,
-        eval_batch_size: int = 32,
-        captions_per_image: int = 5,
-        max_words: int = 14,
-        num_workers: int = 0,
-        seed: int = 0,
+        batch_size: BatchSize = 16,
+        eval_batch_size: BatchSize = 32,
+        captions_per_image: Count = 5,
+        max_words: Length = 14,
+        num_workers: Workers = 0,
+        seed: Seed = 0,
         mirror: Mirror | None = None,
     ) -> None:
         super().__init__()

@@ -6,8 +6,11 @@ V words in all, the special tokens included.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, Interval
+
+from captioning.borders.bounds import bounded
 from captioning.errors import CaptioningError
 from captioning.tokens import EOS, NAMES, UNK
 
@@ -42,8 +45,12 @@ class Vocabulary:
         object.__setattr__(self, "_ids", ids)
 
     @classmethod
+    @bounded
     def from_captions(
-        cls, captions: Iterable[Sequence[str]], min_count: int = 5, max_size: int = 10000
+        cls,
+        captions: Iterable[Sequence[str]],
+        min_count: Annotated[int, Ge(1)] = 5,
+        max_size: Annotated[int, Interval(gt=len(NAMES), le=1_000_000)] = 10000,
     ) -> "Vocabulary":
         """The words that occur at least `min_count` times, by falling count, equal counts in alphabetical order.
 
@@ -53,13 +60,9 @@ class Vocabulary:
             max_size: most entries V, the four special tokens included: the rows of the models' output layer.
 
         Raises:
-            CaptioningError: no word is frequent enough, or a setting leaves room for none.
+            CaptioningError: no word is frequent enough.
+            ValueError: a setting that is not allowed.
         """
-        if min_count < 1 or max_size <= len(NAMES):
-            raise CaptioningError(
-                f"min_count={min_count}, max_size={max_size} is no vocabulary: min_count must be at least 1 and "
-                f"max_size above {len(NAMES)}, the number of special tokens it includes"
-            )
         counts = Counter(chain.from_iterable(captions))
         for name in NAMES:
             counts.pop(name, None)

@@ -4,12 +4,14 @@ B images, G groups of K hypotheses per image, k of them open before a step, n ca
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Interval
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Count, Length, NotNegative, bounded
 from captioning.decoding.caption import FORBIDDEN, Caption, best_first
 from captioning.decoding.filters import Filter
 from captioning.decoding.limits import check_limits
@@ -19,18 +21,21 @@ from captioning.models.outputs import Captioner
 from captioning.tokens import BOS, EOS
 
 Normalisation = Literal["length", "gnmt"]
+Penalty = Annotated[float, Interval(ge=-100, le=100)]
+"""Beyond it powers of lengths leave the range of numbers."""
 
 
+@bounded
 def beam_search(
     model: Captioner,
     context: ContextSet,
-    width: int = 3,
-    max_length: int = 15,
-    length_penalty: float = 0.0,
+    width: Count = 3,
+    max_length: Length = 15,
+    length_penalty: Penalty = 0.0,
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
-    n_best: int = 1,
+    n_best: Count = 1,
 ) -> list[Caption]:
     """The best captions that a beam of `width` hypotheses per image finds.
 
@@ -58,19 +63,20 @@ def beam_search(
     Raises:
         ValueError: a number that is not allowed.
     """
-    check_limits(width=width, max_length=max_length, n_best=n_best)
+    check_limits(width=width, n_best=n_best)
     ranking = _Ranking(length_penalty, normalisation, n_best)
     return _search(model, context, width, 1, 0.0, max_length, ranking, forbidden, filters)
 
 
+@bounded
 def diverse_beam_search(
     model: Captioner,
     context: ContextSet,
-    width: int = 6,
-    groups: int = 3,
-    diversity: float = 0.5,
-    max_length: int = 15,
-    length_penalty: float = 0.0,
+    width: Count = 6,
+    groups: Count = 3,
+    diversity: NotNegative = 0.5,
+    max_length: Length = 15,
+    length_penalty: Penalty = 0.0,
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
@@ -99,7 +105,7 @@ def diverse_beam_search(
     Raises:
         ValueError: a number that is not allowed.
     """
-    check_limits(width=width, groups=groups, diversity=diversity, max_length=max_length)
+    check_limits(width=width, groups=groups)
     ranking = _Ranking(length_penalty, normalisation, 1)
     return _search(model, context, width // groups, groups, diversity, max_length, ranking, forbidden, filters)
 
@@ -108,8 +114,6 @@ class _Ranking:
     """How many captions are kept, and by what."""
 
     def __init__(self, length_penalty: float, normalisation: Normalisation, n: int) -> None:
-        if normalisation not in ("length", "gnmt"):
-            raise ValueError(f"normalisation={normalisation} is not allowed; it must be length or gnmt")
         self.length_penalty, self.normalisation, self.n = length_penalty, normalisation, n
 
     def divisor(self, length: int) -> float:

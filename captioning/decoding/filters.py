@@ -7,15 +7,20 @@ log-probabilities `[B, N, V]` with minus infinity at what it forbids.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Interval
 from torch import Tensor
 
+from captioning.borders.bounds import bounded
 from captioning.tokens import EOS
 
+Words = Annotated[int, Interval(ge=0, le=10_000)]
 Filter = Callable[[Tensor, Tensor], Tensor]
 
 
+@bounded
 @dataclass(frozen=True, slots=True)
 class Filters:
     """The usual filters together. Where they forbid everything, the caption ends.
@@ -28,16 +33,11 @@ class Filters:
         prefix: words that every caption begins with, in the place of the model's own; they count in its score.
     """
 
-    min_length: int = 0
-    no_repeat_ngram: int = 0
+    min_length: Words = 0
+    no_repeat_ngram: Words = 0
     no_word_twice: bool = False
     forbidden: Sequence[int] = ()
     prefix: Sequence[int] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("min_length", "no_repeat_ngram"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0")
 
     def __call__(self, log_probs: Tensor, history: Tensor) -> Tensor:
         length = history.shape[-1]

@@ -8,19 +8,20 @@ from collections.abc import Sequence
 import torch
 
 from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Length, bounded
 from captioning.decoding.caption import FORBIDDEN, Caption
 from captioning.decoding.filters import Filter
-from captioning.decoding.limits import check_limits
 from captioning.decoding.log_probs import log_probs
 from captioning.models.outputs import Captioner
 from captioning.tokens import BOS, EOS, PAD
 
 
+@bounded
 @torch.no_grad()
 def greedy(
     model: Captioner,
     context: ContextSet,
-    max_length: int = 15,
+    max_length: Length = 15,
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
 ) -> list[Caption]:
@@ -39,7 +40,6 @@ def greedy(
     Raises:
         ValueError: a number that is not allowed.
     """
-    check_limits(max_length=max_length)
     b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, 1)
     token = torch.full((b, 1), BOS, device=device)

@@ -4,15 +4,17 @@ B images, N samples per image, V words, L context vectors of D features, T token
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Interval
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Length, Positive, Samples, bounded
 from captioning.decoding.caption import FORBIDDEN, Caption, best_first
 from captioning.decoding.filters import Filter
 from captioning.decoding.keyed_random import derived, uniform
-from captioning.decoding.limits import check_limits
 from captioning.decoding.log_probs import log_probs
 from captioning.models.outputs import Captioner
 from captioning.tokens import BOS, EOS, PAD
@@ -20,16 +22,17 @@ from captioning.tokens import BOS, EOS, PAD
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+@bounded
 @torch.no_grad()
 def sample(
     model: Captioner,
     context: ContextSet,
-    n: int = 1,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
-    seed: int = 0,
-    max_length: int = 15,
+    n: Samples = 1,
+    temperature: Positive = 1.0,
+    top_k: Annotated[int, Ge(1)] | None = None,
+    top_p: Annotated[float, Interval(gt=0, le=1)] = 1.0,
+    seed: Annotated[int, Interval(ge=0, lt=2**63)] = 0,
+    max_length: Length = 15,
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
 ) -> list[Caption]:
@@ -59,7 +62,6 @@ def sample(
     Raises:
         ValueError: a number that is not allowed.
     """
-    check_limits(n=n, temperature=temperature, top_k=top_k, top_p=top_p, max_length=max_length)
     b, device = context.vectors.shape[0], context.vectors.device
     keys = image_keys(context)
     draws = uniform(derived(keys, torch.full_like(keys, seed)), n, max_length)

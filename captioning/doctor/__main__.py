@@ -12,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from captioning.config.signatures import check_call, no_setting
 from captioning.doctor.findings import OPTIONAL, Finding, folder, guarded, memory, packages, photographs
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, no_setting
 
 CHILDREN = (("pytorch", "devices", "weights"), ("scorers",), ("wandb",))
 """Checks that share a process, named after the first, because the imports take longer than they do."""
+LONGEST_TIMEOUT = 86_400
+"""As of a run; its own check needs packages that may be missing here."""
 BUSY = "if the machine is only busy: timeout=SECONDS allows longer"
 
 USAGE = """python -m captioning.doctor [data.root=FOLDER] [runs=FOLDER] [cache=FOLDER] [timeout=SECONDS]
@@ -74,19 +75,20 @@ def read_settings(arguments: Sequence[str]) -> Settings:
             raise CaptioningError(f"{argument} is no setting; settings have the form KEY=VALUE")
         if key not in names:
             raise CaptioningError(no_setting("", key, list(names)))
-        given[names[key]] = _number(value) if key == "timeout" else value
-    check_call("", Settings, given)
-    settings = Settings(**given)  # type: ignore[arg-type]
-    if not settings.timeout > 0:
-        raise CaptioningError(f"timeout={settings.timeout:g} is not allowed; it must be more than 0 seconds")
-    return settings
+        given[names[key]] = _seconds(value) if key == "timeout" else value
+    return Settings(**given)  # type: ignore[arg-type]
 
 
-def _number(text: str) -> float | str:
+def _seconds(text: str) -> float:
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        return text
+        seconds = 0
+    if not 0 < seconds <= LONGEST_TIMEOUT:
+        raise CaptioningError(
+            f"timeout={text:.200} is not allowed; it must be a number above 0 and at most {LONGEST_TIMEOUT}"
+        )
+    return seconds
 
 
 def examine(settings: Settings) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
-from captioning.config.signatures import check_call
+from captioning.config.signatures import check_call, check_value
 from captioning.download.archive import Archive
 from captioning.download.data_set import DataSet
 from captioning.download.fetch import Connection
@@ -41,7 +41,8 @@ def check(config: DictConfig) -> tuple[DataSet, Connection]:
     if settings["root"] in (None, ""):
         raise CaptioningError(f"root={settings['root']} is not allowed; it must be a folder")
     data, keep_archives = settings["data"], settings["keep_archives"]
-    check_call("data", DataSet, data)
+    check_call("data", DataSet, {name: value for name, value in data.items() if name != "archives"})
+    check_value("data.archives", data.get("archives"), dict[str, Any])
     check_call("", DataSet, {"keep_archives": keep_archives})
     check_call("connection", Connection, settings["connection"])
     archives = {key: _archive(key, archive) for key, archive in data["archives"].items()}

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from typing import Annotated
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from annotated_types import Interval
 from tqdm import tqdm
 
+from captioning.borders.bounds import Seconds, bounded
 from captioning.download.archive import BLOCK, Archive
 from captioning.download.progress import byte_bar
 from captioning.errors import CaptioningError
@@ -22,6 +25,7 @@ LONGEST_WAIT = 60
 """Seconds between two tries."""
 
 
+@bounded
 @dataclass(frozen=True, slots=True)
 class Connection:
     """How patient a download is.
@@ -32,19 +36,12 @@ class Connection:
         backoff: seconds before the first of them, twice as many before each next.
 
     Raises:
-        CaptioningError: one of them is too small.
+        ValueError: one of them is too small or too large.
     """
 
-    timeout: float
-    retries: int
-    backoff: float
-
-    def __post_init__(self) -> None:
-        if not self.timeout > 0 or self.retries < 0 or self.backoff < 0:
-            raise CaptioningError(
-                f"connection.timeout={self.timeout:g}, retries={self.retries}, backoff={self.backoff:g} are not "
-                "allowed; timeout must be more than 0 seconds, and the others at least 0"
-            )
+    timeout: Seconds
+    retries: Annotated[int, Interval(ge=0, le=1000)]
+    backoff: Annotated[float, Interval(ge=0, le=3600)]
 
 
 class Interrupted(Exception):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from captioning.borders.bounds import Samples, Seed, bounded
 from captioning.errors import CaptioningError
 from captioning.metrics.statistics import Array, Statistics
 
@@ -45,8 +46,12 @@ class Difference:
     p: float
 
 
+@bounded
 def paired_bootstrap(
-    ours: Sequence[Statistics], theirs: Sequence[Statistics], samples: int = 1000, seed: int = 0
+    ours: Sequence[Statistics],
+    theirs: Sequence[Statistics],
+    samples: Samples = 1000,
+    seed: Seed = 0,
 ) -> dict[str, Difference]:
     """Compares two sets of captions of the same images, score by score.
 
@@ -62,6 +67,7 @@ def paired_bootstrap(
 
     Raises:
         CaptioningError: there is one image only.
+        ValueError: a number that is not allowed.
     """
     images = len(ours[0].rows)
     if images < 2:

@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Annotated, Literal, get_args
 
 import numpy as np
+from annotated_types import MinLen
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 from pycocoevalcap.rouge.rouge import Rouge
 
+from captioning.borders.bounds import Seconds, bounded
 from captioning.errors import CaptioningError
 from captioning.metrics.java import find_java
 from captioning.metrics.meteor import Meteor
@@ -30,7 +33,9 @@ from captioning.metrics.statistics import (
     meteor_statistics,
 )
 
-METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
+Metric = Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
+Metrics = Annotated[Sequence[Metric], MinLen(1)]
+METRICS: tuple[Metric, ...] = get_args(Metric)
 DEFAULT_METRICS = METRICS[:-1]
 """Without SPICE, which needs a large download and an old Java."""
 
@@ -122,12 +127,10 @@ class Scorer:
         CaptioningError: an unknown metric or none, an image without references, or no Java; SPICE's needs not met.
     """
 
+    @bounded
     def __init__(
-        self, references: Sequence[Sequence[str]], metrics: Sequence[str] = DEFAULT_METRICS, timeout: float = 60.0
+        self, references: Sequence[Sequence[str]], metrics: Metrics = DEFAULT_METRICS, timeout: Seconds = 60.0
     ) -> None:
-        unknown = [name for name in metrics if name not in METRICS]
-        if unknown or not metrics:
-            raise CaptioningError(f"metrics is {list(metrics)}: choose one or more of {', '.join(METRICS)}")
         bare = [position for position, captions in enumerate(references) if not captions]
         if bare:
             raise CaptioningError(

@@ -92,7 +92,13 @@ class Captioner(Protocol):
 
 
 class StochasticCaptioner(Captioner, Protocol):
-    """A captioner that can attend to sampled locations, for objectives that learn from them."""
+    """A captioner that can attend to sampled locations, for objectives that learn from them.
+
+    Attributes:
+        stochastic: True; a captioner that does not say so cannot.
+    """
+
+    stochastic: bool
 
     def __call__(
         self,

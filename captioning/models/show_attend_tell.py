@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Positive, Share, Width
 from captioning.models.additive_attention import Keys, additive_scores
 from captioning.models.dropout import dropout
 from captioning.models.outputs import CaptionOutput, Policy, Step
@@ -74,19 +75,21 @@ class ShowAttendTell(nn.Module):
         temperature: divisor of the scores e before the softmax (Eq. 5).
     """
 
+    stochastic = True
+
     def __init__(
         self,
         vocab_size: int,
         d_context: int,
         grid: tuple[int, int],
-        d_embed: int = 512,
-        d_hidden: int = 1216,
-        d_attention: int | None = None,
-        dropout: float = 0.5,
+        d_embed: Width = 512,
+        d_hidden: Width = 1216,
+        d_attention: Width | None = None,
+        dropout: Share = 0.5,
         gate: bool = True,
         output_tanh: bool = False,
         choice: Choice = "expected",
-        temperature: float = 1.0,
+        temperature: Positive = 1.0,
     ) -> None:
         super().__init__()
         if choice not in get_args(Choice):

@@ -9,12 +9,14 @@ A = d_attn = E / H, V words.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 import torch
+from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Count, Length, Share, Width
 from captioning.models.attention import Scale, causal_mask, temperature
 from captioning.models.dropout import dropout
 from captioning.models.outputs import CaptionOutput, Step
@@ -80,13 +82,13 @@ class SpatialTransformer(nn.Module):
         vocab_size: int,
         d_context: int,
         grid: tuple[int, int],
-        max_tokens: int = 15,
-        d_feat: int = 512,
-        heads: int = 8,
-        d_hidden: int = 1024,
-        encoder_layers: int = 2,
-        decoder_layers: int = 4,
-        dropout: float = 0.1,
+        max_tokens: Length = 15,
+        d_feat: Width = 512,
+        heads: Count = 8,
+        d_hidden: Width = 1024,
+        encoder_layers: Annotated[int, Interval(ge=0, le=1000)] = 2,
+        decoder_layers: Count = 4,
+        dropout: Share = 0.1,
         scale: Scale = "sqrt_len_d",
         image_positions: Literal["1d", "2d"] = "1d",
     ) -> None:

@@ -1,16 +1,24 @@
 """Learning-rate schedules, a function of the optimiser step."""
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
+
+from captioning.borders.bounds import NotNegative, bounded
 
 Decay = Literal["constant", "linear", "cosine"]
 
 
+@bounded
 def warmup_decay(
-    optimizer: Optimizer, total_steps: int, warmup_steps: int = 0, decay: Decay = "constant", final: float = 0.0
+    optimizer: Optimizer,
+    total_steps: int,
+    warmup_steps: Annotated[int, Ge(0)] = 0,
+    decay: Decay = "constant",
+    final: NotNegative = 0.0,
 ) -> LambdaLR:
     """Linear warm-up over `warmup_steps`, then `decay` to `final` times the optimiser's rate at `total_steps`.
 
@@ -22,10 +30,8 @@ def warmup_decay(
         final: share of the peak at the end; unused by constant.
 
     Raises:
-        ValueError: an unknown decay.
+        ValueError: a setting that is not allowed.
     """
-    if decay not in ("constant", "linear", "cosine"):
-        raise ValueError(f"decay is {decay!r}; allowed: constant, linear, cosine")
 
     def factor(step: int) -> float:
         if step < warmup_steps:

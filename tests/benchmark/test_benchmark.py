@@ -66,15 +66,25 @@ def test_an_unknown_part_is_refused_before_anything_is_measured(tmp_path: Path) 
     done = command(tmp_path, "parts=[training,speling]")
     assert done.returncode == 1
     assert done.stdout == ""
-    message = f"it must be a list of one or more of {', '.join(PARTS)}"
+    message = f"it must be a list of one or more, each one of {', '.join(PARTS)}"
     assert done.stderr.splitlines()[-1] == f"error: parts=['training', 'speling'] is not allowed; {message}"
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("parts=training", "parts=training is not allowed; it must be a list of one or more of startup, training, "),
+        ("parts=training", "parts=training is not allowed; it must be a list of one or more, each one of startup, "),
         ("parts=[]", r"parts=\[\] is not allowed"),
+        ("device=foo", "device=foo is not allowed; it must be one of auto, cpu, cuda"),
+        ("repeats=0", "repeats=0 is not allowed"),
+        ("vocab_size=1", "vocab_size=1 is not allowed; it must be a whole number from 5"),
+        ("context.grid=[14]", r"context.grid=\[14\] is not allowed; it must be a list of 2, each a whole number"),
+        ("batch=null", "batch=null is not allowed"),
+        ("batch.words=[9,2]", r"batch.words=\[9, 2\] is not allowed; the fewest words come first"),
+        ("precisions=[16-true]", r"precisions=\['16-true'\] is not allowed"),
+        ("search.widths=[]", r"search.widths=\[\] is not allowed; it must be a list of one or more"),
+        ("memory.images=1000000000", "memory.images=1000000000 is not allowed"),
+        ("optimizer.lr=nan", "optimizer.lr=nan is not allowed; it must be a number above 0"),
         ("output=nowhere/speed.json", "output=nowhere/speed.json cannot be written: its folder does not exist"),
     ],
 )

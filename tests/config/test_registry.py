@@ -76,14 +76,6 @@ def test_parts_stand_only_where_they_belong() -> None:
         build("decoding", {**GREEDY, "filters": GREEDY})
 
 
-def test_parts_within_parts_end() -> None:
-    node: Any = {"_target_": "captioning.decoding.Filters"}
-    for _ in range(100):
-        node = {"_target_": "captioning.decoding.Filters", "forbidden": [node]}
-    with pytest.raises(CaptioningError, match="at most 8 deep"):
-        build("decoding", {**GREEDY, "filters": node})
-
-
 def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "quiet_filter.py").write_text(
         "import os\nfrom shutil import rmtree\n\n\nclass Quiet:\n    def __init__(self, at_most: int = 3):\n"

@@ -102,8 +102,9 @@ def test_digest_follows_the_captions() -> None:
 
 
 def test_training_without_a_usable_caption_is_refused() -> None:
-    with pytest.raises(CaptioningError, match="max_words=0"):
-        data(max_words=0)
+    splits = {"train": examples(2)[1:], "val": examples(2), "test": examples(2)}  # captions of 2 words and more
+    with pytest.raises(CaptioningError, match="max_words=1"):
+        CaptionData(splits, dict.fromkeys(splits, Features()), Vocabulary(WORDS), max_words=1)
 
 
 def test_only_training_images_are_mirrored() -> None:

@@ -68,9 +68,15 @@ def test_no_word_is_frequent_enough() -> None:
         Vocabulary.from_captions([])
 
 
-@pytest.mark.parametrize("settings", [{"min_count": 0}, {"max_size": len(NAMES)}])
-def test_settings_without_room(settings: dict[str, int]) -> None:
-    with pytest.raises(CaptioningError, match="at least 1 and max_size above 4"):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"min_count": 0}, "min_count=0 is not allowed; it must be a whole number of at least 1"),
+        ({"max_size": len(NAMES)}, "max_size=4 is not allowed; it must be a whole number above 4"),
+    ],
+)
+def test_settings_without_room(settings: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Vocabulary.from_captions(CAPTIONS, **settings)
 
 

@@ -17,9 +17,9 @@ EOS_LOGITS = st.sampled_from([-4.0, -1.0, 1.0, 3.0])
 
 
 def test_width_and_length_of_one_are_needed() -> None:
-    with pytest.raises(ValueError, match="width=0 is not allowed; it must be at least 1"):
+    with pytest.raises(ValueError, match="width=0 is not allowed; it must be a whole number from 1"):
         beam_search(table(0), pictures([0]), width=0)
-    with pytest.raises(ValueError, match="max_length=0 is not allowed; it must be at least 1"):
+    with pytest.raises(ValueError, match="max_length=0 is not allowed; it must be a whole number from 1"):
         beam_search(table(0), pictures([0]), max_length=0)
 
 
@@ -219,7 +219,7 @@ def test_normalisation_of_google_by_hand() -> None:
     (caption,) = beam_search(by_hand(GARDEN_PATH), pictures([0]), 2, 4, 2.0, normalisation="gnmt")
     assert caption.tokens == [RED, BLUE, EOS]
     assert caption.score == pytest.approx(math.log(0.24) / (8 / 6) ** 2, rel=1e-12)
-    with pytest.raises(ValueError, match="normalisation=words is not allowed; it must be length or gnmt"):
+    with pytest.raises(ValueError, match="normalisation=words is not allowed; it must be one of length, gnmt"):
         beam_search(by_hand(GARDEN_PATH), pictures([0]), normalisation="words")  # type: ignore[arg-type]
 
 
@@ -232,7 +232,7 @@ def test_fewer_captions_than_asked_for() -> None:
     ("settings", "message"),
     [
         ({"width": 2, "n_best": 3}, "n_best=3 is not allowed; a beam of width=2 finds no more than that"),
-        ({"n_best": 0}, "n_best=0 is not allowed; it must be at least 1"),
+        ({"n_best": 0}, "n_best=0 is not allowed; it must be a whole number from 1"),
     ],
 )
 def test_more_captions_than_a_beam_can_find(settings: dict[str, int], message: str) -> None:

@@ -93,8 +93,8 @@ def test_groups_avoid_each_others_words() -> None:
     ("settings", "message"),
     [
         ({"width": 5, "groups": 2}, "width=5 is not allowed; it must be a multiple of groups=2"),
-        ({"groups": 0}, "groups=0 is not allowed; it must be at least 1"),
-        ({"diversity": -0.5}, "diversity=-0.5 is not allowed; it must be at least 0"),
+        ({"groups": 0}, "groups=0 is not allowed; it must be a whole number from 1"),
+        ({"diversity": -0.5}, "diversity=-0.5 is not allowed; it must be a number of at least 0"),
     ],
 )
 def test_numbers_that_are_not_allowed(settings: dict[str, float], message: str) -> None:

@@ -166,5 +166,5 @@ def test_a_filter_of_ones_own(search: Callable[..., list[Caption]]) -> None:
 
 @pytest.mark.parametrize("name", ["min_length", "no_repeat_ngram"])
 def test_negative_numbers_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is -1; it must be at least 0"):
+    with pytest.raises(ValueError, match=f"{name}=-1 is not allowed; it must be a whole number from 0"):
         Filters(**{name: -1})

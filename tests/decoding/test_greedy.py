@@ -96,5 +96,5 @@ def test_the_search_stops_when_all_have_ended() -> None:
 
 
 def test_a_length_of_one_is_needed() -> None:
-    with pytest.raises(ValueError, match="max_length=0 is not allowed; it must be at least 1"):
+    with pytest.raises(ValueError, match="max_length=0 is not allowed; it must be a whole number from 1"):
         greedy(table(0), pictures([0]), max_length=0)

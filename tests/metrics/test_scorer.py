@@ -130,7 +130,7 @@ def test_part_of_the_images_in_ascending_order():
 
 @pytest.mark.parametrize("metrics", [["bleu"], ["BLEU", "spice"], [], "BLEU"])
 def test_unknown_metrics_are_refused_with_the_allowed_ones(metrics):
-    with pytest.raises(CaptioningError, match="BLEU, METEOR, ROUGE-L, CIDEr, SPICE"):
+    with pytest.raises(ValueError, match="BLEU, METEOR, ROUGE-L, CIDEr, SPICE"):
         Scorer([["a dog"]], metrics=metrics)
 
 

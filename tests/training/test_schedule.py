@@ -44,5 +44,7 @@ def test_warm_up_longer_than_the_training() -> None:
 
 
 def test_unknown_decay_names_the_allowed() -> None:
-    with pytest.raises(ValueError, match="decay is 'exponential'; allowed: constant, linear, cosine"):
+    with pytest.raises(
+        ValueError, match="decay=exponential is not allowed; it must be one of constant, linear, cosine"
+    ):
         rates(1, total_steps=1, decay="exponential")

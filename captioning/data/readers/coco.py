@@ -6,13 +6,13 @@ images are not public, so a split for tests is cut from the others.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from captioning.data.example import Example
 from captioning.data.readers.files import read_json
-from captioning.data.readers.part import Part
+from captioning.data.readers.part import Ends, Part
 from captioning.data.readers.splits import (
     check_photographs,
     check_root,
@@ -35,7 +35,7 @@ class CocoSplit:
         part: a share of its images, or a file with one image id per line (see `Part`).
     """
 
-    def __init__(self, root: str | Path, annotations: str | Path, part: str | Path | Sequence[float] = (0, 1)) -> None:
+    def __init__(self, root: str | Path, annotations: str | Path, part: str | Path | Ends = (0, 1)) -> None:
         self.root = Path(root).expanduser()
         self.annotations = Path(annotations).expanduser()
         self.part = Part(part)

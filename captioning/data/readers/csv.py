@@ -8,12 +8,12 @@ Young and Hockenmaier, "Framing Image Description as a Ranking Task", 2013).
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from captioning.data.example import Example, Reference
 from captioning.data.readers.files import read_lines
-from captioning.data.readers.part import Part
+from captioning.data.readers.part import Ends, Part
 from captioning.data.readers.splits import (
     check_photographs,
     check_root,
@@ -39,9 +39,7 @@ class TableReader:
             (see `Part`). Photographs in none of the three are left out.
     """
 
-    def __init__(
-        self, root: str | Path, captions: str | Path, splits: Mapping[str, str | Path | Sequence[float]]
-    ) -> None:
+    def __init__(self, root: str | Path, captions: str | Path, splits: Mapping[str, str | Path | Ends]) -> None:
         self.root = Path(root).expanduser()
         self.captions = Path(captions).expanduser()
         self.parts = {split: Part(part) for split, part in three(splits).items()}

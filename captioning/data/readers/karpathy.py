@@ -5,7 +5,7 @@ Source of the splits: Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments for
 """
 
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Literal
 
 from captioning.data.example import Example, Reference
 from captioning.data.readers.files import read_json
@@ -21,6 +21,7 @@ from captioning.data.readers.splits import (
 )
 from captioning.errors import CaptioningError
 
+Split = Literal["train", "val", "test"]
 LAYOUT = "Karpathy layout (filename, split, sentences)"
 
 
@@ -35,7 +36,7 @@ class KarpathyReader:
             over); None leaves them out.
     """
 
-    def __init__(self, root: str | Path, annotations: str | Path, restval: str | None = "train") -> None:
+    def __init__(self, root: str | Path, annotations: str | Path, restval: Split | None = "train") -> None:
         self.root = Path(root).expanduser()
         self.annotations = Path(annotations).expanduser()
         if restval is not None and restval not in SPLITS:

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from captioning.borders.bounds import Probability
 from captioning.data.readers.files import read_lines
 from captioning.errors import CaptioningError
 
 ImageId = int | str
+Ends = tuple[Probability, Probability]
 
 
 class Part:

@@ -7,10 +7,12 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Interval
 from tqdm import tqdm
 
+from captioning.borders.bounds import bounded
 from captioning.data.example import Example
 from captioning.data.shapes.annotations import caption_entry, image_entry, read_annotations, write_annotations
 from captioning.data.shapes.drawing import draw
@@ -22,8 +24,10 @@ FORMAT = 1
 """To be raised with every change of what is drawn or written: older folders are then no longer read."""
 SPLIT_LIMIT = 1_000_000
 """Scenes of a split at most: image ids of the n-th split begin at n times this."""
+Scenes = Annotated[int, Interval(ge=1, le=SPLIT_LIMIT)]
 
 
+@bounded
 @dataclass(frozen=True)
 class ShapesReader:
     """Scenes of coloured shapes with five captions each, the same for the same arguments.
@@ -42,24 +46,16 @@ class ShapesReader:
         seed: chooses the scenes.
 
     Raises:
-        CaptioningError: an argument is out of its range.
+        ValueError: an argument is out of its range.
     """
 
     root: str | Path
-    train: int = 8000
-    val: int = 500
-    test: int = 500
-    max_objects: int = MAX_OBJECTS
-    size: int = 112
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        ranges = dict.fromkeys(SPLITS, (1, SPLIT_LIMIT))
-        ranges |= {"max_objects": (1, MAX_OBJECTS), "size": (32, 512), "seed": (0, 2**63 - 1)}
-        for name, (low, high) in ranges.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise CaptioningError(f"shapes: {name}={value!r}, but it must be a whole number from {low} to {high}.")
+    train: Scenes = 8000
+    val: Scenes = 500
+    test: Scenes = 500
+    max_objects: Annotated[int, Interval(ge=1, le=MAX_OBJECTS)] = MAX_OBJECTS
+    size: Annotated[int, Interval(ge=32, le=512)] = 112
+    seed: Annotated[int, Interval(ge=0, le=2**63 - 1)] = 0
 
     @property
     def folder(self) -> Path:

@@ -4,10 +4,11 @@ import re
 from collections import ChainMap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import lightning as L
 import torch
+from annotated_types import Ge
 
 from captioning.data.batch import Batch
 from captioning.data.example import Example
@@ -64,7 +65,7 @@ class AttentionPanels(L.Callback):
         drawn: the panels of the last test by image id, on rank 0.
     """
 
-    def __init__(self, folder: str | Path, images: int) -> None:
+    def __init__(self, folder: str | Path, images: Annotated[int, Ge(0)]) -> None:
         self.folder, self.images = Path(folder), images
         self.drawn: dict[int | str, Path] = {}
 

@@ -5,11 +5,13 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import lightning as L
 import torch
+from annotated_types import Ge
 
+from captioning.borders.bounds import bounded
 from captioning.config.settings import moved
 from captioning.errors import CaptioningError, Stopped
 from captioning.training.loggers.metrics_file import MetricsFile
@@ -39,9 +41,8 @@ class ResumePoints(L.Callback):
         every_n_steps: optimiser steps.
     """
 
-    def __init__(self, folder: str | Path, every_n_steps: int) -> None:
-        if every_n_steps < 1:
-            raise ValueError(f"every_n_steps is {every_n_steps}; it must be at least 1")
+    @bounded
+    def __init__(self, folder: str | Path, every_n_steps: Annotated[int, Ge(1)]) -> None:
         self.path, self.every_n_steps = Path(folder) / "last.ckpt", every_n_steps
         self._saved = 0
         self._signal: int | None = None

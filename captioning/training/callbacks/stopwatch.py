@@ -1,6 +1,7 @@
 """Seconds of training, for time to a score."""
 
 import time
+from typing import Literal
 
 import lightning as L
 
@@ -16,7 +17,7 @@ class Stopwatch(L.Callback):
         to_best: seconds until the validation that gave the best score.
     """
 
-    def __init__(self, monitor: str, mode: str = "max") -> None:
+    def __init__(self, monitor: str, mode: Literal["min", "max"] = "max") -> None:
         self.monitor, self.sign = monitor, 1 if mode == "max" else -1
         self.to_best = 0.0
         self._best = float("-inf")

@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import lightning as L
 import yaml
+from annotated_types import Ge
 from lightning.pytorch.loggers import WandbLogger
 
 from captioning.data.batch import Batch
@@ -26,7 +27,7 @@ class WandbRecord(L.Callback):
         images: how many of the validation split's first images to show.
     """
 
-    def __init__(self, folder: str | Path, images: int) -> None:
+    def __init__(self, folder: str | Path, images: Annotated[int, Ge(0)]) -> None:
         self.folder, self.images = Path(folder), images
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -6,10 +6,11 @@ B images, N captions per image, C prediction steps, W real target positions.
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import NotNegative, Share, bounded
 from captioning.models.outputs import Captioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws
-from captioning.training.objectives.loss import Loss, Objective, check_label_smoothing, real_positions, word_losses
+from captioning.training.objectives.loss import Loss, Objective, real_positions, word_losses
 
 
 class CrossEntropy(Objective):
@@ -21,9 +22,9 @@ class CrossEntropy(Objective):
             over all locations, neither divided by its number.
     """
 
-    def __init__(self, label_smoothing: float = 0.0, doubly_stochastic: float = 0.0) -> None:
+    @bounded
+    def __init__(self, label_smoothing: Share = 0.0, doubly_stochastic: NotNegative = 0.0) -> None:
         super().__init__()
-        check_label_smoothing(label_smoothing)
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
 
     def forward(

@@ -9,6 +9,7 @@ all processes and accumulated batches, so that N processes equal one.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,12 @@ class Objective(nn.Module, ABC):
     """Runs the model as it needs it: teacher-forced once, or along sampled paths.
 
     A module for its buffers, which checkpoints keep, and for its mode: in evaluation it gives the likelihood alone.
+
+    Attributes:
+        stochastic: whether it learns from sampled attention, and so needs a `StochasticCaptioner`.
     """
+
+    stochastic: ClassVar[bool] = False
 
     @abstractmethod
     def forward(
@@ -86,9 +92,3 @@ def real_positions(word_index: Tensor, shape: torch.Size) -> Tensor:
     """`[B, N, C]` bool: the positions with a target."""
     real = torch.zeros(shape.numel(), dtype=torch.bool, device=word_index.device)
     return real.index_fill_(0, word_index, True).view(shape)
-
-
-def check_label_smoothing(label_smoothing: float) -> None:
-    """Raises ValueError unless it is a share."""
-    if not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing is {label_smoothing}; it must be at least 0 and below 1")

@@ -4,16 +4,17 @@ B images, N captions per image, S samples per caption, C prediction steps, W rea
 """
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Length, NotNegative, Probability, Samples, Share, bounded
 from captioning.models.outputs import StochasticCaptioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws
-from captioning.training.objectives.loss import Loss, Objective, check_label_smoothing, real_positions, word_losses
+from captioning.training.objectives.loss import Loss, Objective, real_positions, word_losses
 
 Credit = Literal["caption", "future"]
 
@@ -43,31 +44,24 @@ class Reinforce(Objective):
         max_words: the longest caption, for the number of baselines under `future`.
     """
 
+    stochastic = True
     baseline: Tensor
     _rewards: Tensor
 
+    @bounded
     def __init__(
         self,
-        label_smoothing: float = 0.0,
-        doubly_stochastic: float = 0.0,
-        samples: int = 1,
-        sample_probability: float = 0.5,
-        reinforce: float = 1.0,
-        entropy: float = 0.002,
-        decay: float = 0.9,
+        label_smoothing: Share = 0.0,
+        doubly_stochastic: NotNegative = 0.0,
+        samples: Samples = 1,
+        sample_probability: Probability = 0.5,
+        reinforce: NotNegative = 1.0,
+        entropy: NotNegative = 0.002,
+        decay: Share = 0.9,
         credit: Credit = "caption",
-        max_words: int = 14,
+        max_words: Length = 14,
     ) -> None:
         super().__init__()
-        check_label_smoothing(label_smoothing)
-        if samples < 1:
-            raise ValueError(f"samples is {samples}; it must be at least 1")
-        if not 0 <= sample_probability <= 1:
-            raise ValueError(f"sample_probability is {sample_probability}; it must be from 0 to 1")
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay is {decay}; it must be at least 0 and below 1")
-        if credit not in get_args(Credit):
-            raise ValueError(f"credit is {credit!r}; allowed: {', '.join(get_args(Credit))}")
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
         self.samples, self.sample_probability = samples, sample_probability
         self.reinforce, self.entropy, self.decay = reinforce, entropy, decay

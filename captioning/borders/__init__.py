@@ -1,0 +1,1 @@
+"""What may come in and go out: values of settings, and files."""
