@@ -6,7 +6,6 @@ B images, L context vectors of D features, H rows and W columns of pixels.
 """
 
 import hashlib
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -27,13 +26,14 @@ from captioning.data.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
+from captioning.files import write_json
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import paired_bootstrap
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
 from captioning.run_folder import new_folder
 from captioning.searches import settings_given
-from captioning.settings import moved
+from captioning.settings import relocate
 from captioning.signatures import check_call, check_settings, no_setting
 from captioning.trained import TrainedCaptioner
 from captioning.training.provenance import device_name, software
@@ -73,7 +73,7 @@ def main(config: DictConfig) -> None:
         differences = paired_bootstrap(scores.statistics, theirs.statistics, **config.bootstrap)
         record = {"against": _file(config.against), "images": len(images), **config.bootstrap}
         record["scores"] = {name: asdict(difference) for name, difference in differences.items()}
-        (folder / "comparison.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / "comparison.json", record)
     print_summary(folder, title="score" if config.captions is not None else f"{config.split} score")
     if others is not None:
         print_comparison(folder)
@@ -181,7 +181,7 @@ def data_settings(saved: DictConfig, config: DictConfig) -> DictConfig:
             raise CaptioningError(no_setting("data", name, list(data)))
     for old, new in ((data.get("root"), config.data.root), (saved.cache, config.cache)):
         if old is not None and new is not None:
-            data = OmegaConf.create(moved(OmegaConf.to_container(data), str(old), str(new)))
+            data = OmegaConf.create(relocate(OmegaConf.to_container(data), str(old), str(new)))
     data = OmegaConf.merge(data, given)
     assert isinstance(data, DictConfig)
     check_settings("data", OmegaConf.to_container(data))

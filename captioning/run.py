@@ -32,7 +32,7 @@ from captioning.metrics import Scorer
 from captioning.processes import is_first
 from captioning.report.summary import print_summary
 from captioning.resume import earlier_run, resume_point
-from captioning.run_folder import held, new_folder, run_folder
+from captioning.run_folder import lock, new_folder, run_folder
 from captioning.run_record import begin, digests, end, result
 from captioning.searches import search_settings
 from captioning.training.module import CaptioningModule
@@ -67,7 +67,7 @@ def main(config: DictConfig) -> float | None:
         folder = new_folder(config, folder)
         begin(folder, made_of)
     OmegaConf.update(config, "folder", str(folder))
-    with held(folder):
+    with lock(folder):
         if earlier and (ended := result(earlier)):  # by another process, since
             return skip(config, earlier, ended)
         point = resume_point(folder, module.state_dict()) if earlier else None

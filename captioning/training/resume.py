@@ -11,7 +11,7 @@ import lightning as L
 import torch
 
 from captioning.errors import CaptioningError, Stopped
-from captioning.settings import moved
+from captioning.settings import relocate
 from captioning.training.metrics_file import MetricsFile
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -63,8 +63,8 @@ class ResumePoints(L.Callback):
         for name, state in checkpoint["callbacks"].items():
             if name.startswith("ModelCheckpoint"):
                 before = state["dirpath"]
-                scores = {moved(path, before, here): score for path, score in state["best_k_models"].items()}
-                checkpoint["callbacks"][name] = moved(state, before, here) | {"best_k_models": scores}
+                scores = {relocate(path, before, here): score for path, score in state["best_k_models"].items()}
+                checkpoint["callbacks"][name] = relocate(state, before, here) | {"best_k_models": scores}
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Trains no further where training has ended; takes back what was logged since the checkpoint.
