@@ -59,7 +59,9 @@ def write_text(path: Path, text: str) -> None:
     try:
         content = text.encode()
     except UnicodeEncodeError as error:
-        raise CaptioningError(f"cannot write {path}: it would hold half a character, {error.object[error.start]!r}") from error
+        raise CaptioningError(
+            f"cannot write {path}: it would hold half a character, {error.object[error.start]!r}"
+        ) from error
     with atomic_write(path) as file:
         file.write(content)
 

@@ -58,8 +58,8 @@ def lock(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise CaptioningError(
-                f"cannot write to {folder}: {error.strerror}. A run goes on in its own folder: let it be written to, or "
-                "start a new run with resume=false and runs=FOLDER"
+                f"cannot write to {folder}: {error.strerror}. A run goes on in its own folder: let it be written to, "
+                "or start a new run with resume=false and runs=FOLDER"
             ) from error
     try:
         yield

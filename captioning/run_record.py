@@ -81,7 +81,7 @@ def result(folder: Path) -> dict[str, Any] | None:
     if not (folder / NAME).exists() and (folder / "scores.json").exists():  # of an earlier version, which left none
         return {"best": None}
     ended = _read(folder).result
-    return ended and ended.model_dump()
+    return None if ended is None else ended.model_dump()
 
 
 def _read(folder: Path) -> Record:

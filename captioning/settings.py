@@ -20,7 +20,7 @@ LARGEST = 2**18
 
 
 def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a resolved configuration that may change a run's result, by their keys, wherever its files lie."""
+    """What of a resolved configuration may change a run's result, by its keys, wherever the run's files lie."""
     moved: Any = config
     for place in PLACES:
         if folder := _select(config, place):
@@ -89,7 +89,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def _parse(text: str) -> dict[str, Any]:
-    settings = yaml.load(text, _PlainLoader)  # noqa: S506 - a SafeLoader
+    settings = yaml.load(text, _PlainLoader)
     if not isinstance(settings, dict):
         raise ValueError("it holds no settings")
     return settings

@@ -46,7 +46,7 @@ def another_number(source: str) -> str:
 
 def test_remarks_and_layout_change_nothing(change: Change) -> None:
     path = defined_in(MODEL)
-    more = 'class Aside:\n    pass\n\n    def method(self):\n        return 1\n\n\nLIMIT = 3\n'
+    more = "class Aside:\n    pass\n\n    def method(self):\n        return 1\n\n\nLIMIT = 3\n"
     change(path, lambda source: source + more)
     before = code_digest(TARGETS)
     told = (
@@ -62,7 +62,9 @@ def test_a_new_model_changes_nothing_for_others(change: Change) -> None:
     change(PACKAGE / "models" / "another.py", lambda _: "class Another:\n    pass\n")
     change(
         PACKAGE / "models" / "__init__.py",
-        lambda source: source.replace("__all__ = [", "from captioning.models.another import Another\n__all__ = ['Another',"),
+        lambda source: source.replace(
+            "__all__ = [", "from captioning.models.another import Another\n__all__ = ['Another',"
+        ),
     )
     assert code_digest(TARGETS) == before
 
@@ -98,10 +100,10 @@ def test_modules_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ch
     monkeypatch.syspath_prepend(tmp_path)
     files = {
         "mine/__init__.py": "from .model import Model\nfrom .aside import aside\n",
-        "mine/model.py": "from . import layers\nfrom beside import WIDTH\n\n\nclass Model:\n    width = WIDTH * layers.HEADS\n",
-        "mine/layers.py": "HEADS = 2\n",
+        "mine/model.py": "from . import layers\nfrom beside import M\n\n\nclass Model:\n    size = M * layers.N\n",
+        "mine/layers.py": "N = 2\n",
         "mine/aside.py": "def aside():\n    return 1\n",
-        "beside.py": "WIDTH = 3\n",
+        "beside.py": "M = 3\n",
     }
     for name, source in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -43,10 +43,14 @@ def test_what_was_there_stays_until_the_new_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError])
 def test_what_fails_leaves_nothing(tmp_path: Path, failure: type[BaseException]) -> None:
+    def fail() -> None:
+        with atomic_write(tmp_path / "file") as file:
+            file.write(b"new")
+            raise failure
+
     write_text(tmp_path / "file", "old")
-    with pytest.raises(failure), atomic_write(tmp_path / "file") as file:
-        file.write(b"new")
-        raise failure
+    with pytest.raises(failure):
+        fail()
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"file": "old"}
 
 

@@ -36,6 +36,7 @@ ALLOWED = {
             "captioning.data",
             "captioning.decoding",
             "captioning.errors",
+            "captioning.files",
             "captioning.keyed_random",
             "captioning.metrics",
             "captioning.models.outputs",

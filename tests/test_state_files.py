@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from borders import VALUES, mutated, read_or_refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,35 +16,20 @@ from captioning.run_record import begin, end, recorded_digests, result
 from captioning.settings import each_setting, read_settings
 from captioning.training.metrics_file import MetricsFile
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),
-    max_leaves=8,
-)
-RECORDS = st.fixed_dictionaries({}, optional={"digests": VALUES, "result": VALUES | st.fixed_dictionaries({"best": VALUES})})
+RESULTS = st.fixed_dictionaries({"best": VALUES})
+RECORDS = st.fixed_dictionaries({}, optional={"digests": VALUES, "result": VALUES | RESULTS})
 HEADER = "loss,step\r\n"
-
-
-def mutated(content: bytes) -> st.SearchStrategy[bytes]:
-    """The content with some bytes in place of others."""
-    places = st.integers(0, len(content))
-    return st.builds(
-        lambda start, length, new: content[:start] + new + content[start + length :], places, places, st.binary(max_size=9)
-    )
 
 
 def read_or_named(path: Path, content: bytes, read: Callable[[], Any]) -> Any:
     """What is read of the content; None where it is refused as it should be."""
     path.write_bytes(content)
-    try:
-        return read()
-    except CaptioningError as error:
-        assert str(error).startswith(f"{path} cannot be read or is damaged (")
-        assert "away" in str(error) or "delete it" in str(error)
-        assert "\n" not in str(error)
-        assert len(str(error)) < len(str(path)) + 400
-        str(error).encode()
-        return None
+    found, said = read_or_refused(read)
+    if said is not None:
+        assert said.startswith(f"{path} cannot be read or is damaged (")
+        assert "away" in said or "delete it" in said
+        assert len(said) < len(str(path)) + 400
+    return found
 
 
 @pytest.fixture(scope="module")

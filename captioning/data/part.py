@@ -31,7 +31,8 @@ class Part:
         pair = isinstance(value, Sequence) and len(value) == 2
         if not pair or not all(isinstance(end, int | float) for end in value):
             raise CaptioningError(
-                f"{value!s:.200} is no share of images; give its two ends, such as [0, 0.5], or a file with one image per line"
+                f"{value!s:.200} is no share of images; give its two ends, such as [0, 0.5], or a file with one image "
+                "per line"
             )
         start, end = value
         if not 0 <= start < end <= 1:

@@ -9,7 +9,9 @@ from captioning.report.summary import print_summary
 
 
 def test_table_three_captions_and_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "scores.json").write_text(json.dumps({"scores": {"BLEU-4": 77.25, "CIDEr": 104.5, "x": None}, "provenance": {}}))
+    (tmp_path / "scores.json").write_text(
+        json.dumps({"scores": {"BLEU-4": 77.25, "CIDEr": 104.5, "x": None}, "provenance": {}})
+    )
     lines = [{"image_id": i, "caption": f"caption {i}", "references": [f"first {i}", f"second {i}"]} for i in range(5)]
     (tmp_path / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     print_summary(tmp_path)
