@@ -18,6 +18,8 @@ from pathlib import Path
 
 from hydra.utils import get_object
 
+import captioning
+
 ENTRY = "captioning.run"
 NOT_OF_RUNS = (
     "captioning.checkpoint_files",
@@ -36,7 +38,7 @@ NOT_OF_RUNS = (
     "captioning.signatures",
 )
 """What refuses, keeps, finds or shows a run, and has no part in its result."""
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(captioning.__file__).parents[1]
 _LIBRARIES = tuple(map(Path, {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}))
 
 
