@@ -6,7 +6,6 @@ B images, L context vectors of D features, H rows and W columns of pixels.
 """
 
 import hashlib
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -18,10 +17,11 @@ from tqdm import tqdm
 
 from captioning.backbones import Backbone
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
+from captioning.borders.files import write_json
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, build
 from captioning.config.searches import settings_given
-from captioning.config.settings import merged, moved
+from captioning.config.settings import merged, relocate
 from captioning.config.signatures import check_call, check_table
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.data.example import Splits, digest, reference_texts
@@ -37,7 +37,7 @@ from captioning.metrics.scorer import Metrics
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
 from captioning.runs.folder import new_folder
-from captioning.runs.provenance import device_name, software
+from captioning.runs.software import device_name, software
 from captioning.trained import TrainedCaptioner
 from captioning.training.callbacks.results import write_captions, write_scores
 
@@ -93,7 +93,7 @@ def main(config: DictConfig) -> None:
         differences = paired_bootstrap(scores.statistics, theirs.statistics, **config.bootstrap)
         record = {"against": _file(config.against), "images": len(images), **config.bootstrap}
         record["scores"] = {name: asdict(difference) for name, difference in differences.items()}
-        (folder / "comparison.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / "comparison.json", record)
     print_summary(folder, title="score" if config.captions is not None else f"{config.split} score")
     if others is not None:
         print_comparison(folder)
@@ -194,7 +194,7 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
             raise CaptioningError(no_setting("data", name, list(data)))
     for old, new in ((data.get("root"), config.data.root), (saved.get("cache"), config.cache)):
         if isinstance(old, str) and new is not None:
-            data = moved(data, old, str(new))
+            data = relocate(data, old, str(new))
     data = merged(data, given)
     check_call("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
     reader = data.get("reader")

@@ -34,7 +34,7 @@ from captioning.machine import is_first
 from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
 from captioning.runs.earlier import earlier_run, resume_point
-from captioning.runs.folder import held, new_folder, run_folder
+from captioning.runs.folder import lock, new_folder, run_folder
 from captioning.runs.record import begin, digests, end, result
 from captioning.training.module import CaptioningModule
 from captioning.training.selection import select_width
@@ -68,7 +68,7 @@ def main(config: DictConfig) -> float | None:
         folder = new_folder(config, folder)
         begin(folder, made_of)
     OmegaConf.update(config, "folder", str(folder))
-    with held(folder):
+    with lock(folder):
         if earlier and (ended := result(earlier)):  # by another process, since
             return skip(config, earlier, ended)
         point = resume_point(folder, module.state_dict()) if earlier else None

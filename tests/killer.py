@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -18,9 +19,10 @@ class Killer(L.Callback):
         synced = os.fsync
 
         def fsync(file: int) -> None:
-            if self.left == 1:
-                os.ftruncate(file, 1000)  # the rest had not reached the disk
-            self.passed("save")
+            if ".ckpt" in str(Path(f"/proc/self/fd/{file}").readlink()):
+                if self.left == 1:
+                    os.ftruncate(file, 1000)  # the rest had not reached the disk
+                self.passed("save")
             synced(file)
 
         if point == "save":

@@ -41,7 +41,7 @@ FORBIDDEN = {
     "runs": {"wandb", "torchmetrics", "PIL", "torchvision"},
     "download": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "benchmark": {"wandb"},
-    "doctor": {"wandb"},
+    "doctor": set(),
     "borders": FRAMEWORKS | {"torch", "torchmetrics", "PIL"},
 }
 """Libraries that a part knows nothing of; its command, where it is one, starts by Hydra nevertheless."""

@@ -55,5 +55,5 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(home: Path) -> None:
     again = run(home, "-m", *command[3:], model, *small)
     assert "this run is finished" in again.stdout
     with (home / "show_tell.py").open("a") as file:
-        file.write("# another version\n")
+        file.write("ANOTHER = 1\n")
     assert "this run is finished" not in run(home, "-m", *command[3:], model, *small).stdout

@@ -1,7 +1,6 @@
 """Sweeps that are given again: each a process of its own in an empty directory."""
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 import joblib
 import pytest
 import yaml
+from filelock import FileLock
 from test_resume import COMMAND, ENVIRONMENT, TRANSFORMER, run, same
 from test_run import PACKAGE, contents
 
@@ -73,7 +73,7 @@ def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> N
     shutil.copytree(PACKAGE + "/captioning", code / "captioning", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(PACKAGE + "/conf", code / "conf")
     with (code / "captioning" / "tokens.py").open("a") as file:
-        file.write("# another version\n")
+        file.write("ANOTHER = 1\n")
     path = os.pathsep.join([str(code), ENVIRONMENT["PYTHONPATH"]])
     assert sweep(tmp_path, "seed=1", "runs=runs", PYTHONPATH=path).returncode == 0
     found = folders(tmp_path / "runs")
@@ -94,8 +94,7 @@ def test_a_run_that_is_under_way_is_left_alone(home: Path, tmp_path: Path) -> No
     folder = tmp_path / "runs" / "shapes-spatial_transformer-seed1"
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({"digests": record["digests"]}))  # as before its end
-    with (folder / ".held").open("w") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)
+    with FileLock(folder / ".lock"):
         refused = sweep(tmp_path, "seed=1")
     assert refused.returncode == 1
     assert f"runs/{folder.name} is the folder of a run that is under way" in refused.stderr

@@ -1,12 +1,45 @@
 """A configuration as plain settings by their keys, `data.batch_size` and the like."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import yaml
+
+from captioning.borders.files import read_state
+
+PLACES = ("folder", "cache", "data.root")
+"""Where things lie. Other settings are derived from these folders, such as `data.reader.annotations`."""
+FREE = (
+    *(*PLACES, "runs", "resume", "logger"),
+    *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
+)
+"""Settings that do not change the result of a run."""
+LARGEST = 2**18
+"""Bytes of a `config.yaml`; those of runs have some thousand."""
+
+
+def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a resolved configuration may change a run's result, by its keys, wherever the run's files lie."""
+    moved: Any = config
+    for place in PLACES:
+        if folder := _select(config, place):
+            moved = relocate(moved, str(folder), place)
+    return {key: value for key, value in each_setting(moved) if not is_in(key, FREE)}
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built.
+
+    Raises:
+        CaptioningError: it cannot be read, or is damaged.
+    """
+    return read_state(path, _parse, "bring it back from a copy, or move its folder away", LARGEST)
 
 
 def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every plain setting below `path` and its key; an empty group is a setting, and so is a list."""
-    if isinstance(node, dict) and node:
+    if isinstance(node, Mapping) and node:
         for key, value in node.items():
             yield from each_setting(value, f"{path}.{key}" if path else str(key))
     else:
@@ -20,15 +53,50 @@ def merged(settings: Any, given: Any) -> Any:
     return {**settings, **{key: merged(settings.get(key), value) for key, value in given.items()}}
 
 
-def moved(node: Any, old: str, new: str) -> Any:
+def targets(node: Any) -> Iterator[str]:
+    """Every `_target_` in settings, nested or by their keys."""
+    if isinstance(node, Mapping):
+        yield from (value for key, value in node.items() if key.rpartition(".")[2] == "_target_")
+        node = list(node.values())
+    if isinstance(node, list):
+        for value in node:
+            yield from targets(value)
+
+
+def relocate(node: Any, old: str, new: str) -> Any:
     """The same settings with the folder `old` replaced where a path begins with it."""
-    if isinstance(node, dict):
-        return {key: moved(value, old, new) for key, value in node.items()}
+    if isinstance(node, Mapping):
+        return {key: relocate(value, old, new) for key, value in node.items()}
+    if isinstance(node, list):
+        return [relocate(value, old, new) for value in node]
     if isinstance(node, str) and (node == old or node.startswith(f"{old}/")):
         return new + node.removeprefix(old)
     return node
 
 
-def within(key: str, groups: Sequence[str]) -> bool:
+def is_in(key: str, groups: Sequence[str]) -> bool:
     """Whether a setting is one of `groups`, or lies in one."""
     return any(key == group or key.startswith(f"{group}.") for group in groups)
+
+
+def _select(config: Mapping[str, Any], key: str) -> Any:
+    node: Any = config
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Without aliases, by which a small file can stand for a value of any size; no run writes them."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError("it has a YAML alias")
+        return super().compose_node(parent, index)
+
+
+def _parse(text: str) -> dict[str, Any]:
+    settings = yaml.load(text, _PlainLoader)
+    if not isinstance(settings, dict):
+        raise ValueError("it holds no settings")
+    return settings

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.data.readers.files import read_json, read_lines
-from captioning.data.readers.splits import MAX_CHARACTERS
+from captioning.data.readers.splits import MAX_CHARACTERS, is_whole
 from captioning.errors import CaptioningError
 
 ImageId = int | str
@@ -30,7 +30,7 @@ def read_captions(path: Path) -> dict[ImageId, str]:
     for place, item in _lines(path) if path.suffix == ".jsonl" else _results(path):
         image_id = _image_id(item, "image_id", place)
         if image_id in captions:
-            raise CaptioningError(f"{place}: the image {image_id!r} has a caption already; give each image one")
+            raise CaptioningError(f"{place}: the image {image_id!r:.200} has a caption already; give each image one")
         captions[image_id] = _text(_value(item, "caption", place), f"{place}: caption")
     if not captions:
         raise CaptioningError(f"{path} holds no captions")
@@ -111,7 +111,7 @@ def _references_of_lines(path: Path) -> dict[ImageId, list[str]]:
     for place, item in _lines(path):
         image_id = _image_id(item, "image_id", place)
         if image_id in references:
-            raise CaptioningError(f"{place}: the image {image_id!r} occurs twice")
+            raise CaptioningError(f"{place}: the image {image_id!r:.200} occurs twice")
         texts = _list(_value(item, "references", place), f"{place}: references")
         references[image_id] = [_text(text, f"{place}: references[{i}]") for i, text in enumerate(texts)]
     return references
@@ -131,13 +131,13 @@ def _annotations(path: Path) -> dict[ImageId, list[str]]:
     for position, image in enumerate(_list(content.get("images"), f"{path}: images")):
         image_id = _image_id(image, "id", f"{path}: images[{position}]")
         if image_id in references:
-            raise CaptioningError(f"{path}: images[{position}]: the image {image_id!r} occurs twice")
+            raise CaptioningError(f"{path}: images[{position}]: the image {image_id!r:.200} occurs twice")
         references[image_id] = []
     for position, item in enumerate(_list(content["annotations"], f"{path}: annotations")):
         place = f"{path}: annotations[{position}]"
         image_id = _image_id(item, "image_id", place)
         if image_id not in references:
-            raise CaptioningError(f"{place}: the image {image_id!r} is not among the images")
+            raise CaptioningError(f"{place}: the image {image_id!r:.200} is not among the images")
         references[image_id].append(_text(_value(item, "caption", place), f"{place}: caption"))
     return references
 
@@ -168,10 +168,8 @@ def _text(value: Any, place: str, allowed: str = "text") -> str:
         raise CaptioningError(f"{place} is {_kind(value)}; it must be {allowed}")
     if len(value) > MAX_CHARACTERS:
         raise CaptioningError(f"{place} has {len(value):,} characters; the scorers compare at most {MAX_CHARACTERS:,}")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise CaptioningError(f"{place} holds half a character, such as a cut emoji: {value!r:.99}") from error
+    if not is_whole(value):
+        raise CaptioningError(f"{place} holds half a character, such as a cut emoji: {value!r:.99}")
     return value
 
 
@@ -187,4 +185,4 @@ def _kind(value: Any) -> str:
 
 
 def _named(values: list[Any]) -> str:
-    return ", ".join(repr(value) for value in values[:NAMED]) + (", ..." if len(values) > NAMED else "")
+    return ", ".join(f"{value!r:.60}" for value in values[:NAMED]) + (", ..." if len(values) > NAMED else "")

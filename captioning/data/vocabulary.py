@@ -37,7 +37,8 @@ class Vocabulary:
         if len(ids) < len(names):
             twice = [name for name, count in Counter(names).items() if count > 1]
             raise CaptioningError(
-                f"a vocabulary holds each word once and no special token {', '.join(NAMES)}; repeated: {twice[:5]}"
+                f"a vocabulary holds each word once and no special token {', '.join(NAMES)}; repeated: "
+                f"{twice[:5]!s:.200}"
             )
         for name in NAMES:  # a caption that really says "<eos>" must not end there
             del ids[name]

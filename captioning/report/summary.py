@@ -12,7 +12,7 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     lines = (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]  # captions may hold U+2028
     print(f"\n{title:<32}{'0-100':>7}")
     for name, value in record["scores"].items():
-        print(f"{name:<32}{value:>7.1f}")
+        print(f"{name:<32}{'-' if value is None else format(value, '.1f'):>7}")
     for entry in map(json.loads, lines[:SHOWN]):
         print(f"\nimage {entry['image_id']}: {entry['caption']}")
         for reference in entry["references"]:

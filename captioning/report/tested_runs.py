@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from captioning.config.settings import each_setting, within
+from captioning.config.settings import decisive_settings, is_in
 from captioning.errors import CaptioningError
 
-FREE = ("seed", "folder", "runs", "cache", "resume", "logger", "callbacks", "data.num_workers", "metrics.timeout")
-"""Settings in which runs of one system may differ."""
+FREE = ("seed", "callbacks")
+"""Decisive settings in which runs of one system may differ."""
 NOT_FREE = ("callbacks.weight_averaging",)
 """Those among them in which they may not: other weights are tested."""
 
@@ -96,7 +96,8 @@ def _read(folder: Path, config: dict[str, Any]) -> Run:
     record = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
     name, seed = str(config["name"]), int(config["seed"])
     model = Path(str(config["folder"])).name.removeprefix(f"{name}-").rpartition("-seed")[0]
-    settings = {key: value for key, value in each_setting(config) if within(key, NOT_FREE) or not within(key, FREE)}
+    decisive = decisive_settings(config).items()
+    settings = {key: value for key, value in decisive if is_in(key, NOT_FREE) or not is_in(key, FREE)}
     metrics = folder / "metrics.csv"
     history = list(_history(metrics)) if metrics.exists() else []
     return Run(folder, model, name, seed, settings, record["scores"], record["provenance"], history)

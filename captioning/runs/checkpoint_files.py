@@ -1,6 +1,5 @@
 """Checkpoint files: whole or not there, and read with distrust."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from captioning.borders.files import atomic_write
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import read, sealed
 
@@ -28,25 +28,16 @@ class CheckpointFiles(TorchCheckpointIO):
             CaptioningError: the disk is full, or the folder cannot be written to; what was at `path` is unharmed.
         """
         target = Path(path)
-        part = target.with_name(f"{target.name}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CaptioningError(f"cannot make the folder of {target}: {error.strerror}") from error
+        keep = target.with_name(PREVIOUS) if target.name == "last.ckpt" else None
+        with atomic_write(target, keep) as file:
             try:
-                with part.open("wb") as file:
-                    torch.save(sealed(checkpoint), file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                if target.name == "last.ckpt" and target.exists():
-                    target.replace(target.with_name(PREVIOUS))
-                part.replace(target)
-            finally:
-                part.unlink(missing_ok=True)
-        except (OSError, RuntimeError) as error:  # torch's own writer turns what the file raises into RuntimeError
-            reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
-            raise CaptioningError(
-                f"cannot save the checkpoint {target}: {reason}. Earlier checkpoints are unharmed: make room, and go "
-                "on with resume=true"
-            ) from error
+                torch.save(sealed(checkpoint), file)
+            except RuntimeError as error:  # into which torch's own writer turns what the file raises
+                raise OSError(str(error).splitlines()[0]) from error
 
     def load_checkpoint(
         self, path: str | Path, map_location: Callable[..., Any] | None = None, weights_only: bool | None = None

@@ -11,11 +11,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from captioning.config.settings import read_settings
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import compare, read
 from captioning.runs.checkpoint_files import PREVIOUS
 from captioning.runs.folder import run_folder
-from captioning.runs.record import made_of, result, settings
+from captioning.runs.record import recorded_digests, result, settings
 
 NAMED = 3
 """Settings that an error shows."""
@@ -41,16 +42,16 @@ def earlier_run(config: DictConfig, digests: Mapping[str, str]) -> Path | None:
     if not (sweep if config.resume is None else config.resume):
         return None
     folders = _numbered(run_folder(config))
-    same = [folder for folder in folders if made_of(folder) == digests]
+    same = [folder for folder in folders if recorded_digests(folder) == digests]
     if same:
         return next((folder for folder in same if result(folder) is not None), same[0])
     if sweep or not folders:
-        if any(made_of(folder).get("configuration") == digests["configuration"] for folder in folders):
+        if any(recorded_digests(folder).get("configuration") == digests["configuration"] for folder in folders):
             log.info("code, data or backbone have changed since the run of these settings: a new one begins")
         return None
     latest = folders[0]
     _check_settings(config, latest)
-    if made_of(latest).get("data", digests["data"]) != digests["data"]:
+    if recorded_digests(latest).get("data", digests["data"]) != digests["data"]:
         raise CaptioningError(
             f"resume=true goes on with {latest} as it began, but its data were others. Bring them back, or start a new "
             "run with resume=false"
@@ -71,11 +72,10 @@ def _numbered(base: Path) -> list[Path]:
 
 
 def _check_settings(config: DictConfig, folder: Path) -> None:
-    saved = OmegaConf.load(folder / "config.yaml")
-    assert isinstance(saved, DictConfig)
     named = config.copy()
     OmegaConf.update(named, "folder", str(folder))
-    before, now = settings(saved), settings(named)
+    before = settings(read_settings(folder / "config.yaml"))
+    now = settings(OmegaConf.to_container(named, resolve=True))  # type: ignore[arg-type]
     differing = [
         f"{key}={now.get(key, 'nothing')} (it has {before.get(key, 'nothing')})"
         for key in sorted(before.keys() | now.keys())

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.borders.files import write_text
 from captioning.errors import CaptioningError
 from captioning.machine import is_first
 
@@ -23,47 +25,47 @@ def new_folder(config: DictConfig, base: Path) -> Path:
     Writes the resolved configuration as `config.yaml`.
 
     Raises:
-        CaptioningError: the folder cannot be made.
+        CaptioningError: the folder cannot be made, or not be written to.
     """
     folder = _make_folder(base)
     OmegaConf.update(config, "folder", str(folder))
-    OmegaConf.save(OmegaConf.create(OmegaConf.to_container(config, resolve=True)), folder / "config.yaml")
+    write_text(folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
     return folder
 
 
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 """What file systems without locks answer, as some of clusters."""
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Keeps other runs out of a folder that they would go on with, for as long as this process lives.
 
-    Processes other than rank 0 write nothing and hold nothing; nor is anything held where the system has no locks.
+    Processes other than rank 0 write nothing and lock nothing; nor is anything locked where the file system cannot.
 
     Raises:
-        CaptioningError: another process holds it.
+        CaptioningError: another process holds it, or it cannot be written to.
     """
-    try:
-        import fcntl  # here, because Windows has none
-    except ImportError:
-        fcntl = None  # type: ignore[assignment]
-    if fcntl is None or not is_first():
+    if not is_first():
         yield
         return
-    path = folder / ".held"
-    with path.open("w") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise CaptioningError(
-                    f"{folder} is the folder of a run that is under way; wait for it, or end it"
-                ) from error
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+    path = folder / ".lock"
+    held = FileLock(path)
+    try:
+        held.acquire(timeout=0)
+    except Timeout as error:
+        raise CaptioningError(f"{folder} is the folder of a run that is under way; wait for it, or end it") from error
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise CaptioningError(
+                f"cannot write to {folder}: {error.strerror}. A run goes on in its own folder: let it be written to, "
+                "or start a new run with resume=false and runs=FOLDER"
+            ) from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # while it is held: who waits for it takes another file
+        held.release()
 
 
 def _make_folder(base: Path) -> Path:

@@ -82,6 +82,9 @@ def test_unknown_restval() -> None:
             {"sentences": [{"raw": "A dog", "tokens": "a dog"}]},
             r"images\[0\] is not of the Karpathy layout .* list of words",
         ),
+        ({"sentences": [{"tokens": ["a", 2]}]}, r"images\[0\] is not of the Karpathy layout .* int found"),
+        ({"sentences": [{"raw": "A dog", "tokens": ["dog\ud83d"]}]}, r"\[0\]: the list of tokens .* half a character"),
+        ({"filename": "x" * 10**6}, r"images\[0\]: no file can have the name"),
         (
             {"sentences": [{"raw": "A dog"}, {"raw": "a" * 10**7}]},
             r"images\[0\]\.sentences\[1\]: a caption of 10,000,000",
@@ -92,8 +95,10 @@ def test_unknown_restval() -> None:
 def test_bad_content(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     images = three()
     images[0] |= change
-    with pytest.raises(CaptioningError, match=message):
-        reader(tmp_path, images)()
+    with pytest.raises(CaptioningError, match=message) as caught:
+        reader(tmp_path, images, absent=("x" * 10**6,))()
+    assert len(str(caught.value)) < 1000
+    str(caught.value).encode()
 
 
 def test_absent_photographs_are_counted_and_named(tmp_path: Path) -> None:

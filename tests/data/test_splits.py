@@ -75,9 +75,15 @@ def test_examples_have_references() -> None:
         make_example(1, path, "there", [None])
 
 
-@pytest.mark.parametrize("image_id", [None, True, 1.0, [1]])
-def test_ids_that_are_none(image_id: Any) -> None:
-    with pytest.raises(CaptioningError, match=r"^there: the image id .* is neither a whole number nor text"):
+@pytest.mark.parametrize(
+    ("image_id", "message"),
+    [
+        *((image_id, "is neither a whole number nor text") for image_id in (None, True, 1.0, [1])),
+        ("1\ud83d", "holds half a character"),
+    ],
+)
+def test_ids_that_are_none(image_id: Any, message: str) -> None:
+    with pytest.raises(CaptioningError, match=f"^there: the image id .* {message}"):
         make_example(image_id, Path("1.jpg"), "there", [DOG])
 
 

@@ -100,6 +100,19 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     assert float(rows["sat_soft"]["seconds to CIDEr 25"]) == 120.0
 
 
+def test_moved_folders_make_no_other_system(elsewhere: Path, report: Callable[..., str]) -> None:
+    """Nor do those derived from them."""
+    for seed, (data, cache) in enumerate([("/a/f8k", "cache"), ("b", "/c/cache"), ("b/", "../cache")], start=1):
+        reader = {"root": f"{data}/images", "lists": [f"{data}/train.txt"], "size": f"{cache}/shapes"}
+        settings: dict[str, Any] = {"data": {"root": data, "reader": reader}, "cache": cache, "runs": str(seed)}
+        write_run(elsewhere / "runs", "sat_soft", seed, 20.0, **settings)
+    other = {"data": {"root": "b", "reader": {"root": "b/other"}}, "cache": "cache"}
+    write_run(elsewhere / "runs", "sat_soft", 4, 20.0, **other)
+    table = report()
+    assert "data.reader.root=data.root/images, " in table
+    assert ") | 1 2 3 | 20.0" in table
+
+
 def test_pictures(elsewhere: Path, report: Callable[..., str]) -> None:
     write_run(elsewhere / "runs", "spatial_transformer", 1, 18.0)
     place = write_run(elsewhere / "runs", "sat_soft", 4, 17.0)

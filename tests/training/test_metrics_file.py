@@ -25,7 +25,7 @@ def test_a_resumed_run_goes_on_where_it_was(tmp_path: Path) -> None:
         log.log_metrics({"loss": step}, step)
     log.log_metrics({"score": 9}, step=3)
     with log.path.open("a") as file:
-        file.write("4")  # a row that a killed run has begun
+        file.write("4,,1")  # a row that a killed run has begun, of step 10
     resumed = MetricsFile(log.path)
     resumed.keep(before=2)
     assert lines(log.path) == ["loss,step", "0,0", "1,1"]

@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from captioning.errors import CaptioningError
+from captioning.metrics import Scores
 from captioning.training.callbacks.attention_panels import AttentionPanels
 from captioning.training.callbacks.pointing import Pointing
-from captioning.training.callbacks.results import Results
+from captioning.training.callbacks.results import Results, write_captions
 from captioning.training.callbacks.stopwatch import Stopwatch
 
 from .tested import SAID, run_test
@@ -86,6 +87,14 @@ def test_panels_of_the_first_images_by_id(folder: Path) -> None:
     for path in (folder / "attention").iterdir():
         with Image.open(path) as panel:
             assert panel.width > 3 * panel.height / len(SAID)
+
+
+def test_scores_of_images_are_written_as_computed(tmp_path: Path) -> None:
+    """Rounded to four decimals these two images would be equal; a score that is no number is null."""
+    values = [1.2345678901234567, 1.2345678901234569, float("nan")]
+    scores = Scores({}, [{"BLEU-4": value} for value in values], {})
+    write_captions(tmp_path / "captions.jsonl", [1, 2, 3], ["a"] * 3, [["b"]] * 3, scores)
+    assert [line["scores"] for line in lines(tmp_path)] == [{"BLEU-4": v} for v in (*values[:2], None)]
 
 
 def test_captions_are_on_disk_when_the_scorer_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from captioning.data.example import Example
 from captioning.data.readers.files import read_json
 from captioning.data.readers.part import Ends, Part
 from captioning.data.readers.splits import (
+    check_id,
     check_photographs,
     check_root,
     check_splits,
@@ -87,10 +88,11 @@ class CocoSplit:
         for position, image in enumerate(entries):
             place = f"{self.annotations}: images[{position}]"
             with entry(place, "COCO layout (id, file_name)"):
+                check_id(image["id"], place)
                 found = photograph_path(self.root, image["file_name"], place), place
                 first = images.setdefault(image["id"], found)
             if first is not found:
-                raise CaptioningError(f"{place}: the image id {image['id']} occurs twice, first in {first[1]}")
+                raise CaptioningError(f"{place}: the image id {image['id']!s:.200} occurs twice, first in {first[1]}")
         return images
 
     def _captions(
@@ -103,7 +105,7 @@ class CocoSplit:
             with entry(place, "layout of COCO's captions_*.json (image_id, caption)"):
                 image_id, text = annotation["image_id"], annotation["caption"]
                 if image_id not in images:
-                    raise CaptioningError(f"{place}: there is no image {image_id!r} for the caption {text!r:.60}")
+                    raise CaptioningError(f"{place}: there is no image {image_id!r:.200} for the caption {text!r:.60}")
                 captions[image_id].append((text, place))
         return captions
 

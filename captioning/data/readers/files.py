@@ -1,5 +1,6 @@
 """The files that readers read: text and JSON, with errors that say where a file is broken."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ def read_json(path: Path) -> Any:
 
 def _read_bytes(path: Path) -> bytes:
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise OSError(errno.EINVAL, "it is a device or a pipe, no file")  # and might never end
         return path.read_bytes()
     except OSError as error:
         raise CaptioningError(

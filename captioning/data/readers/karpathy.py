@@ -97,7 +97,7 @@ class KarpathyReader:
         if name == "restval":
             return self.restval
         if name not in SPLITS:
-            raise CaptioningError(f"{place}: unknown split {name!r}; allowed: {', '.join(SPLITS)} and restval")
+            raise CaptioningError(f"{place}: unknown split {name!r:.60}; allowed: {', '.join(SPLITS)} and restval")
         return str(name)
 
     def _example(self, image: dict[str, Any], place: str) -> Example:

@@ -33,7 +33,8 @@ class Part:
         pair = isinstance(value, Sequence) and len(value) == 2
         if not pair or not all(isinstance(end, int | float) for end in value):
             raise CaptioningError(
-                f"{value} is no share of images; give its two ends, such as [0, 0.5], or a file with one image per line"
+                f"{value!s:.200} is no share of images; give its two ends, such as [0, 0.5], or a file with one image "
+                "per line"
             )
         start, end = value
         if not 0 <= start < end <= 1:
@@ -68,10 +69,10 @@ def _listed(path: Path, images: Sequence[ImageId], source: Path) -> list[ImageId
     for place, line in read_lines(path):
         name = line.strip()
         if name not in known:
-            raise CaptioningError(f"{place}: {name} is not among the {len(images)} images of {source}")
+            raise CaptioningError(f"{place}: {name:.200} is not among the {len(images)} images of {source}")
         first = chosen.setdefault(known[name], place)
         if first is not place:
-            raise CaptioningError(f"{place}: {name} is listed twice, first in {first}")
+            raise CaptioningError(f"{place}: {name:.200} is listed twice, first in {first}")
     if not chosen:
         raise CaptioningError(f"{path} lists no images; each split needs some")
     return list(chosen)

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from captioning.data.example import Example, Reference
 from captioning.data.words import split_words
@@ -27,7 +27,7 @@ def entry(place: str, layout: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, AttributeError) as error:
-        raise CaptioningError(f"{place} is not of the {layout}: {type(error).__name__} {error}") from error
+        raise CaptioningError(f"{place} is not of the {layout}: {type(error).__name__} {error!s:.200}") from error
 
 
 def photograph_path(root: Path, name: str, place: str) -> Path:
@@ -38,9 +38,9 @@ def photograph_path(root: Path, name: str, place: str) -> Path:
     """
     below = PurePath(name)
     if below.is_absolute() or ".." in below.parts or not below.name:
-        raise CaptioningError(f"{place}: the path {name!r} leaves the folder of photographs")
-    if "\0" in name or _broken(name):
-        raise CaptioningError(f"{place}: no file can have the name {name!r}")
+        raise CaptioningError(f"{place}: the path {name!r:.200} leaves the folder of photographs")
+    if "\0" in name or len(name) > MAX_CHARACTERS or not is_whole(name):
+        raise CaptioningError(f"{place}: no file can have the name {name!r:.200}")
     return root / below
 
 
@@ -53,18 +53,14 @@ def make_reference(text: str, place: str, words: Sequence[str] | None = None) ->
         words: its words, if the file has them; otherwise `split_words(text)`.
 
     Raises:
-        CaptioningError: the caption is too long, is not text, or is text that no file could hold.
+        CaptioningError: the caption is too long, is not text, or is text that no file could hold; so are the words.
+        TypeError: a word is not text.
     """
-    if not isinstance(text, str):
-        raise CaptioningError(f"{place}: the caption {text!r:.60} is not text")
-    if len(text) > MAX_CHARACTERS:
-        raise CaptioningError(
-            f"{place}: a caption of {len(text):,} characters; the scorers compare captions of at most "
-            f"{MAX_CHARACTERS:,}. Shorten it or remove it"
-        )
-    if _broken(text):
-        raise CaptioningError(f"{place}: the caption {text!r:.99} holds half a character, such as a cut emoji")
-    words = split_words(text) if words is None else words
+    _check_text(text, "caption", place)
+    if words is None:
+        words = split_words(text)
+    else:
+        _check_text(" ".join(words), "list of tokens", place)
     return Reference(text, tuple(words)) if words else None
 
 
@@ -72,14 +68,46 @@ def make_example(image_id: int | str, path: Path, place: str, references: Iterab
     """A photograph with those of its captions that have words.
 
     Raises:
-        CaptioningError: none has, or the id is neither a number nor text.
+        CaptioningError: none has, or as for `check_id`.
     """
-    if isinstance(image_id, bool) or not isinstance(image_id, int | str):
-        raise CaptioningError(f"{place}: the image id {image_id!r} is neither a whole number nor text")
+    check_id(image_id, place)
     kept = tuple(reference for reference in references if reference)
     if not kept:
-        raise CaptioningError(f"{place}: {path.name} has no caption with a word; remove it or give it one")
+        raise CaptioningError(f"{place}: {path.name:.200} has no caption with a word; remove it or give it one")
     return Example(image_id, path, kept)
+
+
+def check_id(image_id: Any, place: str) -> None:
+    """Refuses what cannot stand for an image in every file.
+
+    Raises:
+        CaptioningError: the id is neither a number nor text, or text as no caption may be either.
+    """
+    if isinstance(image_id, bool) or not isinstance(image_id, int | str):
+        raise CaptioningError(f"{place}: the image id {image_id!r:.200} is neither a whole number nor text")
+    if isinstance(image_id, str):
+        _check_text(image_id, "image id", place)
+
+
+def _check_text(text: Any, what: str, place: str) -> None:
+    if not isinstance(text, str):
+        raise CaptioningError(f"{place}: the {what} {text!r:.60} is not text")
+    if len(text) > MAX_CHARACTERS:
+        raise CaptioningError(
+            f"{place}: {'an' if what[0] in 'aeiou' else 'a'} {what} of {len(text):,} characters; the scorers compare "
+            f"captions of at most {MAX_CHARACTERS:,}. Shorten it or remove it"
+        )
+    if not is_whole(text):
+        raise CaptioningError(f"{place}: the {what} {text!r:.99} holds half a character, such as a cut emoji")
+
+
+def is_whole(text: str) -> bool:
+    """Whether a file can hold `text`; JSON can also say one half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def three(splits: Mapping[str, T]) -> dict[str, T]:
@@ -109,11 +137,17 @@ def check_splits(splits: Mapping[str, Sequence[Example]], source: object) -> Non
             mine = f"{split} {example.path}"
             first = ids.setdefault(example.image_id, mine)
             if first is not mine:
-                raise CaptioningError(f"{source}: the image id {example.image_id} occurs twice, for {first} and {mine}")
+                name = str(example.image_id)
+                raise CaptioningError(
+                    f"{source}: the image id {name:.200} occurs twice, for {first:.200} and {mine:.200}"
+                )
             mine = f"{split} {example.image_id}"
             first = paths.setdefault(example.path, mine)
             if first is not mine:
-                raise CaptioningError(f"{source}: the photograph {example.path} occurs twice, as {first} and {mine}")
+                name = str(example.path)
+                raise CaptioningError(
+                    f"{source}: the photograph {name:.200} occurs twice, as {first:.200} and {mine:.200}"
+                )
 
 
 def check_root(root: Path) -> None:
@@ -134,7 +168,7 @@ def check_photographs(examples: Sequence[Example], root: Path) -> None:
     """
     absent = absent_files([example.path for example in examples])
     if absent:
-        names = ", ".join(str(path.relative_to(root)) for path in absent[:3])
+        names = ", ".join(f"{path.relative_to(root)!s:.200}" for path in absent[:3])
         raise CaptioningError(
             f"{len(absent)} of {len(examples)} photographs are not below {root}: {names}"
             f"{', ...' if len(absent) > 3 else ''}; set data.root to the folder that holds them"
@@ -158,15 +192,6 @@ def absent_files(paths: list[Path]) -> list[Path]:
         except (FileNotFoundError, NotADirectoryError):
             present = set()
         except OSError as error:
-            raise CaptioningError(f"cannot list the photographs in {folder}: {error.strerror}") from error
+            raise CaptioningError(f"cannot list the photographs in {folder!s:.400}: {error.strerror}") from error
         absent += [path for path in files if path.name not in present]
     return absent
-
-
-def _broken(text: str) -> bool:
-    """Whether `text` holds what JSON can say and no file can hold: one half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False

@@ -1,16 +1,16 @@
 """What a test or an evaluation leaves in its folder: `captions.jsonl` and `scores.json`."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 
+from captioning.borders.files import to_json, write_json, write_text
 from captioning.data.example import reference_texts
 from captioning.metrics import Scores
-from captioning.runs.provenance import provenance
 from captioning.training.module import CaptioningModule
+from captioning.training.provenance import provenance
 
 
 class Results(L.Callback):
@@ -66,6 +66,8 @@ def write_captions(
 ) -> None:
     """One JSON line per image: `image_id`, `caption`, `references` and, once there are any, per-image `scores`.
 
+    The scores are written as computed, since rounding would undo their order.
+
     Args:
         path: the file.
         image_ids: of the images.
@@ -77,12 +79,11 @@ def write_captions(
     for row, (image_id, caption, texts) in enumerate(zip(image_ids, captions, references, strict=True)):
         line: dict[str, Any] = {"image_id": image_id, "caption": caption, "references": list(texts)}
         if scores is not None:
-            line["scores"] = {name: round(value, 4) for name, value in scores.per_image[row].items()}
-        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-    path.write_text("".join(lines), encoding="utf-8")
+            line["scores"] = scores.per_image[row]
+        lines.append(to_json(line, ensure_ascii=False) + "\n")
+    write_text(path, "".join(lines))
 
 
 def write_scores(path: Path, scores: Mapping[str, float], provenance: Mapping[str, Any]) -> None:
     """The scores of all captions, and where they come from."""
-    record = {"scores": dict(scores), "provenance": dict(provenance)}
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_json(path, {"scores": dict(scores), "provenance": dict(provenance)})

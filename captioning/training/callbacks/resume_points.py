@@ -12,7 +12,7 @@ import torch
 from annotated_types import Ge
 
 from captioning.borders.bounds import bounded
-from captioning.config.settings import moved
+from captioning.config.settings import relocate
 from captioning.errors import CaptioningError, Stopped
 from captioning.training.loggers.metrics_file import MetricsFile
 
@@ -64,8 +64,8 @@ class ResumePoints(L.Callback):
         for name, state in checkpoint["callbacks"].items():
             if name.startswith("ModelCheckpoint"):
                 before = state["dirpath"]
-                scores = {moved(path, before, here): score for path, score in state["best_k_models"].items()}
-                checkpoint["callbacks"][name] = moved(state, before, here) | {"best_k_models": scores}
+                scores = {relocate(path, before, here): score for path, score in state["best_k_models"].items()}
+                checkpoint["callbacks"][name] = relocate(state, before, here) | {"best_k_models": scores}
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Trains no further where training has ended; takes back what was logged since the checkpoint.

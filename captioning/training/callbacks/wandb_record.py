@@ -12,9 +12,9 @@ from lightning.pytorch.loggers import WandbLogger
 
 from captioning.data.batch import Batch
 from captioning.data.example import reference_texts
-from captioning.runs.provenance import origin
 from captioning.training.callbacks.attention_panels import AttentionPanels, FirstCaptions, draw
 from captioning.training.module import CaptioningModule
+from captioning.training.provenance import origin
 
 
 class WandbRecord(L.Callback):

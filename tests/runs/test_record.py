@@ -10,7 +10,7 @@ from test_checks import config
 from captioning.backbones import Backbone
 from captioning.backbones.small_cnn import SmallCNN
 from captioning.data.example import Example, Reference, Splits
-from captioning.runs.record import begin, digests, end, made_of, result
+from captioning.runs.record import begin, digests, end, recorded_digests, result
 
 
 def backbone(seed: int = 0) -> Backbone:
@@ -61,7 +61,7 @@ def test_so_are_other_captions_and_other_weights() -> None:
 
 
 def test_code_is_what_the_process_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what its files have become since; tests/test_readme.py and test_sweeps.py see that a new process notices."""
+    """Not what its files have become since; tests/test_code_digest.py has the rest."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "a_model.py").write_text("import torch\n\n\nclass Model(torch.nn.Linear):\n    pass\n")
     overrides = ("model._target_=a_model.Model",)
@@ -74,13 +74,13 @@ def test_code_is_what_the_process_runs(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_folder_remembers(tmp_path: Path) -> None:
-    assert made_of(tmp_path) == {}
+    assert recorded_digests(tmp_path) == {}
     assert result(tmp_path) is None
     begin(tmp_path, {"data": "d"})
-    assert made_of(tmp_path) == {"data": "d"}
+    assert recorded_digests(tmp_path) == {"data": "d"}
     assert result(tmp_path) is None
     end(tmp_path, {"best": 0.0})
-    assert made_of(tmp_path) == {"data": "d"}
+    assert recorded_digests(tmp_path) == {"data": "d"}
     assert result(tmp_path) == {"best": 0.0}
 
 

@@ -30,7 +30,7 @@ def test_a_full_disk_harms_nothing(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))  # Python ignores the signal, so write fails
     try:
-        with pytest.raises(CaptioningError, match=r"cannot save the checkpoint .*last\.ckpt: .*resume=true"):
+        with pytest.raises(CaptioningError, match=r"cannot write .*last\.ckpt: .*resume=true"):
             files.save_checkpoint(content(2), last)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

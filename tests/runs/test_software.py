@@ -3,13 +3,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from captioning.runs import provenance
+from captioning.runs import software
 
 
 def test_commit_is_this_checkouts() -> None:
-    here = str(Path(provenance.__file__).parent)
+    here = str(Path(software.__file__).parent)
     head = subprocess.run(["git", "-C", here, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    found = provenance.commit()
+    found = software.commit()
     if head.returncode:
         assert found is None
     else:
@@ -22,7 +22,7 @@ def test_a_package_below_a_foreign_checkout_has_no_commit(tmp_path: Path) -> Non
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "init", "--quiet"], check=True)
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "theirs"], check=True)
-    copy = shutil.copy(provenance.__file__, tmp_path)
+    copy = shutil.copy(software.__file__, tmp_path)
     spec = importlib.util.spec_from_file_location("copied_provenance", copy)
     assert spec is not None
     assert spec.loader is not None

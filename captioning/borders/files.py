@@ -1,0 +1,110 @@
+"""Files that are whole or not there, and small files that are read back with distrust."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from captioning.errors import CaptioningError
+
+LARGEST_STATE = 2**28
+"""Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
+QUOTED = 200
+"""Characters of somebody else's text that an error shows."""
+
+T = TypeVar("T")
+
+
+@contextmanager
+def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
+    """A file to write into, which takes the place of `path` when the block ends, and never does if that fails.
+
+    Args:
+        path: the file.
+        keep: the name that the file before it gets; None drops it.
+
+    Raises:
+        CaptioningError: the disk is full, or the folder cannot be written to; what was at `path` is unharmed.
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        if path.exists() and not path.is_file():  # renaming would put an end to a device
+            raise OSError("there is something that is no file")
+        try:
+            with part.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if keep is not None and path.exists():
+                path.replace(keep)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise CaptioningError(
+            f"cannot write {path}: {error.strerror or error}. What was there is unharmed: make room, or let the folder "
+            "be written to, and give the command again, that of a run with resume=true"
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a UTF-8 file, whole or not at all.
+
+    Raises:
+        CaptioningError: it cannot be written, or the text holds half a character.
+    """
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        raise CaptioningError(
+            f"cannot write {path}: it would hold half a character, {error.object[error.start]!r}"
+        ) from error
+    with atomic_write(path) as file:
+        file.write(content)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value as indented JSON, whole or not at all; see `to_json`."""
+    write_text(path, to_json(value, indent=2) + "\n")
+
+
+def to_json(value: Any, **form: Any) -> str:
+    """JSON that every program reads, in a `form` of `json.dumps`: numbers infinite or not a number become null."""
+    try:
+        return json.dumps(value, allow_nan=False, **form)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, **form)
+
+
+def read_state(path: Path, parse: Callable[[str], T], advice: str, largest: int = LARGEST_STATE) -> T:
+    """What a file holds that a run has left, and that anything may have happened to since.
+
+    Args:
+        path: the file.
+        parse: what makes something of its text; whatever it raises is damage.
+        advice: what the user can do about damage.
+        largest: bytes.
+
+    Raises:
+        CaptioningError: it cannot be read, or is damaged.
+    """
+    try:
+        if not path.is_file():
+            raise ValueError("it is a folder" if path.is_dir() else "it is no file")
+        if (size := path.stat().st_size) > largest:
+            raise ValueError(f"it has {size:,} bytes")
+        return parse(path.read_bytes().decode())
+    except Exception as error:
+        reason = " ".join((str(error) or type(error).__name__).split())
+        raise CaptioningError(f"{path} cannot be read or is damaged ({reason:.{QUOTED}}): {advice}") from error
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,111 @@
+"""Files that are whole or not there, whatever happens while they are written."""
+
+import json
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captioning.borders.files import atomic_write, read_state, to_json, write_json, write_text
+from captioning.errors import CaptioningError
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """No file grows longer; Python ignores the signal, so that write fails."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def strictly(text: str) -> Any:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_what_was_there_stays_until_the_new_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with atomic_write(path, keep=tmp_path / "kept") as file:
+        file.write(b"new")
+        assert path.read_text() == "old"
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"file": "new", "kept": "old"}
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError])
+def test_what_fails_leaves_nothing(tmp_path: Path, failure: type[BaseException]) -> None:
+    def fail() -> None:
+        with atomic_write(tmp_path / "file") as file:
+            file.write(b"new")
+            raise failure
+
+    write_text(tmp_path / "file", "old")
+    with pytest.raises(failure):
+        fail()
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"file": "old"}
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    path = tmp_path / "scores.json"
+    write_json(path, [1])
+    with disk_of(1000), pytest.raises(CaptioningError, match=r"cannot write .*scores\.json: File too large.*make room"):
+        write_json(path, ["x" * 2000])
+    assert strictly(path.read_text()) == [1]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not Path("/sys").is_dir(), reason="a folder that nobody can write to")
+def test_a_read_only_folder() -> None:
+    with pytest.raises(CaptioningError, match=r"cannot write /sys/scores\.json: .* let the folder be written to"):
+        write_json(Path("/sys/scores.json"), {})
+
+
+def test_no_device_and_no_folder_is_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(CaptioningError, match=f"cannot write .*{name}: .* no file"):
+            write_text(tmp_path / name, "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_half_a_character_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CaptioningError, match=r"cannot write .*table\.md: it would hold half a character, '\\ud83d'"):
+        write_text(tmp_path / "table.md", "a dog \ud83d")
+    assert not list(tmp_path.iterdir())
+
+
+def test_numbers_that_json_has_not_are_null() -> None:
+    nan, inf = float("nan"), float("inf")
+    assert strictly(to_json({"a": nan, "b": [1.5, (-inf, 2)], "c": {"d": inf}})) == {
+        "a": None,
+        "b": [1.5, [None, 2]],
+        "c": {"d": None},
+    }
+    assert to_json({"word": "gr\u00fcn", "x": nan}, ensure_ascii=False) == '{"word": "gr\u00fcn", "x": null}'
+
+
+def test_an_error_quotes_little_of_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("x" * 10_000)
+
+    def parse(text: str) -> None:
+        raise ValueError(f"what is\n{text}")
+
+    with pytest.raises(CaptioningError, match=r"file cannot be read or is damaged \(what is x+\): mend it$") as caught:
+        read_state(path, parse, "mend it")
+    assert len(str(caught.value)) < len(str(path)) + 300
+    with pytest.raises(CaptioningError, match=r"\(it has 10,000 bytes\)"):
+        read_state(path, str, "mend it", largest=9_999)
+    with pytest.raises(CaptioningError, match=r"\(it is a folder\)"):
+        read_state(tmp_path, str, "mend it")
