@@ -69,6 +69,8 @@ def _check_values(config: DictConfig) -> None:
     check_call("data", CaptionData, data_settings(config))
     check_call("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
     check_call("metrics", Scorer, {"timeout": config.metrics.timeout})
+    if not isinstance(config.data.skip_broken, bool):
+        raise CaptioningError(f"data.skip_broken={config.data.skip_broken} is not allowed; it must be true or false")
     if not isinstance(config.test, bool):
         raise CaptioningError(f"test={config.test} is not allowed; it must be true or false")
     if not isinstance(config.resume, bool | None):

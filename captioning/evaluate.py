@@ -23,6 +23,7 @@ from captioning.data.caption_files import ImageId, common_images, read_captions,
 from captioning.data.example import Splits, digest, reference_texts
 from captioning.data.inputs import Inputs, Photographs
 from captioning.data.module import CaptionData
+from captioning.data.photographs import readable
 from captioning.data.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -135,6 +136,9 @@ class CheckpointCaptions:
         self._data = data_settings(saved, config)
         self._cache = saved.cache if config.cache is None else config.cache
         splits = read(build(self._files[0], self._data, "reader"))
+        if self._data.get("skip_broken"):  # as the run did, or its vocabulary would be another
+            transform = self._captioner.networks[0].backbone.transform
+            splits = readable(splits, transform, Path(self._cache) / "photographs", skip_broken=True)
         check_vocabulary(splits, self._data, self._captioner.vocabulary)
         self._digest = digest(splits)
         self._examples = splits[config.split]
@@ -213,7 +217,7 @@ def decode(captioner: TrainedCaptioner, inputs: Sequence[Inputs], count: int, ba
     with tqdm(total=count, desc="captions", unit="image") as bar:
         for first in range(0, count, batch_size):
             rows = range(first, min(first + batch_size, count))
-            captions = captioner.decode([network_inputs.rows(rows) for network_inputs in inputs])
+            captions = captioner.decode([each.rows(rows) for each in inputs], [each.pixels for each in inputs])
             yield from (captioner.vocabulary.decode(caption.tokens) for caption in captions)
             bar.update(len(rows))
 

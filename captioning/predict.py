@@ -15,7 +15,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import Tensor
 
 from captioning.command import CONF, command, start, while_read
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 from captioning.report.panels import save_panel
 from captioning.searches import settings_given
 from captioning.trained import Prediction, TrainedCaptioner
@@ -95,7 +95,9 @@ def find(images: Any, problems: Problems) -> Iterator[Path]:
         found = sorted({file for match in matches for file in (_below(match) if match.is_dir() else [match])})
         if not found:
             kinds = ", ".join(SUFFIXES)
-            problems.add(f"no photographs at images={entry}: name a file, a pattern or a folder with files of {kinds}")
+            problems.add(
+                f"no photographs at images={quoted(entry)}: name a file, a pattern or a folder with files of {kinds}"
+            )
         yield from found
 
 

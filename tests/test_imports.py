@@ -22,8 +22,11 @@ ALLOWED = {
     ),
     "metrics": ({"captioning.errors"}, FRAMEWORKS | {"torchvision", "PIL"}),
     "backbones": ({"captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
-    "features": ({"captioning.backbones", "captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
-    "data": ({"captioning.errors", "captioning.tokens"}, FRAMEWORKS - {"lightning"} | {"torchmetrics"}),
+    "features": ({"captioning.backbones", "captioning.data", "captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
+    "data": (
+        {"captioning.errors", "captioning.processes", "captioning.tokens"},
+        FRAMEWORKS - {"lightning"} | {"torchmetrics"},
+    ),
     # it needs the readers only to know what is missing
     "download": (
         {"captioning.data.karpathy", "captioning.data.splits", "captioning.errors"},

@@ -21,6 +21,8 @@ WORDS = ["a", "b", "c", "d", "e"]
 class Features:
     """Row i is filled with i."""
 
+    pixels = False
+
     def rows(self, indices: Sequence[int]) -> Tensor:
         return torch.tensor([float(i) for i in indices])[:, None, None].expand(-1, 3, 2)
 
