@@ -101,7 +101,7 @@ class FeatureCache:
             CaptioningError: there is none, or its files are cut short or of another layout.
         """
         self.folder, self.layout, self._origins = folder, layout, origins
-        self._checked = np.zeros(len(self), np.bool_)
+        self._unchecked = np.ones(len(self), np.bool_)
         self._opened: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
         self._files()
 
@@ -145,14 +145,14 @@ class FeatureCache:
     def _read(self, indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         rows, checksums = self._files()
         read = rows[indices]
-        for place in np.flatnonzero(~self._checked[indices]):
+        for place in self._unchecked[indices].nonzero()[0]:
             index = indices[place]
             if checksum(read[place].data, self._origins[index]) != checksums[index]:
                 raise CaptioningError(
                     f"{self.folder / DATA} is damaged: the features of photograph {index} are not those that were "
                     f"written; delete {self.folder} to build it again"
                 )
-            self._checked[index] = True
+            self._unchecked[index] = False
         return read
 
     def scale(self, train_rows: Sequence[int] | slice = slice(None)) -> float:
@@ -177,4 +177,4 @@ class FeatureCache:
         return 1 / math.sqrt(mean_square)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None, "_checked": np.zeros(len(self), np.bool_)}
+        return self.__dict__ | {"_opened": None, "_unchecked": np.ones(len(self), np.bool_)}

@@ -119,6 +119,21 @@ def test_photographs_are_decoded_when_asked_for(tmp_path: Path) -> None:
     assert rows[:, 0, 0, 0].tolist() == [30, 10]
 
 
+def test_a_batch_says_whether_it_holds_pixels(tmp_path: Path) -> None:
+    """Also where features look like pixels."""
+
+    class Maps(Features):
+        def rows(self, indices: Sequence[int]) -> Tensor:
+            return torch.zeros(len(indices), 3, 5, 5)
+
+    Image.new("RGB", (6, 9)).save(tmp_path / "a.png")
+    for inputs in (Maps(), Photographs([tmp_path / "a.png"], ImageTransform(5))):
+        data = CaptionDataset([example(0, "a")], inputs, Vocabulary(WORDS), 4, 5, drop_uncaptioned=False)
+        batch = data[Request(0, [0])]
+        assert batch.inputs.shape == (1, 3, 5, 5)
+        assert batch.pixels is isinstance(inputs, Photographs)
+
+
 @pytest.mark.parametrize("drop", [False, True])
 def test_a_reference_without_words_is_not_read(drop: bool) -> None:
     examples = [example(0, "", "a")]
