@@ -27,6 +27,7 @@ from captioning.data.caption_files import ImageId, common_images, read_captions,
 from captioning.data.example import Splits, digest, reference_texts
 from captioning.data.inputs import Inputs, Photographs
 from captioning.data.module import CaptionData
+from captioning.data.photographs import readable
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, no_setting, quoted
@@ -146,6 +147,9 @@ class CheckpointCaptions:
         self._data = data_settings(self._captioner.config, config)
         reader = build("data.reader", self._data["reader"], list(config.modules))
         splits = read(reader)
+        if self._data.get("skip_broken"):  # as the run did, or its vocabulary would be another
+            transform = self._captioner.networks[0].backbone.transform
+            splits = readable(splits, transform, self._cache / "photographs", skip_broken=True)
         check_vocabulary(splits, self._data.get("vocabulary"), self._captioner.vocabulary)
         self._digest = digest(splits)
         self._examples = splits[config.split]
@@ -231,7 +235,7 @@ def decode(captioner: TrainedCaptioner, inputs: Sequence[Inputs], count: int, ba
     with tqdm(total=count, desc="captions", unit="image") as bar:
         for first in range(0, count, batch_size):
             rows = range(first, min(first + batch_size, count))
-            captions = captioner.decode([network_inputs.rows(rows) for network_inputs in inputs])
+            captions = captioner.decode([each.rows(rows) for each in inputs], [each.pixels for each in inputs])
             yield from (captioner.vocabulary.decode(caption.tokens) for caption in captions)
             bar.update(len(rows))
 

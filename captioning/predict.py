@@ -6,6 +6,7 @@ One JSON line per photograph on standard output, in order; on standard error wha
 import glob
 import itertools
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.searches import settings_given
 from captioning.config.signatures import check_table
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 from captioning.report.panels import save_panel
 from captioning.trained import Prediction, TrainedCaptioner
 
@@ -101,13 +102,15 @@ class Panels:
 def find(images: Any, problems: Problems) -> Iterator[Path]:
     """The files that `images` names: of one entry sorted, entries in their own order."""
     for entry in images if isinstance(images, ListConfig) else [images]:
-        path = Path(str(entry)).expanduser()
-        # not `Path.glob`, whose * also finds hidden files
-        matches = [path] if path.exists() else map(Path, glob.glob(str(path), recursive=True))  # noqa: PTH207
+        # Not the methods of `Path`: they raise for names that no file or home can have, and * also finds hidden files.
+        name = os.path.expanduser(str(entry))  # noqa: PTH111
+        matches = map(Path, [name] if os.path.exists(name) else glob.glob(name, recursive=True))  # noqa: PTH110, PTH207
         found = sorted({file for match in matches for file in (_below(match) if match.is_dir() else [match])})
         if not found:
             kinds = ", ".join(SUFFIXES)
-            problems.add(f"no photographs at images={entry}: name a file, a pattern or a folder with files of {kinds}")
+            problems.add(
+                f"no photographs at images={quoted(entry)}: name a file, a pattern or a folder with files of {kinds}"
+            )
         yield from found
 
 
@@ -118,7 +121,7 @@ def _below(folder: Path) -> list[Path]:
         for file in folder.rglob("*")
         if file.suffix.lower() in SUFFIXES
         and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-        and file.is_file()
+        and os.path.isfile(file)  # noqa: PTH113
     ]
 
 

@@ -25,6 +25,7 @@ from captioning.data.example import Example, Splits, reference_texts
 from captioning.data.inputs import Inputs, Photographs
 from captioning.data.mirror import Mirror
 from captioning.data.module import CaptionData
+from captioning.data.photographs import readable
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -49,7 +50,7 @@ def main(config: DictConfig) -> float | None:
     L.seed_everything(config.seed, workers=True, verbose=False)
 
     backbone: Backbone = instantiate(config.backbone)
-    splits = read(instantiate(config.data.reader))
+    splits = build_splits(config, backbone)
     made_of = digests(config, splits, backbone)
     earlier = earlier_run(config, made_of)
     if earlier and (ended := result(earlier)):
@@ -137,6 +138,17 @@ def build_module(config: DictConfig, splits: Splits, vocabulary: Vocabulary, bac
         schedule=instantiate(config.schedule),
         config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
     )
+
+
+def build_splits(config: DictConfig, backbone: Backbone) -> Splits:
+    """The examples, without those whose photographs cannot be read where `data.skip_broken` says so.
+
+    Features are computed from every photograph before training anyway; where images flow, they are tried here.
+    """
+    splits = read(instantiate(config.data.reader))
+    if not (backbone.trainable or config.data.skip_broken):
+        return splits
+    return readable(splits, backbone.transform, Path(config.cache) / "photographs", config.data.skip_broken)
 
 
 def build_inputs(config: DictConfig, splits: Splits, backbone: Backbone) -> dict[str, Inputs]:

@@ -165,15 +165,16 @@ class TrainedCaptioner:
 
     def predict(self, photographs: Sequence[tuple[Tensor, ...]]) -> list[Prediction]:
         """Caption B photographs as `read` gives them."""
-        captions = self.decode([torch.stack(pixels) for pixels in zip(*photographs, strict=True)])
+        images = [torch.stack(pixels) for pixels in zip(*photographs, strict=True)]
+        captions = self.decode(images, [True] * len(images))
         return [self._prediction(caption) for caption in captions]
 
     @torch.no_grad()
-    def decode(self, inputs: Sequence[Tensor]) -> list[Caption]:
-        """Captions of B images from what each network reads of them: `[B, 3, H, W]` pixels or `[B, L, D]` features."""
+    def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[Caption]:
+        """Captions of B images from what each network reads: `[B, 3, H, W]` where it is `pixels`, or `[B, L, D]`."""
         contexts = []
-        for network, rows in zip(self.networks, inputs, strict=True):
-            features = network.backbone(rows.to(self.device)) if rows.ndim == 4 else rows.to(self.device)
+        for network, rows, are_pixels in zip(self.networks, inputs, pixels, strict=True):
+            features = network.backbone(rows.to(self.device)) if are_pixels else rows.to(self.device)
             contexts.append(network.backbone.context(features))
         if len(contexts) == 1:
             return self.search(self.networks[0].model, contexts[0])

@@ -437,7 +437,7 @@ def test_photographs_that_have_moved(elsewhere: Path, command: Command, refused:
     assert "data.root" in message
     command(checkpoint, QUICK, "data.root=moved")
     assert read(elsewhere / "runs" / "evaluate")[2] == read(run)[2]
-    built = [path.name for path in Path("cache").rglob("features.bin")]
+    built = [path.name for path in Path("cache").rglob("features.npy")]
     assert len(built) == 1  # of the test split alone
 
     path = Path("moved/dataset_flickr8k.json")

@@ -209,3 +209,11 @@ def test_a_folder_for_panels_that_cannot_be_made(shapes_run: Run, tmp_path: Path
     overrides = [f"checkpoint={shapes_run.checkpoint}", f"images={shapes_run.photographs[0]}", "attention=true"]
     with pytest.raises(CaptioningError, match=r"cannot make the folder .*taken: .*; set panels=FOLDER"):
         main.__wrapped__(composed("device=cpu", *overrides, f"panels={tmp_path}/taken", name="predict"))
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a/" * 3000, "~nobody-of-this-name/x", "a\0b", ""])
+def test_names_that_nothing_can_have_name_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    problems = Problems()
+    assert list(find(name, problems)) == []
+    assert problems.count == 1
+    assert len(capsys.readouterr().err) < 400

@@ -212,7 +212,7 @@ def test_photographs_with_cached_features_and_wandb(tmp_path: Path) -> None:
     for view in ("train", "val", "test", "train, mirrored"):
         assert f"features of {view}:" in first.stderr
     cached = contents(tmp_path / "cache")
-    assert sum(name.endswith("features.bin") for name in cached) == 4
+    assert sum(name.endswith("features.npy") for name in cached) == 4
 
     second = run(tmp_path, *command, "logger=wandb", WANDB_MODE="offline", WANDB_SILENT="true")
     assert "features of" not in second.stderr

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torchvision
 from PIL import Image
 from test_run import SHAPES, TINY, miniature
 
-from captioning import run
+from captioning import evaluate, run
 from captioning.config.command import NOT_HERE, start
 from captioning.metrics.java import find_java
 
@@ -96,6 +97,34 @@ def test_a_broken_photograph_is_named_before_training(
     printed = capsys.readouterr().err
     assert "features of test" in printed
     assert "features of train" not in printed
+
+
+def test_a_broken_photograph_is_left_out_of_training_and_scoring(
+    elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    miniature(elsewhere / "data")
+    photograph = elsewhere / "data" / "images" / "2.jpg"  # of the training split
+    photograph.write_bytes(photograph.read_bytes()[:300])
+    flowing = [*PHOTOGRAPHS, "backbone.trainable=true"]
+    message = failed(capsys, monkeypatch, *flowing)
+    assert "error: cannot read the image data/images/2.jpg: " in message
+    assert message.endswith("leave such photographs out with data.skip_broken=true\n")
+    assert not (elsewhere / "runs").exists()
+
+    def printed(module: ModuleType, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [module.__name__, *arguments])
+        start(module.main)
+        return capsys.readouterr().out
+
+    said = printed(run, *flowing, "data.skip_broken=true", "metrics.test=[CIDEr]", "name=flowing")
+    assert "left out of train: cannot read the image data/images/2.jpg: " in said
+    assert "images: train 3, val 1, test 1" in said
+    (checkpoint,) = elsewhere.glob("runs/flowing-*/checkpoints/best.ckpt")
+    said = printed(evaluate, f"checkpoint={checkpoint}", "metrics=[CIDEr]")  # refuses a data set of other words
+    assert "left out of train: cannot read the image data/images/2.jpg: " in said
+    said = printed(run, *PHOTOGRAPHS, "data.skip_broken=true", "test=false", "name=cached")
+    assert "left out of train: cannot read the image data/images/2.jpg: " in said
+    assert "images: train 3, val 1, test 1" in said
 
 
 def test_weights_of_another_network_and_weights_with_code_are_refused(

@@ -3,15 +3,19 @@
 B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, blue.
 """
 
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
+
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+"""The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other programs."""
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -65,17 +69,23 @@ class ImageTransform:
             `[3, H, W]` uint8.
 
         Raises:
-            CaptioningError: the file is missing or is no image that Pillow can read.
+            CaptioningError: the file is missing, is no file but a pipe or a device, or is no image that can be read.
         """
         try:
             if isinstance(source, Image.Image):
                 resized = self._resized(source)
             else:
-                with Image.open(source) as image:
+                if not stat.S_ISREG(Path(source).stat().st_mode):  # a pipe would be waited for
+                    raise ValueError("no regular file")
+                with Image.open(source, formats=FORMATS) as image:
                     image.draft(None, (2 * self.size, 2 * self.size))
                     resized = self._resized(image)
+        except UnidentifiedImageError as error:
+            kinds = ", ".join(FORMATS)
+            raise CaptioningError(f"cannot read the image {quoted(source)}: it is no whole {kinds}") from error
         except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
-            raise CaptioningError(f"cannot read the image {source}: {type(error).__name__}: {error}") from error
+            reason = f"{type(error).__name__}: {quoted(error)}"
+            raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
 
     def _resized(self, image: Image.Image) -> Image.Image:
@@ -90,8 +100,12 @@ class ImageTransform:
 
 
 def _upright(image: Image.Image) -> Image.Image:
+    image.load()  # here, so that what fails below is the EXIF data alone
     # Pillow's `exif_transpose` also writes the rest of the EXIF data anew, and fails where that is damaged.
-    turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    try:
+        turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # damaged from its start on, it raises what it likes
+        return image
     return image if turn is None else image.transpose(turn)
 
 

@@ -39,6 +39,8 @@ STARTING = 2
 class OneFilePerImage:
     """The naive `Inputs`: `i.pt` holds the features `[L, D]` of photograph i."""
 
+    pixels = False
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 

@@ -24,21 +24,21 @@ from captioning.benchmark.processes import isolated
 from captioning.benchmark.timing import Run
 from captioning.data.example import Example
 from captioning.data.module import CaptionData
+from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.features.build import build_features
 from captioning.features.cache import (
+    CHECKSUM,
+    CHECKSUMS,
     DATA,
-    META,
-    PHOTOGRAPHS,
     SCALE_SAMPLE,
     FeatureCache,
     Layout,
     cache_key,
-    describe,
-    fingerprints,
-    header,
+    checksum,
+    row_origins,
 )
 
 ANNOTATIONS = "dataset_coco.json"
@@ -107,18 +107,21 @@ def _make_features(config: DictConfig, folder: Path, split: Sequence[Example]) -
     """A finished cache with numbers in the rows that the scale is measured on."""
     backbone, photographs = _backbone(config), fingerprints([example.path for example in split])
     key = cache_key(backbone.digest, "float16", photographs)
+    origins = row_origins(backbone.digest, "float16", photographs)
     layout = Layout(len(split), backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, "float16")
     place = folder / key
     place.mkdir()
     row = np.random.default_rng(0).standard_normal((layout.positions, layout.dim)).astype(np.float16).tobytes()
+    hole = bytes(layout.row_bytes)
+    checksums = [checksum(hole, origin) for origin in origins]
     with (place / DATA).open("wb") as file:
-        file.write(header(key))
+        file.write(layout.header)
         file.truncate(layout.total_bytes)
         for i in np.linspace(0, len(split) - 1, min(len(split), SCALE_SAMPLE)).round().astype(int).tolist():
             file.seek(layout.total_bytes - (len(split) - i) * layout.row_bytes)
             file.write(row)
-    (place / PHOTOGRAPHS).write_bytes(b"\n".join(photographs))
-    (place / META).write_text(describe(key, layout, backbone.settings))
+            checksums[i] = checksum(row, origins[i])
+    np.array(checksums, CHECKSUM).tofile(place / CHECKSUMS)
     return layout.total_bytes
 
 

@@ -34,6 +34,7 @@ SETTINGS: Mapping[str, Any] = {
     "data.reader": Part,
     "data.vocabulary": dict[str, Any],
     "data.mirror": Probability,
+    "data.skip_broken": bool,
     **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
     "callbacks": dict[str, Part | None],
     "logger": dict[str, Part | None] | None,

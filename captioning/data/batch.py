@@ -3,8 +3,8 @@
 B images, N captions per image, T = C + 1 tokens (BOS, words, EOS), C prediction steps, W real target positions.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import torch
@@ -23,20 +23,27 @@ class Batch:
         tokens: `[B, N, T]`; an image with fewer captions has rows of PAD.
         word_index: `[W]`, the real target positions in the flattened `[B, N, C]`, so that nothing has to search for
             them (a boolean mask would wait for the GPU).
+        pixels: whether `inputs` are images.
     """
 
     index: Tensor
     inputs: Tensor
     tokens: Tensor
     word_index: Tensor
+    pixels: bool
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """The batch on another device; Lightning calls this."""
-        return type(self)(*(getattr(self, f.name).to(*args, **kwargs) for f in fields(self)))
+        return self._with_each(lambda tensor: tensor.to(*args, **kwargs))
 
     def pin_memory(self) -> Self:
         """The batch in page-locked memory; the data loader calls this."""
-        return type(self)(*(getattr(self, f.name).pin_memory() for f in fields(self)))
+        return self._with_each(Tensor.pin_memory)
+
+    def _with_each(self, action: Callable[[Tensor], Tensor]) -> Self:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors: dict[str, Any] = {name: action(each) for name, each in values.items() if isinstance(each, Tensor)}
+        return replace(self, **tensors)
 
     @property
     def sources(self) -> Tensor:
@@ -54,13 +61,16 @@ class Batch:
         return (self.tokens[..., 0] == BOS).sum()
 
 
-def collate(index: Sequence[int], inputs: Tensor, captions: Sequence[Sequence[Sequence[int]]]) -> Batch:
+def collate(
+    index: Sequence[int], inputs: Tensor, captions: Sequence[Sequence[Sequence[int]]], pixels: bool = False
+) -> Batch:
     """A batch from word ids without BOS and EOS.
 
     Args:
         index: B positions in the split.
         inputs: `[B, ...]`.
         captions: for each image its captions as ids, possibly none.
+        pixels: whether the inputs are images.
     """
     n = max(1, *map(len, captions))
     length = 2 + max((len(words) for image in captions for words in image), default=0)
@@ -69,4 +79,4 @@ def collate(index: Sequence[int], inputs: Tensor, captions: Sequence[Sequence[Se
         for row, words in enumerate(image):
             tokens[b, row, : len(words) + 2] = torch.tensor([BOS, *words, EOS])
     word_index = (tokens[..., 1:] != PAD).flatten().nonzero().squeeze(1)
-    return Batch(torch.tensor(index), inputs, tokens, word_index)
+    return Batch(torch.tensor(index), inputs, tokens, word_index, pixels)

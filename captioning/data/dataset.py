@@ -84,7 +84,7 @@ class CaptionDataset(Dataset[Batch]):
         inputs = self.inputs.rows(positions)
         if self.mirror is not None:
             inputs = self.mirror(inputs, positions, request.epoch)
-        return collate(positions, inputs, captions)
+        return collate(positions, inputs, captions, self.inputs.pixels)
 
     def _caption(self, caption: int) -> list[int]:
         return self._words[slice(*self._word_start[caption : caption + 2])].tolist()

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import lightning as L
-from torch.utils.data import DataLoader
 
 from captioning.borders.bounds import BatchSize, Count, Length, Seed, Workers, bounded
 from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Example, Splits, digest
 from captioning.data.inputs import Inputs
+from captioning.data.loader import Loader
 from captioning.data.mirror import Mirror
 from captioning.data.sampler import BucketSampler
 from captioning.data.vocabulary import Vocabulary
@@ -81,7 +81,7 @@ class CaptionData(L.LightningDataModule):
         """SHA-256 over the examples of all splits: equal digests, the same task."""
         return digest(self.splits)
 
-    def train_dataloader(self) -> DataLoader[Batch]:
+    def train_dataloader(self) -> Loader[Batch]:
         """Shuffled and bucketed; of a run that is resumed, what is left of its epoch."""
         loader = self._loader("train", self.batch_size, shuffle=True)
         cast(BucketSampler, loader.sampler).go_on(**self._resumed)
@@ -95,25 +95,24 @@ class CaptionData(L.LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self._resumed = dict(state_dict)
 
-    def val_dataloader(self) -> DataLoader[Batch]:
+    def val_dataloader(self) -> Loader[Batch]:
         """In the order of the split."""
         return self._loader("val", self.eval_batch_size, shuffle=False)
 
-    def test_dataloader(self) -> DataLoader[Batch]:
+    def test_dataloader(self) -> Loader[Batch]:
         """In the order of the split."""
         return self._loader("test", self.eval_batch_size, shuffle=False)
 
-    def _loader(self, split: str, batch_size: int, shuffle: bool) -> DataLoader[Batch]:
+    def _loader(self, split: str, batch_size: int, shuffle: bool) -> Loader[Batch]:
         dataset, trainer = self.datasets[split], self.trainer
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         if len(dataset) < world_size:
             raise CaptioningError(
                 f"{world_size} processes cannot share the {len(dataset)} images of {split}: use fewer (trainer.devices)"
             )
-        return DataLoader(
-            dataset,
+        return Loader(
+            dataset.__getitem__,
             sampler=BucketSampler(dataset.lengths(), batch_size, shuffle, self.seed, rank, world_size),
-            batch_size=None,
             num_workers=self.num_workers,
             worker_init_fn=_share_memory,
             persistent_workers=self.num_workers > 0,

@@ -4,32 +4,34 @@ B images in a batch, L context vectors of D features.
 """
 
 import contextlib
-import itertools
+import json
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO, get_args
+from typing import Any, BinaryIO, get_args
 
+import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 from tqdm import tqdm
 
 from captioning.backbones.base import Backbone
+from captioning.data.photographs import fingerprints
 from captioning.errors import CaptioningError
 from captioning.features.cache import (
+    CHECKSUM,
+    CHECKSUMS,
     DATA,
-    HEADER_BYTES,
-    META,
-    PHOTOGRAPHS,
     FeatureCache,
     Layout,
     Precision,
     cache_key,
-    describe,
-    fingerprints,
-    header,
+    checksum,
+    row_origins,
 )
 from captioning.features.decoded import decoded
 
@@ -46,9 +48,9 @@ def build_features(
     """The features of `paths`, row i for `paths[i]`: computed where they are not cached below `folder` yet.
 
     The images are decoded in worker processes while the backbone, on the device where it lies, computes. Features
-    are appended to a file whose length says which are done, so a build that was killed goes on with the next image, and
-    so does one that stopped at a broken image, once that is mended or left out. The finished folder appears under its
-    name at once. Of several processes that ask for the same cache one builds and the others wait.
+    are appended to a file with a checksum for each row that is done, so a build that was killed goes on with the next
+    image, and so does one that stopped at a broken image, once that is mended or left out. The finished folder appears
+    under its name at once. Of several processes that ask for the same cache one builds and the others wait.
 
     Args:
         backbone: a frozen backbone.
@@ -76,6 +78,7 @@ def build_features(
     digest = backbone.digest
     key = cache_key(digest, dtype, photographs)
     layout = Layout(len(paths), backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, dtype)
+    origins = row_origins(digest, dtype, photographs)
     finished = folder / key
     # An unfinished cache is named after its first row alone, so that it is found again when a photograph behind the
     # finished rows was mended or taken out.
@@ -86,11 +89,12 @@ def build_features(
             with _only_process(part.with_suffix(".lock")):
                 if not finished.exists():
                     part.mkdir(exist_ok=True)
-                    done = _finished_rows(part, digest, photographs, layout)
-                    _make_room(part, key, done, photographs, layout)
+                    done = _finished_rows(part, layout, origins)
+                    _make_room(part, layout, done)
                     batches = _computed(backbone, paths[done:], batch_size, num_workers, dtype)
-                    _append(part / DATA, batches, done, layout.rows, progress)
-                    _write_synced(part / META, describe(key, layout, backbone.settings).encode())
+                    _append(part, batches, layout, origins, done, progress)
+                    meta = {"backbone": backbone.settings, "layout": asdict(layout)}
+                    _write_synced(part / "meta.json", json.dumps(meta, indent=2).encode())
                     part.replace(finished)
     except OSError as error:
         raise CaptioningError(
@@ -105,71 +109,75 @@ def build_features(
             f"a process that decodes photographs was killed, most likely for want of memory ({error}): free memory, or "
             "shared memory where a container limits it, and the build goes on where it ended"
         ) from error
-    return FeatureCache(folder, key)
+    return FeatureCache(finished, layout, origins)
 
 
 @contextlib.contextmanager
 def _only_process(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock, which the system releases however the process ends.
-
-    Unlike one of `flock`, it is not passed on to the decoding processes, which outlive a killed build by seconds.
-    """
-    import fcntl  # here, because Windows has none and can still train without a cache
-
-    with path.open("wb") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"waiting for the process that builds {path.with_suffix('')}", file=sys.stderr)
-            fcntl.lockf(file, fcntl.LOCK_EX)
-        yield
-
-
-def _finished_rows(part: Path, digest: str, photographs: Sequence[bytes], layout: Layout) -> int:
-    """How many rows of an earlier build are the rows of this one.
-
-    The length counts, with no journal beside it: each batch is synced before the next is begun, and file systems
-    lengthen a file only after the data it is lengthened by.
-    """
+    """Hold a lock, which the system releases however the process ends."""
+    lock = FileLock(path)
     try:
-        earlier = (part / PHOTOGRAPHS).read_bytes().split(b"\n")
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"waiting for the process that builds {path.with_suffix('')}", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _finished_rows(part: Path, layout: Layout, origins: np.ndarray[Any, Any]) -> int:
+    """How many rows of an earlier build are rows of this one: those up to the first with another checksum."""
+    try:
+        checksums = np.fromfile(part / CHECKSUMS, CHECKSUM)
         with (part / DATA).open("rb") as file:
-            if file.read(HEADER_BYTES) != header(cache_key(digest, layout.dtype, earlier)):
-                return 0
-            length = file.seek(0, os.SEEK_END)
+            file.seek(len(layout.header))
+            for row, (origin, expected) in enumerate(zip(origins, checksums, strict=False)):
+                if checksum(file.read(layout.row_bytes), origin) != expected:
+                    return row
     except FileNotFoundError:
         return 0
-    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(earlier, photographs, strict=False))
-    return min((length - HEADER_BYTES) // layout.row_bytes, sum(1 for _ in same))
+    return min(len(origins), len(checksums))
 
 
-def _make_room(part: Path, key: str, done: int, photographs: Sequence[bytes], layout: Layout) -> None:
-    """Cuts the file of features off after the rows that stay, and writes down what the rows will be."""
+def _make_room(part: Path, layout: Layout, done: int) -> None:
+    """Cut both files off after the rows that stay, and say how many there will be."""
     needed = (layout.rows - done) * layout.row_bytes
     free = shutil.disk_usage(part).free
     if needed > free:
         raise OSError(f"{needed / 1e9:.2f} GB are missing and {free / 1e9:.2f} GB are free on this disk")
     with (part / DATA).open("r+b" if done else "wb", buffering=0) as file:
-        file.truncate(HEADER_BYTES + done * layout.row_bytes if done else 0)
-        _write_synced(part / PHOTOGRAPHS, b"\n".join(photographs))
-        _write(file, header(key))
+        file.truncate(len(layout.header) + done * layout.row_bytes if done else 0)
+        _write(file, layout.header)
+    with (part / CHECKSUMS).open("ab") as file:
+        file.truncate(done * CHECKSUM.itemsize)
 
 
-def _append(data: Path, batches: Iterator[Tensor], done: int, rows: int, progress: str) -> None:
-    """Bring the file at `data` to its full length.
+def _append(
+    part: Path, batches: Iterator[Tensor], layout: Layout, origins: np.ndarray[Any, Any], done: int, progress: str
+) -> None:
+    """Bring both files in `part` to their full length; a row is finished when its checksum is written.
 
     By plain writes, because a memory map that meets a full disk kills the process (SIGBUS) instead of raising; and
     unbuffered, because a buffer would try again to write what failed while the error is on its way.
     """
     interval = 0.5 if sys.stderr.isatty() else 30
     with (
-        data.open("ab", buffering=0) as file,
-        tqdm(desc=progress, total=rows, initial=done, unit="image", mininterval=interval) as bar,
+        (part / DATA).open("ab", buffering=0) as data,
+        (part / CHECKSUMS).open("ab", buffering=0) as checksums,
+        tqdm(desc=progress, total=layout.rows, initial=done, unit="image", mininterval=interval) as bar,
     ):
         for features in batches:
-            _write(file, features.numpy().tobytes())
-            os.fsync(file.fileno())
-            bar.update(len(features))
+            rows = features.numpy()
+            _write(data, rows.tobytes())
+            os.fsync(data.fileno())
+            made_of = origins[done : done + len(rows)]
+            numbers = [checksum(row.data, origin) for row, origin in zip(rows, made_of, strict=True)]
+            _write(checksums, np.array(numbers, CHECKSUM).tobytes())
+            done += len(rows)
+            bar.update(len(rows))
+        os.fsync(checksums.fileno())
 
 
 def _write(file: BinaryIO, content: bytes) -> None:

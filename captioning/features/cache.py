@@ -2,17 +2,16 @@
 
 R rows (one per photograph), B of them in a batch, L context vectors of D features.
 
-A finished cache is the folder `<key>` with `features.bin`, a header of 64 bytes that repeats the key followed by
-`[R, L, D]` numbers in native order; `photographs`, the fingerprints of the rows (see `fingerprints`); and `meta.json`,
-which says what the numbers are.
+A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` numbers in NumPy's format; `checksums`, one of
+32 bits for each row; and `meta.json`, which tells a person what the numbers are.
 """
 
 import hashlib
-import json
+import io
 import math
-import os
+import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +21,9 @@ from torch import Tensor
 
 from captioning.errors import CaptioningError
 
-DATA = "features.bin"
-META = "meta.json"
-PHOTOGRAPHS = "photographs"
-HEADER_BYTES = 64
+DATA = "features.npy"
+CHECKSUMS = "checksums"
+CHECKSUM = np.dtype("<u4")
 SCALE_SAMPLE = 512
 
 Precision = Literal["float16", "float32"]
@@ -42,6 +40,15 @@ class Layout:
     dtype: Precision
 
     @property
+    def header(self) -> bytes:
+        """What NumPy's format puts before the numbers; it is as long for any R, so that a build may change R."""
+        file = io.BytesIO()
+        shape = (self.rows, self.positions, self.dim)
+        descr = np.lib.format.dtype_to_descr(np.dtype(self.dtype))
+        np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+        return file.getvalue()
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of one photograph's features."""
         return self.positions * self.dim * np.dtype(self.dtype).itemsize
@@ -49,64 +56,75 @@ class Layout:
     @property
     def total_bytes(self) -> int:
         """Bytes of the whole file, header included."""
-        return HEADER_BYTES + self.rows * self.row_bytes
+        return len(self.header) + self.rows * self.row_bytes
 
 
-def header(key: str) -> bytes:
-    """The first bytes of the file of features: it can be told from another cache's even when the sizes agree."""
-    return f"captioning features {key}\n".encode().ljust(HEADER_BYTES, b" ")
+def cache_key(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> str:
+    """Digest (32 hexadecimal digits) of all that decides a cache's content, and of the order of its rows."""
+    sha = hashlib.sha256(f"format 2 {backbone_digest} {dtype}\n".encode())
+    for photograph in photographs:
+        sha.update(photograph + b"\n")
+    return sha.hexdigest()[:32]
+
+
+def row_origins(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> np.ndarray[Any, Any]:
+    """What each row was made from, as a number `[R]` with which its checksum begins.
+
+    So a row has the right checksum only as that backbone's output for that photograph: a row of another cache or of
+    an earlier photograph has not, even where its bytes are whole.
+    """
+    start = zlib.crc32(f"{backbone_digest} {dtype}\n".encode())
+    return np.array([zlib.crc32(photograph, start) for photograph in photographs], CHECKSUM)
+
+
+def checksum(row: bytes | memoryview, origin: int) -> int:
+    """Of a row's bytes; any single damage of up to 32 neighbouring bits changes it."""
+    return zlib.crc32(row, origin)
 
 
 class FeatureCache:
     """Read access to a finished cache; made by `build_features`.
 
-    Pickling carries the path only, and the file is mapped at the first read, so that every worker has its own map.
+    Each row is checked when this process reads it for the first time. Pickling carries none of the features.
 
     Attributes:
         folder: the cache's own folder.
-        key: digest of backbone, photographs and precision, and the folder's name.
         layout: rows, positions, dimension, grid and type.
     """
 
-    def __init__(self, folder: Path, key: str) -> None:
-        """Open the cache `key` below `folder`.
+    pixels = False
+
+    def __init__(self, folder: Path, layout: Layout, origins: np.ndarray[Any, Any]) -> None:
+        """Open the cache in `folder`, which is to hold rows of `layout` and of these `row_origins`.
 
         Raises:
-            CaptioningError: there is none, or its files are cut short or belong to another cache.
+            CaptioningError: there is none, or its files are cut short or of another layout.
         """
-        self.folder = folder / key
-        self.key = key
-        self.layout = self._verified_layout()
-        self._map: np.ndarray[Any, Any] | None = None
+        self.folder, self.layout, self._origins = folder, layout, origins
+        self._unchecked = np.ones(len(self), np.bool_)
+        self._opened: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
+        self._files()
 
-    def _verified_layout(self) -> Layout:
-        data = self.folder / DATA
-        try:
-            meta = json.loads((self.folder / META).read_bytes())
-            layout = Layout(**{**meta["layout"], "grid": tuple(meta["layout"]["grid"])})
-            with data.open("rb") as file:
-                first = file.read(HEADER_BYTES)
-            size = data.stat().st_size
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CaptioningError(
-                f"{self.folder} is no feature cache that can be read ({type(error).__name__}: {error}); "
-                "delete the folder to build it again"
-            ) from error
-        if meta.get("key") != self.key or first != header(self.key):
-            raise CaptioningError(f"{data} belongs to another feature cache; delete {self.folder} to build it again")
-        if size != layout.total_bytes:
-            raise CaptioningError(
-                f"{data} has {size} bytes instead of {layout.total_bytes}; delete {self.folder} to build it again"
-            )
-        return layout
-
-    @property
-    def _rows(self) -> np.ndarray[Any, Any]:
-        if self._map is None:
-            shape = (self.layout.rows, self.layout.positions, self.layout.dim)
-            mapped = np.memmap(self.folder / DATA, self.layout.dtype, "r", HEADER_BYTES, shape)
-            self._map = mapped.view(np.ndarray)
-        return self._map
+    def _files(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The map `[R, L, D]` and the checksums `[R]`, opened where this process has not done so yet."""
+        if self._opened is None:
+            data, header = self.folder / DATA, self.layout.header
+            try:
+                with data.open("rb") as file:
+                    found = file.read(len(header))
+                size = data.stat().st_size
+                if found != header or size != self.layout.total_bytes:
+                    raise ValueError(f"{data} has {size} bytes instead of {self.layout.total_bytes} or a wrong header")
+                checksums = np.fromfile(self.folder / CHECKSUMS, CHECKSUM)
+                if len(checksums) != len(self):
+                    raise ValueError(f"there are {len(checksums)} checksums for {len(self)} photographs")
+                rows = np.lib.format.open_memmap(data, mode="r").view(np.ndarray)
+            except (OSError, ValueError) as error:
+                raise CaptioningError(
+                    f"{self.folder} is no feature cache that can be read ({error}): delete the folder to build it again"
+                ) from error
+            self._opened = rows, checksums
+        return self._opened
 
     def __len__(self) -> int:
         """R."""
@@ -114,11 +132,28 @@ class FeatureCache:
 
     def __getitem__(self, row: int) -> np.ndarray[Any, Any]:
         """Features of one photograph, `[L, D]` in the cache's precision; an unscaled copy."""
-        return np.array(self._rows[row])
+        return self._read(np.array([row]))[0]
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """Features of several photographs in the order given, `[B, L, D]` in the cache's precision; unscaled copies."""
-        return torch.from_numpy(self._rows[np.asarray(indices, dtype=np.int64)])
+        """Features of several photographs in the order given, `[B, L, D]` in the cache's precision; unscaled copies.
+
+        Raises:
+            CaptioningError: they are not what was written, or the cache was deleted before this process opened it.
+        """
+        return torch.from_numpy(self._read(np.asarray(indices, np.int64)))
+
+    def _read(self, indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        rows, checksums = self._files()
+        read = rows[indices]
+        for place in self._unchecked[indices].nonzero()[0]:
+            index = indices[place]
+            if checksum(read[place].data, self._origins[index]) != checksums[index]:
+                raise CaptioningError(
+                    f"{self.folder / DATA} is damaged: the features of photograph {index} are not those that were "
+                    f"written; delete {self.folder} to build it again"
+                )
+            self._unchecked[index] = False
+        return read
 
     def scale(self, train_rows: Sequence[int] | slice = slice(None)) -> float:
         """The number that brings the features to unit scale: 1 / their root mean square over the training rows.
@@ -127,13 +162,13 @@ class FeatureCache:
         among `train_rows`, are read: their numbers estimate the root mean square to well below a per cent.
 
         Raises:
-            CaptioningError: no rows, or all features are zero.
+            CaptioningError: no rows, damaged ones, or all features are zero.
         """
         rows = np.arange(len(self))[train_rows if isinstance(train_rows, slice) else np.asarray(train_rows, np.int64)]
         if not len(rows):
             raise CaptioningError("the scale of features is measured on training photographs, and there are none")
         sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).round().astype(np.int64)]
-        squares = [np.square(self._rows[row], dtype=np.float64).mean() for row in sample]
+        squares = [np.square(self[row], dtype=np.float64).mean() for row in sample]
         mean_square = float(np.mean(squares))
         if mean_square == 0:
             raise CaptioningError(
@@ -141,51 +176,5 @@ class FeatureCache:
             )
         return 1 / math.sqrt(mean_square)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.folder.parent, self.key)
-
-
-def fingerprints(paths: Sequence[Path]) -> list[bytes]:
-    """What a photograph stands with in a key: its path below the photographs' common folder, its size and its time.
-
-    Reading every byte of a large data set at each start would take minutes, and a changed file that keeps all three
-    does not come about by accident. A data set may move as a whole; one copied without its times of modification is
-    computed again.
-
-    Raises:
-        CaptioningError: a photograph does not exist.
-    """
-    paths = [path.absolute() for path in paths]
-    folder = Path(*_common_parts(paths))
-    found = []
-    for path in paths:
-        try:
-            status = path.stat()
-        except OSError as error:
-            raise CaptioningError(f"cannot read the image {path}: {error.strerror}") from error
-        name = os.fsencode(path.relative_to(folder).as_posix())
-        found.append(b"%s\0%d\0%d" % (name, status.st_size, status.st_mtime_ns))
-    return found
-
-
-def cache_key(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> str:
-    """Digest (32 hexadecimal digits) of all that decides a cache's content, and of the order of its rows."""
-    sha = hashlib.sha256(f"{backbone_digest} {dtype}\n".encode())
-    for photograph in photographs:
-        sha.update(photograph + b"\n")
-    return sha.hexdigest()[:32]
-
-
-def _common_parts(paths: Sequence[Path]) -> list[str]:
-    parents = {path.parent.parts for path in paths}
-    common = []
-    for parts in zip(*parents, strict=False):
-        if len(set(parts)) > 1:
-            break
-        common.append(parts[0])
-    return common
-
-
-def describe(key: str, layout: Layout, backbone: str) -> str:
-    """The content of `meta.json`."""
-    return json.dumps({"key": key, "backbone": backbone, "layout": asdict(layout)}, indent=2) + "\n"
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None, "_unchecked": np.ones(len(self), np.bool_)}

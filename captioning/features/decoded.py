@@ -6,38 +6,11 @@ B images in a batch, H rows and W columns of pixels.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from captioning.backbones.images import ImageTransform
-from captioning.errors import CaptioningError
-
-
-class _Photographs(Dataset[Tensor | CaptioningError]):
-    """Decoded images `[3, H, W]` uint8; a broken one's error is an item, so that no worker's traceback hides it."""
-
-    def __init__(self, paths: Sequence[Path], transform: ImageTransform) -> None:
-        self.paths = paths
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> Tensor | CaptioningError:
-        try:
-            return self.transform.read(self.paths[index])
-        except CaptioningError as error:
-            return error
-
-
-def _stack(items: list[Tensor | CaptioningError]) -> Tensor | CaptioningError:
-    images = []
-    for item in items:
-        if isinstance(item, CaptioningError):
-            return item
-        images.append(item)
-    return torch.stack(images)
+from captioning.data.inputs import Photographs
+from captioning.data.loader import Loader
 
 
 def decoded(
@@ -49,10 +22,8 @@ def decoded(
         CaptioningError: an image cannot be read.
         RuntimeError: one of the processes was killed; PyTorch raises it at whatever this process does at that moment.
     """
-    photographs = _Photographs(paths, transform)
-    for images in DataLoader(
-        photographs, batch_size, num_workers=num_workers, collate_fn=_stack, pin_memory=pin_memory
-    ):
-        if isinstance(images, CaptioningError):
-            raise images
-        yield images
+    rows = range(len(paths))
+    batches = [rows[first : first + batch_size] for first in rows[::batch_size]]
+    return iter(
+        Loader(Photographs(paths, transform).rows, sampler=batches, num_workers=num_workers, pin_memory=pin_memory)
+    )

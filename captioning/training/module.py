@@ -70,7 +70,7 @@ class CaptioningModule(L.LightningModule):
 
     def context(self, batch: Batch) -> ContextSet:
         """The context set of cached features `[B, L, D]` or of images `[B, 3, H, W]`."""
-        features = self.backbone(batch.inputs) if batch.inputs.ndim == 4 else batch.inputs
+        features = self.backbone(batch.inputs) if batch.pixels else batch.inputs
         return self.backbone.context(features)
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:

@@ -1,11 +1,13 @@
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision.transforms.functional import normalize
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchvision.transforms.v2.functional import normalize
 
 from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
@@ -216,6 +218,25 @@ def test_normalise_is_torchvisions() -> None:
     transform = ImageTransform(5, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
     expected = normalize(images / 255, list(transform.mean), list(transform.std))
     torch.testing.assert_close(transform.normalise(images), expected)
+
+
+class HostTensors(TorchDispatchMode):
+    """Counts the tensors that are made of Python numbers: a GPU is waited for while each is copied to it."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten.lift_fresh.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_normalise_copies_nothing_to_the_device_as_torchvisions_does() -> None:
+    images, transform = torch.zeros(2, 3, 5, 7, dtype=torch.uint8, device="meta"), ImageTransform(5)
+    with HostTensors() as ours:
+        transform.normalise(images)
+    with HostTensors() as theirs:
+        normalize(images / 255, list(transform.mean), list(transform.std))
+    assert (ours.count, theirs.count) == (0, 2)
 
 
 def test_settings_tell_transforms_apart() -> None:

@@ -57,6 +57,12 @@ def test_to_moves_everything_and_keeps_the_original(batch: Batch) -> None:
     assert batch.to(torch.device("cpu"), non_blocking=True).tokens.tolist() == batch.tokens.tolist()
 
 
+@pytest.mark.parametrize("pixels", [False, True])
+def test_what_the_inputs_are_is_kept(pixels: bool) -> None:
+    batch = collate([0], torch.zeros(1, 3, 2, 2), [[[4]]], pixels)
+    assert batch.to("meta").pixels is pixels
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="page-locked memory needs a GPU")
 def test_pinned(batch: Batch) -> None:
     pinned = batch.pin_memory()

@@ -21,6 +21,8 @@ WORDS = ["a", "b", "c", "d", "e"]
 class Features:
     """Row i is filled with i."""
 
+    pixels = False
+
     def rows(self, indices: Sequence[int]) -> Tensor:
         return torch.tensor([float(i) for i in indices])[:, None, None].expand(-1, 3, 2)
 
@@ -115,6 +117,21 @@ def test_photographs_are_decoded_when_asked_for(tmp_path: Path) -> None:
     assert rows.shape == (2, 3, 5, 5)
     assert rows.dtype == torch.uint8
     assert rows[:, 0, 0, 0].tolist() == [30, 10]
+
+
+def test_a_batch_says_whether_it_holds_pixels(tmp_path: Path) -> None:
+    """Also where features look like pixels."""
+
+    class Maps(Features):
+        def rows(self, indices: Sequence[int]) -> Tensor:
+            return torch.zeros(len(indices), 3, 5, 5)
+
+    Image.new("RGB", (6, 9)).save(tmp_path / "a.png")
+    for inputs in (Maps(), Photographs([tmp_path / "a.png"], ImageTransform(5))):
+        data = CaptionDataset([example(0, "a")], inputs, Vocabulary(WORDS), 4, 5, drop_uncaptioned=False)
+        batch = data[Request(0, [0])]
+        assert batch.inputs.shape == (1, 3, 5, 5)
+        assert batch.pixels is isinstance(inputs, Photographs)
 
 
 @pytest.mark.parametrize("drop", [False, True])

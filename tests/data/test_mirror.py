@@ -10,6 +10,8 @@ from captioning.data.mirror import Mirror
 class Negative:
     """Photographs of two features, 1000 times their position and 1 more; mirrored they are negative."""
 
+    pixels = False
+
     def rows(self, indices: Sequence[int]) -> Tensor:
         return -plain(indices)
 

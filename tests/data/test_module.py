@@ -16,6 +16,8 @@ WORDS = ["a", "b", "c", "d", "e"]
 
 
 class Features:
+    pixels = False
+
     def rows(self, indices: Sequence[int]) -> Tensor:
         return torch.tensor([float(i) for i in indices])[:, None, None].expand(-1, 3, 2).clone()
 
@@ -120,6 +122,8 @@ def test_only_training_images_are_mirrored() -> None:
 
 class Row:
     """Three locations in a row, for every photograph the same."""
+
+    pixels = False
 
     def __init__(self, values: list[float]) -> None:
         self.values = torch.tensor(values)

@@ -19,6 +19,9 @@ from captioning.features.build import build_features
 from captioning.features.cache import FeatureCache
 
 COUNT, BATCH = 11, 2
+ROW_BYTES = 9 * 7 * 2
+HEADER_BYTES = 128
+"""Of NumPy's format, a multiple of 64."""
 PROCESSES = multiprocessing.get_context("spawn")
 
 

@@ -1,20 +1,31 @@
-import json
 import math
 import pickle
 import resource
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from counting import BATCH, COUNT, PROCESSES, CountingCNN, build, counted, photographs, start_and_kill, unfinish
+from counting import (
+    BATCH,
+    COUNT,
+    HEADER_BYTES,
+    PROCESSES,
+    CountingCNN,
+    build,
+    counted,
+    photographs,
+    start_and_kill,
+    unfinish,
+)
 from PIL import Image
 from torch import Tensor
 
 from captioning.backbones import Backbone
 from captioning.backbones.small_cnn import SmallCNN
 from captioning.errors import CaptioningError
-from captioning.features.cache import FeatureCache
+from captioning.features.cache import CHECKSUMS, DATA
 
 
 def build_in_process(paths: list[Path], folder: Path, log: Path, seconds: float) -> None:
@@ -100,14 +111,14 @@ def test_moved_data_set_is_not_computed_again(tmp_path: Path, paths: list[Path])
 
 
 def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: list[Path]) -> None:
-    keys = [build(CountingCNN(), paths, tmp_path / "cache").key]
-    keys.append(build(CountingCNN(factor=2), paths, tmp_path / "cache").key)
-    keys.append(build(CountingCNN(), paths, tmp_path / "cache", dtype="float32").key)
-    keys.append(build(CountingCNN(), paths[::-1], tmp_path / "cache").key)
-    keys.append(build(CountingCNN(), paths[1:], tmp_path / "cache").key)
+    folders = [build(CountingCNN(), paths, tmp_path / "cache").folder]
+    folders.append(build(CountingCNN(factor=2), paths, tmp_path / "cache").folder)
+    folders.append(build(CountingCNN(), paths, tmp_path / "cache", dtype="float32").folder)
+    folders.append(build(CountingCNN(), paths[::-1], tmp_path / "cache").folder)
+    folders.append(build(CountingCNN(), paths[1:], tmp_path / "cache").folder)
     Image.new("RGB", (9, 13)).save(paths[4])
-    keys.append(build(CountingCNN(), paths, tmp_path / "cache").key)
-    assert len(set(keys)) == 6
+    folders.append(build(CountingCNN(), paths, tmp_path / "cache").folder)
+    assert len(set(folders)) == 6
 
 
 def test_killed_build_goes_on(tmp_path: Path, paths: list[Path]) -> None:
@@ -126,22 +137,22 @@ def test_killed_build_goes_on(tmp_path: Path, paths: list[Path]) -> None:
 def test_half_a_row_is_computed_again(tmp_path: Path, paths: list[Path]) -> None:
     whole = build(CountingCNN(), paths, tmp_path / "cache")
     part = unfinish(whole)
-    expected = (part / "features.bin").read_bytes()
-    (part / "features.bin").write_bytes(expected[: 64 + 4 * 9 * 7 * 2 + 5])
+    expected = (part / DATA).read_bytes()
+    (part / DATA).write_bytes(expected[: HEADER_BYTES + 4 * 9 * 7 * 2 + 5])
     log = tmp_path / "log"
     build(CountingCNN(log), paths, tmp_path / "cache")
     assert counted(log) == COUNT - 4
-    assert (whole.folder / "features.bin").read_bytes() == expected
+    assert (whole.folder / DATA).read_bytes() == expected
 
 
 def test_unfinished_file_of_another_build_is_not_gone_on_with(tmp_path: Path, paths: list[Path]) -> None:
     whole = build(CountingCNN(), paths, tmp_path / "cache")
-    expected = (whole.folder / "features.bin").read_bytes()
+    expected = (whole.folder / DATA).read_bytes()
     part = unfinish(whole)
     other = build(CountingCNN(factor=2), paths, tmp_path / "cache")
-    shutil.copy(other.folder / "features.bin", part)
+    shutil.copy(other.folder / DATA, part)
     build(CountingCNN(), paths, tmp_path / "cache")
-    assert (whole.folder / "features.bin").read_bytes() == expected
+    assert (whole.folder / DATA).read_bytes() == expected
 
 
 def test_two_processes_build_once(tmp_path: Path, paths: list[Path]) -> None:
@@ -155,35 +166,35 @@ def test_two_processes_build_once(tmp_path: Path, paths: list[Path]) -> None:
     assert counted(log) == COUNT
 
 
-def test_truncated_foreign_and_damaged_caches_are_never_served(tmp_path: Path, paths: list[Path]) -> None:
+def test_truncated_and_foreign_caches_are_never_served(tmp_path: Path, paths: list[Path]) -> None:
     folder = tmp_path / "cache"
     cache = build(CountingCNN(), paths, folder)
     other = build(CountingCNN(factor=2), paths, folder)
-    data, meta = cache.folder / "features.bin", cache.folder / "meta.json"
-    content, description = data.read_bytes(), meta.read_text()
+    data, checksums = cache.folder / DATA, cache.folder / CHECKSUMS
+    content, numbers = data.read_bytes(), checksums.read_bytes()
 
     data.write_bytes(content[:-1])
-    with pytest.raises(CaptioningError, match=rf"{len(content) - 1} bytes instead of {len(content)}; delete"):
+    with pytest.raises(CaptioningError, match=rf"{len(content) - 1} bytes instead of {len(content)} .*: delete the"):
         build(CountingCNN(), paths, folder)
 
-    shutil.copy(other.folder / "features.bin", data)
-    with pytest.raises(CaptioningError, match="belongs to another feature cache"):
-        FeatureCache(folder, cache.key)
-
+    checksums.write_bytes(numbers[:-4])
     data.write_bytes(content)
-    meta.write_text(json.dumps(json.loads(description) | {"key": other.key}))
-    with pytest.raises(CaptioningError, match="belongs to another feature cache"):
-        FeatureCache(folder, cache.key)
+    with pytest.raises(CaptioningError, match=f"there are {COUNT - 1} checksums for {COUNT} photographs"):
+        build(CountingCNN(), paths, folder)
 
-    for broken in ("{", "[]", "{}"):
-        meta.write_text(broken)
-        with pytest.raises(CaptioningError, match=r"no feature cache that can be read .*delete the folder"):
-            FeatureCache(folder, cache.key)
+    shutil.copy(other.folder / DATA, data)
+    shutil.copy(other.folder / CHECKSUMS, checksums)
+    with pytest.raises(CaptioningError, match=rf"{DATA} is damaged: the features of photograph 0 .*; delete"):
+        build(CountingCNN(), paths, folder).rows([0])
 
-    meta.write_text(description)
     data.unlink()
-    with pytest.raises(CaptioningError, match=r"no feature cache that can be read .*FileNotFoundError"):
-        FeatureCache(folder, cache.key)
+    with pytest.raises(CaptioningError, match=r"no feature cache that can be read .*No such file"):
+        build(CountingCNN(), paths, folder)
+
+
+def test_numpy_reads_the_file(tmp_path: Path, paths: list[Path]) -> None:
+    cache = build(CountingCNN(), paths, tmp_path / "cache")
+    assert np.array_equal(np.load(cache.folder / DATA), cache.rows(range(COUNT)).numpy())
 
 
 def test_pickles_without_its_content(tmp_path: Path, paths: list[Path]) -> None:
@@ -212,7 +223,7 @@ def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path: Path, paths
     assert "make room" in message.read_text()
     assert [path.suffix for path in folder.iterdir() if path.is_dir()] == [".part"]
     build(CountingCNN(log), paths, folder)
-    assert counted(log) == COUNT - (1000 - 64) // (9 * 7 * 2)
+    assert counted(log) == COUNT - (1000 - HEADER_BYTES) // (9 * 7 * 2)
 
 
 def test_too_little_room_is_told_before_computing(

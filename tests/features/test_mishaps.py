@@ -9,14 +9,25 @@ from typing import Any
 
 import pytest
 import torch
-from counting import BATCH, COUNT, PROCESSES, CountingCNN, build, counted, photographs, start_and_kill, unfinish
+from counting import (
+    BATCH,
+    COUNT,
+    HEADER_BYTES,
+    PROCESSES,
+    ROW_BYTES,
+    CountingCNN,
+    build,
+    counted,
+    photographs,
+    start_and_kill,
+    unfinish,
+)
 from PIL import Image
 
 from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
-from captioning.features.cache import HEADER_BYTES
+from captioning.features.cache import CHECKSUMS, DATA
 
-ROW_BYTES = 9 * 7 * 2
 BATCHES = -(-COUNT // BATCH)
 
 
@@ -45,9 +56,8 @@ def killed_at(point: int) -> None:
 
 
 FINISHED = [
-    0,  # before the names of the photographs were synced
-    0,  # before they were renamed
-    *(min(BATCH * batch, COUNT) for batch in range(1, BATCHES + 1)),  # before a batch, written, was synced
+    *(BATCH * batch for batch in range(BATCHES)),  # before a further batch was synced, and its checksums written
+    COUNT,  # before the checksums were synced
     *(COUNT, COUNT, COUNT),  # before meta.json was synced, renamed, and the folder got its name
 ]
 """How many rows are left behind by a build that is killed at its first, second, .. point."""
@@ -82,18 +92,18 @@ def test_killed_at_any_point_nothing_finished_is_computed_again(tmp_path: Path, 
 WHOLE = HEADER_BYTES + COUNT * ROW_BYTES
 
 
-@pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 64 + ROW_BYTES - 1, 64 + 3 * ROW_BYTES, WHOLE, WHOLE + 5])
+@pytest.mark.parametrize("length", [0, 1, 127, 128, 129, 128 + ROW_BYTES - 1, 128 + 3 * ROW_BYTES, WHOLE, WHOLE + 5])
 def test_an_unfinished_file_of_any_length_is_gone_on_with(tmp_path: Path, paths: list[Path], length: int) -> None:
     expected = build(CountingCNN(), paths, tmp_path / "cache")
-    content = (expected.folder / "features.bin").read_bytes()
+    content = (expected.folder / DATA).read_bytes()
     part = unfinish(expected)
-    (part / "features.bin").write_bytes((content + b"?????")[:length])
+    (part / DATA).write_bytes((content + b"?????")[:length])
     (part / "meta.json").write_text('{"key": ')
     log = tmp_path / "log"
     cache = build(CountingCNN(log), paths, tmp_path / "cache")
     finished = max(0, length - HEADER_BYTES) // ROW_BYTES
     assert counted(log) == COUNT - min(finished, COUNT)
-    assert (cache.folder / "features.bin").read_bytes() == content
+    assert (cache.folder / DATA).read_bytes() == content
 
 
 def build_with_workers(paths: list[Path], folder: Path, log: Path, seconds: float) -> None:
@@ -117,10 +127,10 @@ def test_killed_with_decoding_processes_the_next_build_does_not_wait_for_them(
 
 def test_half_published_caches_are_refused(tmp_path: Path, paths: list[Path]) -> None:
     cache = build(CountingCNN(), paths, tmp_path / "cache")
-    (cache.folder / "meta.json").unlink()  # as by a deletion that was interrupted
+    (cache.folder / CHECKSUMS).unlink()  # as by a deletion that was interrupted
     with pytest.raises(CaptioningError, match=r"no feature cache that can be read .*delete the folder"):
         build(CountingCNN(), paths, tmp_path / "cache")
-    (cache.folder / "features.bin").unlink()
+    (cache.folder / DATA).unlink()
     with pytest.raises(CaptioningError, match=r"no feature cache that can be read .*delete the folder"):
         build(CountingCNN(), paths, tmp_path / "cache")
     shutil.rmtree(cache.folder)

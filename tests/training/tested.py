@@ -25,6 +25,8 @@ CELLS = [4, 0, 8, 2, 4]
 class Spots:
     """Context vectors that are 0 but for one cell's first feature."""
 
+    pixels = False
+
     def rows(self, indices: list[int]) -> Tensor:
         features = torch.zeros(len(indices), GRID * GRID, DIM)
         for row, i in enumerate(indices):

@@ -46,6 +46,8 @@ QUIET = [
 class Features:
     """Random context vectors, the same for the same position."""
 
+    pixels = False
+
     def rows(self, indices: Sequence[int]) -> Tensor:
         return torch.stack([torch.randn(GRID * GRID, DIM, generator=torch.Generator().manual_seed(i)) for i in indices])
 

@@ -1,0 +1,38 @@
+"""Items fetched ahead by worker processes."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from torch.utils.data import DataLoader, Dataset
+
+from captioning.errors import CaptioningError
+
+T = TypeVar("T")
+
+
+class Loader(DataLoader[T]):
+    """Fetches an item for each request of its `sampler`; further settings are a `DataLoader`'s.
+
+    A worker's `CaptioningError` travels as an item and is raised where the items are read, in the words that it was
+    raised with: PyTorch itself would put the worker's traceback in their place.
+    """
+
+    def __init__(self, fetch: Callable[[Any], T], **settings: Any) -> None:
+        super().__init__(_Fetched(fetch), batch_size=None, **settings)
+
+    def __iter__(self) -> Iterator[T]:  # type: ignore[override]
+        for item in super().__iter__():
+            if isinstance(item, CaptioningError):
+                raise item
+            yield item
+
+
+class _Fetched(Dataset[Any], Generic[T]):
+    def __init__(self, fetch: Callable[[Any], T]) -> None:
+        self.fetch = fetch
+
+    def __getitem__(self, request: Any) -> T | CaptioningError:
+        try:
+            return self.fetch(request)
+        except CaptioningError as error:
+            return error

@@ -1,0 +1,118 @@
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor
+
+from captioning.backbones.images import ImageTransform
+from captioning.data.example import Example, Reference
+from captioning.data.inputs import Photographs
+from captioning.data.loader import Loader
+from captioning.data.photographs import readable
+from captioning.errors import CaptioningError
+
+
+class Counted:
+    """Reads as a backbone does, and counts."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+
+    def read(self, source: Path) -> Tensor:
+        self.files.append(source.name)
+        return ImageTransform(4).read(source)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Seven photographs and what cannot be read: cut off, text, empty, a folder, a pipe, absent."""
+    folder = tmp_path_factory.mktemp("photographs")
+    for number in range(7):
+        Image.effect_noise((40, 30), 99).save(folder / f"{number}.jpg")
+    (folder / "cut.jpg").write_bytes((folder / "0.jpg").read_bytes()[:-200])
+    (folder / "text.jpg").write_text("no image")
+    (folder / "empty.jpg").touch()
+    (folder / "folder.jpg").mkdir()
+    os.mkfifo(folder / "pipe.jpg")
+    return folder
+
+
+def splits(folder: Path, train: str, test: str) -> dict[str, list[Example]]:
+    def example(name: str) -> Example:
+        return Example(name, folder / f"{name}.jpg", (Reference("a", ("a",)),))
+
+    return {"train": [*map(example, train.split())], "test": [*map(example, test.split())]}
+
+
+def ids(found: dict[str, list[Example]]) -> dict[str, str]:
+    return {name: " ".join(str(example.image_id) for example in examples) for name, examples in found.items()}
+
+
+def test_broken_photographs_are_left_out_of_their_split_and_named(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = splits(folder, "0 cut 1 text empty 2", "pipe 3 folder absent 4")
+    assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {"train": "0 1 2", "test": "3 4"}
+    named = [line.partition(":")[0] + " " + line.split("/")[-1].split(".")[0] for line in caplog.messages]
+    assert named == [
+        *(f"left out of train {name}" for name in ("cut", "text", "empty")),
+        *(f"left out of test {name}" for name in ("pipe", "folder", "absent")),
+    ]
+    assert all(record.levelno == logging.WARNING for record in caplog.records)
+
+
+@pytest.mark.parametrize("name", ["cut", "text", "empty", "folder", "pipe", "absent"])
+def test_a_broken_photograph_is_refused_with_what_to_do(folder: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(CaptioningError, match=rf"^cannot read the image .*{name}\.jpg: .*data\.skip_broken=true$"):
+        readable(splits(folder, "0 1", f"2 {name}"), Counted(), tmp_path, skip_broken=False)
+    with pytest.raises(CaptioningError, match=rf"no photograph of the split test can be read.*{name}\.jpg"):
+        readable(splits(folder, "0 1", name), Counted(), tmp_path, skip_broken=True)
+
+
+def test_a_data_set_is_tried_once_and_what_changed_in_it_again(folder: Path, tmp_path: Path) -> None:
+    given = splits(folder, "0 1 2", "3 cut")
+    first, again = Counted(), Counted()
+    assert readable(given, first, tmp_path, skip_broken=True) == readable(given, again, tmp_path, skip_broken=True)
+    assert sorted(first.files) == ["0.jpg", "1.jpg", "2.jpg", "3.jpg", "cut.jpg"]
+    assert again.files == ["cut.jpg"]
+    with pytest.raises(CaptioningError, match=r"cut\.jpg"):
+        readable(given, again, tmp_path, skip_broken=False)
+    content = (folder / "2.jpg").read_bytes()
+    (folder / "2.jpg").write_bytes(content[:-200])
+    assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {"train": "0 1", "test": "3"}
+    (folder / "2.jpg").write_bytes(content)
+    assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {"train": "0 1 2", "test": "3"}
+
+
+@given(st.one_of(st.binary(), st.sampled_from([b"[0]", b"[0, 1, 4]", b"[9]", b'["cut"]', b"null", b"[" * 9999])))
+def test_a_damaged_record_leaves_out_nothing_that_can_be_read(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    memory = tmp_path_factory.getbasetemp() / "memory"
+    given = splits(folder, "0 1 2", "3 cut")
+    readable(given, Counted(), memory, skip_broken=True)
+    (record,) = (path for path in memory.iterdir() if path.suffix != ".lock")
+    record.write_bytes(content)
+    assert ids(readable(given, Counted(), memory, skip_broken=True))["train"] == "0 1 2"
+
+
+def test_a_record_that_cannot_be_written_is_told(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CaptioningError, match=r"cannot write in .*file: .*choose another cache"):
+        readable(splits(folder, "0", "1"), Counted(), tmp_path / "file", skip_broken=True)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_photograph_that_breaks_later_is_told_without_a_workers_traceback(folder: Path, num_workers: int) -> None:
+    inputs = Photographs([folder / "0.jpg", folder / "cut.jpg", folder / "1.jpg"], ImageTransform(4))
+    items = iter(Loader(inputs.rows, sampler=[[0, 2], [0, 1]], num_workers=num_workers))
+    assert torch.equal(next(items), inputs.rows([0, 2]))
+    with pytest.raises(CaptioningError, match=r"^cannot read the image .*cut\.jpg: .*skip_broken=true$") as caught:
+        next(items)
+    assert "\n" not in str(caught.value)
