@@ -29,7 +29,10 @@ ALLOWED = {
         {"captioning.data.karpathy", "captioning.data.splits", "captioning.errors"},
         FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     ),
-    "report": ({"captioning.errors", "captioning.settings"}, FRAMEWORKS | {"torchmetrics"}),
+    "report": (
+        {"captioning.data.caption_files", "captioning.errors", "captioning.metrics", "captioning.settings"},
+        FRAMEWORKS | {"torchmetrics"},
+    ),
     "training": (
         {
             "captioning.backbones",
@@ -58,6 +61,7 @@ ALLOWED = {
             "captioning.features",
             "captioning.metrics",
             "captioning.models",
+            "captioning.report.markdown",
             "captioning.tokens",
             "captioning.training",
         },
