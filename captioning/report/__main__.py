@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.command import CONF, command, start, while_read
 from captioning.errors import CaptioningError
+from captioning.metrics.scorer import METRICS
 from captioning.report.curves import save_curves
 from captioning.report.differences import differences
 from captioning.report.figures import save_figures
@@ -26,9 +26,9 @@ from captioning.signatures import check_call
 class Bootstrap:
     """Settings of the comparison of any two systems."""
 
-    metrics: Sequence[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]]
-    samples: Annotated[int, Interval(ge=1, le=1_000_000)]
-    seed: Annotated[int, Interval(ge=0, le=2**32 - 1)]
+    metrics: Sequence[str]
+    samples: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Settings:
     runs: Path
     output: Path
     published: Literal["auto", "coco", "flickr8k", "flickr30k"] | None
-    cider: Annotated[float, Interval(gt=0, le=1000)] | None
+    cider: float | None
     bootstrap: Bootstrap
 
 
@@ -47,13 +47,14 @@ def main(config: DictConfig) -> None:
     """Writes `table.md`, `table.csv` and the pictures, and prints the table."""
     # File names need not be text; what is not is escaped.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    check_call("", Settings, settings)
+    settings = check(config)
     with _reachable("runs", config.runs) as folder:
         runs, left_out = find_runs(folder)
     if not runs:
         others = "".join(f"; {line}" for line in left_out)
-        raise CaptioningError(f"there is no tested run below runs={config.runs}: captioning.run leaves them{others}")
+        raise CaptioningError(
+            f"there is no tested run below runs={config.runs:.200}: captioning.run leaves them{others}"
+        )
     tables = [(title, group(members)) for title, members in _by_data(runs)]
     with _reachable("output", config.output) as output:
         output.mkdir(parents=True, exist_ok=True)
@@ -85,6 +86,30 @@ def main(config: DictConfig) -> None:
             print(path)
 
 
+def check(config: DictConfig) -> dict[str, Any]:
+    """The settings, once they are found to be what they must be.
+
+    Raises:
+        CaptioningError: says what is allowed.
+    """
+    settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    check_call("", Settings, settings)
+    bootstrap = settings["bootstrap"]
+    check_call("bootstrap", Bootstrap, bootstrap)
+    for key, value, low, high in (
+        ("cider", config.cider, 0, 1000),
+        ("bootstrap.samples", bootstrap["samples"], 1, 1_000_000),
+        ("bootstrap.seed", bootstrap["seed"], 0, 2**32 - 1),
+    ):
+        if value is not None and not low <= value <= high:
+            raise CaptioningError(f"{key}={value} is not allowed; it must be a number from {low} to {high}")
+    if not isinstance(bootstrap["metrics"], list) or any(name not in METRICS for name in bootstrap["metrics"]):
+        raise CaptioningError(
+            f"bootstrap.metrics={bootstrap['metrics']} is not allowed; it must be a list of any of {', '.join(METRICS)}"
+        )
+    return settings
+
+
 @contextmanager
 def _reachable(key: str, folder: str | Path) -> Iterator[Path]:
     """The folder that a setting names; what the system says of it names the setting."""
@@ -92,7 +117,7 @@ def _reachable(key: str, folder: str | Path) -> Iterator[Path]:
         yield Path(folder).expanduser()
     except (OSError, RuntimeError) as error:  # the latter of a ~user who is not there
         reason = error.strerror if isinstance(error, OSError) else error
-        raise CaptioningError(f"{key}={folder} cannot be used: {reason}; name another folder") from error
+        raise CaptioningError(f"{key}={folder!s:.200} cannot be used: {reason}; name another folder") from error
 
 
 def _by_data(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:

@@ -16,7 +16,7 @@ from torch import Tensor
 COLUMNS = 6
 DPI = 100
 # All in inches.
-CELL = 1.5  # the longer side of a picture
+CELL, SMALL_CELL = 1.5, 0.75  # the longer side of a picture, and of one among those of many maps
 SPACE = 0.12  # between cells and around the panel
 WORD_LINE = 0.27
 TITLE_LINE = 0.24
@@ -61,7 +61,7 @@ def save_panel(
         pictures += [photograph, *light(photograph, each.detach().to("cpu", torch.float32))]
         labels += [name, *words]
 
-    scale = CELL / max(photograph.shape[1:])
+    scale = (SMALL_CELL if isinstance(maps, Mapping) else CELL) / max(photograph.shape[1:])
     high, wide = (scale * side for side in photograph.shape[1:])
     columns = 1 + len(words) if isinstance(maps, Mapping) else min(COLUMNS, len(pictures))
     rows = -(-len(pictures) // columns)

@@ -76,7 +76,7 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
         CaptioningError: the folder is not there.
     """
     if not folder.is_dir():
-        raise CaptioningError(f"runs={folder} is no folder; captioning.run leaves its runs in runs/")
+        raise CaptioningError(f"runs={folder!s:.200} is no folder; captioning.run leaves its runs in runs/")
     found, left_out = [], []
     for path in sorted(folder.rglob("config.yaml")):
         if "wandb" in path.relative_to(folder).parts:
