@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from test_conf import composed
 
 from captioning.command import CONF
 from captioning.report.published import published_rows
@@ -26,6 +27,11 @@ def test_table_1_of_show_attend_and_tell(model: str, bleu: list[float], meteor: 
     assert quoted
     assert [float(number) for number in quoted.groups()[0].split(", ")] == bleu
     assert float(quoted.groups()[1]) == meteor
+
+
+def test_a_run_says_what_its_system_and_data_are_called() -> None:
+    config = composed("experiment=sat_hard_coco", "data.root=root")
+    assert (config.name, config.choices) == ("sat_coco", {"model": "sat_hard", "data": "coco"})
 
 
 def test_recorded_runs_are_still_read() -> None:
