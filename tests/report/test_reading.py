@@ -104,11 +104,9 @@ def test_any_content(tmp_path_factory: pytest.TempPathFactory, name: str, data: 
             assert name == "config.yaml"
             assert b"model" not in content or "model" not in yaml.safe_load(content)
         for line in left_out:
-            assert line.startswith(
-                (f"cannot read {folder / name}: ", f"{folder}: it", f"{folder / name} has no data_dig")
-            )
+            assert str(folder) in line
             assert line.isprintable()
-            assert len(line) < len(str(folder)) + 250
+            assert len(line) < len(str(folder)) + 400
     for run in runs:
         said = json.loads((folder / "scores.json").read_bytes())["scores"]
         assert run.scores == {key: value for key, value in said.items() if value is not None}
