@@ -7,16 +7,6 @@ class CaptioningError(Exception):
     """What a user can mend: says what came, what is allowed and what to do; commands print it alone and exit with 1."""
 
 
-class CaptioningError(Exception):
-    """What a user can mend: says what came, what is allowed and what to do; commands print it alone and exit with 1."""
-
-
-def quoted(value: object) -> str:
-    """What came, for a message: at most 200 characters of it, the end of a path or an expression among them."""
-    text = str(value)
-    return text if len(text) <= 200 else f"{text[:98]} .. {text[-98:]}"
-
-
 class Stopped(BaseException):
     """A signal has ended the work; says how to go on. No `Exception`, or a sweep would go on to its next job.
 
@@ -59,4 +49,4 @@ def quoted(value: object) -> str:
         text = "a number of too many digits"
     if len(text) > QUOTED:  # the end of a path tells more than its middle
         text = f"{text[: QUOTED // 2 - 3]} ... {text[2 - QUOTED // 2 :]}"
-    return " ".join(text.split())
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

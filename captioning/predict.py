@@ -30,6 +30,8 @@ SETTINGS: Mapping[str, Any] = {
     "device": str,
     "attention": bool,
     "panels": PathText,
+    "maps": str,
+    "modules": list[str],
 }
 SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 """What a file in a folder is called if it is meant; a file that is named itself may be called anything."""
@@ -48,7 +50,7 @@ def main(config: DictConfig) -> None:
         captioner = TrainedCaptioner.from_checkpoint(
             checkpoint, str(config.device), settings_given(config.decoding), list(config.modules)
         )
-        panels = Panels(Path(config.panels).expanduser()) if config.attention else None
+        panels = Panels(Path(config.panels).expanduser(), captioner, config.maps) if config.attention else None
         with while_read():
             for line in caption_files(captioner, paths, config.batch_size, panels, problems):
                 print(json.dumps(line, ensure_ascii=False), flush=True)
@@ -71,32 +73,46 @@ class Problems:
 class Panels:
     """A folder with one picture per photograph, called as the photograph is.
 
+    Args:
+        folder: made where it is not there.
+        captioner: whose attention they show.
+        maps: `mean`, `all`, or the name of a layer's and head's.
+
     Raises:
         CaptioningError: the folder cannot be made.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, captioner: TrainedCaptioner, maps: str = "mean") -> None:
+        self.folder, self.captioner, self.maps = folder, captioner, maps
         self._taken: set[str] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CaptioningError(f"cannot make the folder {folder}: {error.strerror}; set panels=FOLDER") from error
 
-    def save(self, path: Path, photograph: Tensor, prediction: Prediction) -> Path:
-        """Draws the photograph `[3, H, W]` uint8 of the file `path`; of two files of one name the second gets a number.
+    def save(self, path: Path, photograph: tuple[Tensor, ...], prediction: Prediction) -> Path:
+        """Draws the photograph of the file `path`; of two files of one name the second gets a number.
 
         Raises:
-            CaptioningError: the model has no attention.
+            CaptioningError: the model has no attention, or none of that name.
         """
-        if prediction.attention is None:
-            raise CaptioningError("this model has no attention to draw: leave attention=false")
+        shown = self._shown(photograph, prediction)
         names = (f"{path.stem}{end}" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
         name = next(name for name in names if name.lower() not in self._taken)  # some file systems ignore the case
         self._taken.add(name.lower())
         panel = self.folder / f"{name}.png"
-        save_panel(panel, photograph / 255, prediction.words, prediction.attention, title=prediction.caption)
+        save_panel(panel, photograph[0] / 255, prediction.words, shown, title=prediction.caption)
         return panel
+
+    def _shown(self, photograph: tuple[Tensor, ...], prediction: Prediction) -> Tensor | dict[str, Tensor]:
+        if prediction.attention is None:
+            raise CaptioningError("this model has no attention to draw: leave attention=false")
+        if self.maps == "mean" or not prediction.words:
+            return prediction.attention
+        found = self.captioner.attention_maps(photograph, prediction.words)
+        if self.maps != "all" and self.maps not in found:
+            raise CaptioningError(f"maps={self.maps} is not allowed; it must be one of mean, all, {', '.join(found)}")
+        return found if self.maps == "all" else found[self.maps]
 
 
 def find(images: Any, problems: Problems) -> Iterator[Path]:
@@ -138,7 +154,7 @@ def caption_files(
                 others = prediction.alternatives
                 line["alternatives"] = [{"caption": o.caption, "score": round(o.score, 4)} for o in others]
             if panels:
-                line["panel"] = str(panels.save(path, pixels[0], prediction))
+                line["panel"] = str(panels.save(path, pixels, prediction))
             yield line
 
 

@@ -19,6 +19,7 @@ from captioning.config.registry import build
 from captioning.config.searches import USUAL_FILTERS, check_decoding, search_settings
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
+from captioning.decoding.maps import caption_maps
 from captioning.errors import CaptioningError, quoted
 from captioning.models.outputs import Captioner
 from captioning.runs.checkpoint import AllocationLimit, fill, load
@@ -179,6 +180,23 @@ class TrainedCaptioner:
         if len(contexts) == 1:
             return self.search(self.networks[0].model, contexts[0])
         return self.search(Ensemble([n.model for n in self.networks]), Contexts(contexts))  # type: ignore[arg-type]
+
+    def attention_maps(self, photograph: tuple[Tensor, ...], words: Sequence[str]) -> dict[str, Tensor]:
+        """Where each layer and head looked for each of the T words: maps `[T, h, w]` by names such as `inter 5`.
+
+        Args:
+            photograph: as `read` gives it.
+            words: of its caption, at least one.
+
+        Raises:
+            CaptioningError: an ensemble has none of its own.
+        """
+        if len(self.networks) > 1:
+            raise CaptioningError("the layers and heads of an ensemble are those of its members: load one checkpoint")
+        network = self.networks[0]
+        with torch.no_grad():
+            context = network.backbone.context(network.backbone(photograph[0][None].to(self.device)))
+        return caption_maps(network.model, context, self.vocabulary.encode(words))
 
     def _prediction(self, caption: Caption) -> Prediction:
         words = [self.vocabulary.decode([token]) for token in caption.tokens if token != EOS]

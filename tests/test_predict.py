@@ -197,11 +197,35 @@ def test_what_is_missing_does_not_stop_the_others(shapes_run: Run, capsys: pytes
         (["checkpoint=a.ckpt", "images=.", "device=0"], "device=0 is not allowed; it must be text"),
         (["checkpoint=a.ckpt", "images=.", "attention=1"], "attention=1 is not allowed; it must be true or false"),
         (["checkpoint=a.ckpt", "images=.", "panels=null"], "panels=null is not allowed; it must be a path"),
+        (["checkpoint=a.ckpt", "images=.", "maps=3"], "maps=3 is not allowed; it must be"),
     ],
 )
 def test_settings_that_cannot_be(overrides: list[str], message: str) -> None:
     with pytest.raises(CaptioningError, match=message):
         main.__wrapped__(composed(*overrides, name="predict"))
+
+
+def test_maps_of_layers_and_heads(
+    shapes_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    images = [f"checkpoint={shapes_run.checkpoint}", f"images={shapes_run.photographs[0]}", "attention=true"]
+    sizes = {}
+    for maps in ("mean", "inter 2", "all"):
+        predicted(capsys, *images, f"panels={maps.replace(' ', '_')}", f"maps='{maps}'")
+        (panel,) = (tmp_path / maps.replace(" ", "_")).iterdir()
+        with Image.open(panel) as picture:
+            sizes[maps] = picture.size
+    assert sizes["mean"] == sizes["inter 2"]
+    words = len(shapes_run.captions[0].split())
+    assert sizes["all"][0] > sizes["all"][1] * words / 3  # two lines, a cell for each word in either
+    with pytest.raises(
+        CaptioningError, match="maps=inter 3 is not allowed; it must be one of mean, all, inter 1, inter 2"
+    ):
+        predicted(capsys, *images, "maps='inter 3'")
+    two = f"decoding.ensemble=[{shapes_run.checkpoint},{shapes_run.checkpoint}]"
+    with pytest.raises(CaptioningError, match="of an ensemble are those of its members"):
+        predicted(capsys, *images[1:], two, "maps=all")
 
 
 def test_a_folder_for_panels_that_cannot_be_made(shapes_run: Run, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from captioning.benchmark.measurement import Measurement
+from captioning.report.markdown import markdown_table
 
 COLUMNS = ("part", "what", "one run", "rate", "spread", "naive", "ratio", "of the ceiling", "peak memory", "note")
 
@@ -17,13 +18,7 @@ def line(measurement: Measurement) -> str:
 
 def table(measurements: Sequence[Measurement]) -> str:
     """All of them, with a line each."""
-    rows = [COLUMNS, *map(_cells, measurements)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]])
+    return markdown_table(COLUMNS, [_cells(measurement) for measurement in measurements])
 
 
 def _cells(m: Measurement) -> tuple[str, ...]:

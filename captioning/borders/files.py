@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
-QUOTED = 200
-"""Characters of somebody else's text that an error shows."""
 
 T = TypeVar("T")
 
@@ -98,8 +96,7 @@ def read_state(path: Path, parse: Callable[[str], T], advice: str, largest: int 
             raise ValueError(f"it has {size:,} bytes")
         return parse(path.read_bytes().decode())
     except Exception as error:
-        reason = " ".join((str(error) or type(error).__name__).split())
-        raise CaptioningError(f"{path} cannot be read or is damaged ({reason:.{QUOTED}}): {advice}") from error
+        raise CaptioningError(f"{path} cannot be read or is damaged ({quoted(error)}): {advice}") from error
 
 
 def _finite(value: Any) -> Any:

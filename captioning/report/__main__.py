@@ -1,47 +1,77 @@
 """Gathers runs into tables and pictures: `python -m captioning.report runs=FOLDER`."""
 
-from itertools import combinations
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from omegaconf import DictConfig, OmegaConf
+from annotated_types import Interval
+from omegaconf import DictConfig
 
+from captioning.borders.bounds import PathText, Samples, Seed
+from captioning.borders.files import write_text
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.data.caption_files import common_images, read_captions, read_references
+from captioning.config.signatures import check_table
 from captioning.errors import CaptioningError
-from captioning.metrics import Scorer
-from captioning.metrics.bootstrap import paired_bootstrap
+from captioning.metrics.scorer import Metric
 from captioning.report.curves import save_curves
+from captioning.report.differences import differences
 from captioning.report.figures import save_figures
-from captioning.report.published import PUBLISHED, Published
-from captioning.report.systems import System, group
+from captioning.report.published import PUBLISHED, published_rows
+from captioning.report.systems import group
 from captioning.report.table import markdown, write_csv
 from captioning.report.tested_runs import Run, find_runs
+
+SETTINGS: Mapping[str, Any] = {
+    "runs": PathText,
+    "output": PathText,
+    "published": Literal["auto", "coco", "flickr8k", "flickr30k"] | None,
+    "cider": Annotated[float, Interval(ge=0, le=1000)] | None,
+    "bootstrap.metrics": Sequence[Metric],
+    "bootstrap.samples": Samples,
+    "bootstrap.seed": Seed,
+}
 
 
 @command(CONF / "report.yaml")
 def main(config: DictConfig) -> None:
     """Writes `table.md`, `table.csv` and the pictures, and prints the table."""
-    published = _published(config)
-    runs, left_out = find_runs(Path(str(config.runs)).expanduser())
+    # File names need not be text; what is not is escaped.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    check_table(SETTINGS, config)
+    with _reachable("runs", config.runs) as folder:
+        runs, left_out = find_runs(folder)
     if not runs:
         others = "".join(f"; {line}" for line in left_out)
-        raise CaptioningError(f"there is no tested run below runs={config.runs}: captioning.run leaves them{others}")
-    tables = [(title, group(members)) for title, members in _by_data(runs).items()]
-    output = Path(str(config.output)).expanduser()
-    output.mkdir(parents=True, exist_ok=True)
-    pages, pictures = [], []
-    for number, (title, systems) in enumerate(tables):
-        rows = published if published is not None else PUBLISHED.get(systems[0].runs[0].name, ())
-        page = markdown(title, systems, rows, config.cider)
+        raise CaptioningError(
+            f"there is no tested run below runs={config.runs:.200}: captioning.run leaves them{others}"
+        )
+    tables = [(title, group(members)) for title, members in _by_data(runs)]
+    with _reachable("output", config.output) as output:
+        output.mkdir(parents=True, exist_ok=True)
+    pages = []
+    for title, systems in tables:
+        tabled = [run for system in systems for run in system.runs]
+        rows = PUBLISHED.get(config.published, ())
+        if config.published == "auto":
+            rows = published_rows({run.data for run in tabled}, {run.model for run in tabled})
+        pages.append(markdown(title, systems, rows, config.cider))
         if config.bootstrap.metrics:
-            page += compared(systems, config)
-        pages.append(page)
-        suffix = f"-{number + 1}" if number else ""
-        pictures += save_curves(output / f"curves{suffix}", systems)
-        pictures += save_figures(output / f"attention{suffix}", systems)
-    (output / "table.md").write_text("\n".join(pages), encoding="utf-8")
-    write_csv(output / "table.csv", tables, config.cider)
+            compared, unlike = differences(systems, **config.bootstrap)
+            pages[-1] += compared
+            left_out += unlike
+    with _reachable("output", output):
+        write_text(output / "table.md", "\n".join(pages))
+        write_csv(output / "table.csv", tables, config.cider)
+        pictures = []
+        for number, (_, systems) in enumerate(tables):
+            suffix = f"-{number + 1}" if number else ""
+            pictures += save_curves(output / f"curves{suffix}", systems)
+            joined, damaged = save_figures(output / f"attention{suffix}", systems)
+            pictures += joined
+            left_out += damaged
     with while_read():
         for line in (*pages, *(f"left out: {line}" for line in left_out)):
             print(line)
@@ -49,48 +79,27 @@ def main(config: DictConfig) -> None:
             print(path)
 
 
-def _published(config: DictConfig) -> tuple[Published, ...] | None:
-    """The rows that were asked for; None leaves the choice to the data set's name."""
-    if config.published == "auto":
-        return None
-    if config.published is None:
-        return ()
-    if config.published not in PUBLISHED:
-        raise CaptioningError(
-            f"published={config.published} is not allowed; it must be auto, null or one of {', '.join(PUBLISHED)}"
-        )
-    return PUBLISHED[config.published]
+@contextmanager
+def _reachable(key: str, folder: str | Path) -> Iterator[Path]:
+    """The folder that a setting names; what the system says of it names the setting."""
+    try:
+        yield Path(folder).expanduser()
+    except (OSError, RuntimeError) as error:  # the latter of a ~user who is not there
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CaptioningError(f"{key}={folder!s:.200} cannot be used: {reason}; name another folder") from error
 
 
-def _by_data(runs: list[Run]) -> dict[str, list[Run]]:
-    """Runs whose captions answer the same task, by a title; different data have different tables."""
+def _by_data(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
+    """Runs whose captions answer the same task, below a title; different data have different tables."""
     tasks: dict[str, list[Run]] = {}
     for run in runs:
-        tasks.setdefault(run.provenance["data_digest"], []).append(run)
-    titles: dict[str, list[Run]] = {}
+        tasks.setdefault(run.data_digest, []).append(run)
+    tables: list[tuple[str, list[Run]]] = []
     for digest, members in tasks.items():
         title = ", ".join(dict.fromkeys(run.name for run in members))
-        titles[title if title not in titles else f"{title} ({digest[:8]})"] = members
-    return titles
-
-
-def compared(systems: list[System], config: DictConfig) -> str:
-    """The paired bootstrap between the first runs of any two systems, as a table."""
-    scored = []
-    for system in systems:
-        file = system.runs[0].folder / "captions.jsonl"
-        references, captions = read_references(file), read_captions(file)
-        images = common_images(references, {str(file): captions}, False)
-        scorer = Scorer([references[image] for image in images], OmegaConf.to_container(config.bootstrap.metrics))  # type: ignore[arg-type]
-        scored.append((system, scorer.score({i: captions[image] for i, image in enumerate(images)}).statistics))
-    lines = ["", f"Paired bootstrap over images, {config.bootstrap.samples} samples, first runs:", ""]
-    lines += ["| systems | score | difference | 95 % interval | p |", "|---|---|---|---|---|"]
-    for (one, ours), (other, theirs) in combinations(scored, 2):
-        found = paired_bootstrap(ours, theirs, config.bootstrap.samples, config.bootstrap.seed)
-        for name, d in found.items():
-            interval = f"[{d.low:+.1f}, {d.high:+.1f}]"
-            lines.append(f"| {one.label} - {other.label} | {name} | {d.difference:+.1f} | {interval} | {d.p:.3f} |")
-    return "\n".join(lines) + "\n"
+        taken = any(title == other for other, _ in tables)
+        tables.append((f"{title} ({digest[:8]})" if taken else title, members))
+    return tables
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Learning curves: loss and validation CIDEr, against epochs and against time."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,10 +28,15 @@ def save_curves(path: Path, systems: Sequence[System]) -> list[Path]:
             axes.set_ylabel(name)
             axes.grid(alpha=0.3)
     handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(3, max(1, len(labels))), frameon=False)
+    columns = min(3, max(1, len(labels)))
+    legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     paths = [path.with_suffix(suffix) for suffix in (".png", ".pdf")]
-    for each in paths:
-        figure.savefig(each, dpi=150)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of labels that are too many, or in other scripts
+        for each in paths:
+            figure.savefig(each, dpi=150)
     return paths
 
 

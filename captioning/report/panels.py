@@ -5,7 +5,7 @@ Transduction with Spatial Self-Attention" (2018), and of the figures of Xu et al
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 COLUMNS = 6
 DPI = 100
 # All in inches.
-CELL = 1.5  # the longer side of a picture
+CELL, SMALL_CELL = 1.5, 0.75  # the longer side of a picture, and of one among those of many maps
 SPACE = 0.12  # between cells and around the panel
 WORD_LINE = 0.27
 TITLE_LINE = 0.24
@@ -28,7 +28,13 @@ SHADE = 0.3  # the share of the photograph's light that is left where a map is z
 GLOW = 0.4  # the share of white at a map's peak, so that a peak on a dark object shows too
 
 
-def save_panel(path: Path, photograph: Tensor, words: Sequence[str], maps: Tensor, title: str | None = None) -> None:
+def save_panel(
+    path: Path,
+    photograph: Tensor,
+    words: Sequence[str],
+    maps: Tensor | Mapping[str, Tensor],
+    title: str | None = None,
+) -> None:
     """Saves a PNG: the photograph, then for each word the photograph lit where the word's map is high.
 
     Every map has a scale of its own, from zero (a dark photograph) to its maximum (full light), and is smoothed by a
@@ -38,7 +44,8 @@ def save_panel(path: Path, photograph: Tensor, words: Sequence[str], maps: Tenso
         path: the file to write; its folder exists.
         photograph: `[3, H, W]`, 0..1, as the network saw it (before normalisation).
         words: T words, without `<eos>`.
-        maps: `[T, h, w]`, not negative.
+        maps: `[T, h, w]`, not negative; or several by their names, such as those of every layer and head, for which
+            there is a line each.
         title: a line, or more where it is long, above the panel.
 
     Raises:
@@ -46,14 +53,17 @@ def save_panel(path: Path, photograph: Tensor, words: Sequence[str], maps: Tenso
     """
     if photograph.dim() != 3 or photograph.shape[0] != 3:
         raise ValueError(f"the photograph must be [3, H, W], not {list(photograph.shape)}")
-    if maps.dim() != 3 or len(maps) != len(words):
-        raise ValueError(f"maps must be [T, h, w] for T = {len(words)} words, not {list(maps.shape)}")
     photograph = photograph.detach().to("cpu", torch.float32).clamp(0, 1)
-    pictures = [photograph, *light(photograph, maps.detach().to("cpu", torch.float32))]
+    pictures, labels = [], []
+    for name, each in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
+        if each.dim() != 3 or len(each) != len(words):
+            raise ValueError(f"maps must be [T, h, w] for T = {len(words)} words, not {list(each.shape)}")
+        pictures += [photograph, *light(photograph, each.detach().to("cpu", torch.float32))]
+        labels += [name, *words]
 
-    scale = CELL / max(photograph.shape[1:])
+    scale = (SMALL_CELL if isinstance(maps, Mapping) else CELL) / max(photograph.shape[1:])
     high, wide = (scale * side for side in photograph.shape[1:])
-    columns = min(COLUMNS, len(pictures))
+    columns = 1 + len(words) if isinstance(maps, Mapping) else min(COLUMNS, len(pictures))
     rows = -(-len(pictures) // columns)
     across = SPACE + columns * (wide + SPACE)
     # An average letter of the sans-serif font is about 0.6 of its size wide, and an inch has 72 points.
@@ -68,18 +78,16 @@ def save_panel(path: Path, photograph: Tensor, words: Sequence[str], maps: Tenso
         figure.text(
             SPACE / across, y, title_line, fontsize=TITLE_POINTS, color=FAINT_INK, va="center", parse_math=False
         )
-    for number, picture in enumerate(pictures):
+    for number, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
         row, column = divmod(number, columns)
         left = SPACE + column * (wide + SPACE)
         bottom = down - head - row * (WORD_LINE + high + SPACE) - WORD_LINE - high
         axes = figure.add_axes((left / across, bottom / down, wide / across, high / down))
         axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="lanczos", aspect="auto")
         axes.set_axis_off()
-        if number:
-            word = words[number - 1]
-            points = min(WORD_POINTS, wide * 72 / (0.65 * max(1, len(word))))
-            middle, line = (left + wide / 2) / across, (bottom + high + WORD_LINE / 2) / down
-            figure.text(middle, line, word, fontsize=points, color=INK, ha="center", va="center", parse_math=False)
+        points = min(WORD_POINTS, wide * 72 / (0.65 * max(1, len(label))))
+        middle, line = (left + wide / 2) / across, (bottom + high + WORD_LINE / 2) / down
+        figure.text(middle, line, label, fontsize=points, color=INK, ha="center", va="center", parse_math=False)
     figure.savefig(path, format="png", pil_kwargs={"optimize": True})
 
 

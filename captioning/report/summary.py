@@ -1,21 +1,32 @@
 """What a run or an evaluation prints at its end, read from its folder."""
 
-import json
+from itertools import islice
 from pathlib import Path
+
+from captioning.data.caption_files import read_captions, read_references
+from captioning.report.reading import read_record
 
 SHOWN = 3
 
 
 def print_summary(folder: Path, title: str = "test score") -> None:
-    """Prints the score table under `title`, a few captions beside their references, and where everything lies."""
-    record = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    lines = (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]  # captions may hold U+2028
+    """Prints the score table under `title`, a few captions beside their references, and where everything lies.
+
+    Raises:
+        CaptioningError: a file of the folder is damaged.
+    """
+    file = folder / "captions.jsonl"
+    scores, captions, references = (
+        read_record(folder / "scores.json").scores,
+        read_captions(file),
+        read_references(file),
+    )
     print(f"\n{title:<32}{'0-100':>7}")
-    for name, value in record["scores"].items():
-        print(f"{name:<32}{'-' if value is None else format(value, '.1f'):>7}")
-    for entry in map(json.loads, lines[:SHOWN]):
-        print(f"\nimage {entry['image_id']}: {entry['caption']}")
-        for reference in entry["references"]:
+    for name, value in scores.items():
+        print(f"{name:<32}" + (f"{'-':>7}" if value is None else f"{value:>7.1f}"))
+    for image_id, caption in islice(captions.items(), SHOWN):
+        print(f"\nimage {image_id}: {caption}")
+        for reference in references[image_id]:
             print(f"    reference: {reference}")
     print(f"\nrun folder: {folder}")
     if (folder / "attention").is_dir():

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from captioning.errors import CaptioningError
 from captioning.report.tested_runs import Run
 
+LONGEST = 200
+"""Characters of a label."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -59,15 +62,15 @@ def group(runs: Iterable[Run]) -> list[System]:
     """
     models: dict[str, dict[tuple[tuple[str, str], ...], list[Run]]] = {}
     for run in runs:
-        settings = tuple(sorted((key, repr(value)) for key, value in run.settings.items()))
-        models.setdefault(run.model, {}).setdefault(settings, []).append(run)
+        models.setdefault(run.model, {}).setdefault(tuple(sorted(run.settings.items())), []).append(run)
     systems = []
     for model, variants in models.items():
         differing = _differing([dict(settings) for settings in variants])
         for settings, members in variants.items():
             known = dict(settings)
             shown = ", ".join(f"{key}={known.get(key, 'nothing').strip(chr(39))}" for key in differing)
-            system = System(f"{model} ({shown})" if shown else model, tuple(members))
+            label = f"{model} ({shown})" if shown else model
+            system = System(label if len(label) <= LONGEST else f"{label[:LONGEST]} ...", tuple(members))
             _check_seeds(system)
             systems.append(system)
     return systems

@@ -4,19 +4,20 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from captioning.report.markdown import markdown_table
 from captioning.report.published import Published
 from captioning.report.systems import System, Value
 
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
-SCORES = [*BLEU, "METEOR", "ROUGE-L", "CIDEr"]
+SCORES = [*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
 NO_PENALTY = " (no brevity penalty)"
 
 
 def columns(system: System, cider: float | None) -> dict[str, Value | None]:
     """All numbers of a row by their names."""
     found = {name: system.score(name) for name in [*SCORES, *(name + NO_PENALTY for name in BLEU)]}
-    found["parameters"] = system.provenance(lambda run: run.provenance.get("parameters", {}).get("trainable"))
-    found["seconds to best"] = system.provenance(lambda run: run.provenance.get("seconds_to_best"))
+    found["parameters"] = system.provenance(lambda run: run.provenance.parameters.get("trainable"))
+    found["seconds to best"] = system.provenance(lambda run: run.provenance.seconds_to_best)
     if cider is not None:
         found[f"seconds to CIDEr {cider:g}"] = system.provenance(lambda run: run.seconds_to(cider))
     return found
@@ -25,25 +26,28 @@ def columns(system: System, cider: float | None) -> dict[str, Value | None]:
 def markdown(title: str, systems: Sequence[System], published: Sequence[Published], cider: float | None) -> str:
     """One table of scores, one of BLEU without brevity penalty, one of cost; mean and deviation over seeds."""
     rows = [(system, columns(system, cider)) for system in systems]
+    scores = [n for n in SCORES if any(v[n] for _, v in rows) or any(n in p.scores for p in published)]
     cost = [name for name in rows[0][1] if name not in SCORES and NO_PENALTY not in name]
-    lines = [f"# {title}", "", "Test split, 0-100, mean ± standard deviation over seeds.", ""]
-    lines += _table(
-        ["system", "seeds", *SCORES],
-        [[s.label, _seeds(s), *(_shown(values[name]) for name in SCORES)] for s, values in rows]
-        + [[f"*{p.system}, {p.source}*", "", *(f"*{x:g}*" for x in (*p.bleu, p.meteor)), "", ""] for p in published],
-    )
+    ours = [[s.label, _seeds(s), *(_shown(values[n]) for n in scores)] for s, values in rows]
+    theirs = [
+        [f"*{p.system}, {p.source}*", "", *(f"*{p.scores[n]:g}*" if n in p.scores else "" for n in scores)]
+        for p in published
+    ]
+    devices = [", ".join(sorted({run.provenance.device for run in s.runs})) for s in systems]
+    parts = [
+        f"# {title}",
+        "Test split, 0-100, mean ± standard deviation over seeds.",
+        markdown_table(["system", "seeds", *scores], ours + theirs),
+    ]
     if published:
-        lines += ["", "Published rows, with backbones and training of their own: "]
-        lines[-1] += "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published) + "."
-    lines += ["", "BLEU without brevity penalty:", ""]
-    lines += _table(["system", *BLEU], [[s.label, *(_shown(v[n + NO_PENALTY]) for n in BLEU)] for s, v in rows])
-    lines += ["", "Cost of training:", ""]
-    devices = [", ".join(sorted({str(run.provenance.get("device", "?")) for run in s.runs})) for s in systems]
-    lines += _table(
-        ["system", *cost, "device"],
-        [[s.label, *(_whole(v[n]) for n in cost), device] for (s, v), device in zip(rows, devices, strict=True)],
-    )
-    return "\n".join(lines) + "\n"
+        caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
+        parts.append(f"Published rows, with backbones and training of their own: {caveats}.")
+    if any(values[BLEU[0] + NO_PENALTY] for _, values in rows):
+        bleu = [[s.label, *(_shown(values[n + NO_PENALTY]) for n in BLEU)] for s, values in rows]
+        parts += ["BLEU without brevity penalty:", markdown_table(["system", *BLEU], bleu)]
+    costs = [[s.label, *(_whole(v[n]) for n in cost), device] for (s, v), device in zip(rows, devices, strict=True)]
+    parts += ["Cost of training:", markdown_table(["system", *cost, "device"], costs)]
+    return "\n\n".join(parts) + "\n"
 
 
 def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None) -> None:
@@ -64,11 +68,6 @@ def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider:
 
 def _seeds(system: System) -> str:
     return " ".join(str(run.seed) for run in system.runs)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
 def _shown(value: Value | None) -> str:

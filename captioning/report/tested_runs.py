@@ -1,17 +1,13 @@
 """Finished runs, read back from their folders."""
 
-import csv
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-import yaml
-
-from captioning.config.settings import decisive_settings, is_in
+from captioning.config.settings import is_in
 from captioning.errors import CaptioningError
+from captioning.report.reading import Config, Provenance, read_config, read_history, read_record
 
 FREE = ("seed", "callbacks")
 """Decisive settings in which runs of one system may differ."""
@@ -26,21 +22,25 @@ class Run:
     Attributes:
         folder: where it lies.
         model: the name of its configuration, such as `sat_soft`.
+        data: likewise, such as `coco`.
         name: the experiment's, or the data set's.
         seed: of the run.
-        settings: what it was configured with, key by key, without `FREE`.
+        settings: what it was configured with, as text by its key, without `FREE`.
         scores: of the test split, 0-100.
+        data_digest: of its data set.
         provenance: as in `scores.json`.
         history: rows of `metrics.csv`, without empty fields.
     """
 
     folder: Path
     model: str
+    data: str
     name: str
     seed: int
-    settings: Mapping[str, Any]
+    settings: Mapping[str, str]
     scores: Mapping[str, float]
-    provenance: Mapping[str, Any]
+    data_digest: str
+    provenance: Provenance
     history: list[dict[str, float]]
 
     def curve(self, value: str, against: str) -> tuple[list[float], list[float]]:
@@ -70,40 +70,39 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
     """All tested runs below a folder in the order of their names, and a line on each that is left out.
 
     Raises:
-        CaptioningError: the folder is not there, or a file of a run cannot be read.
+        CaptioningError: the folder is not there.
     """
     if not folder.is_dir():
-        raise CaptioningError(f"runs={folder} is no folder; captioning.run leaves its runs in runs/")
+        raise CaptioningError(f"runs={folder!s:.200} is no folder; captioning.run leaves its runs in runs/")
     found, left_out = [], []
-    for config in sorted(folder.rglob("config.yaml")):
-        if "wandb" in config.relative_to(folder).parts:
+    for path in sorted(folder.rglob("config.yaml")):
+        if "wandb" in path.relative_to(folder).parts:
             continue  # W&B's own copy
         try:
-            settings = yaml.safe_load(config.read_text(encoding="utf-8"))
-            if not isinstance(settings, dict) or "model" not in settings:
-                continue  # an evaluation's, or of another program
-            if not (config.parent / "scores.json").exists():
-                why = "it was not tested (test=false)" if settings.get("test") is False else "it has not ended"
-                left_out.append(f"{config.parent}: {why}")
-                continue
-            found.append(_read(config.parent, settings))
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-            raise CaptioningError(f"cannot read the run {config.parent}: {type(error).__name__}: {error}") from error
+            if (config := read_config(path)) is not None:
+                found.append(_read(path.parent, config))
+        except CaptioningError as error:
+            left_out.append(str(error))
     return found, left_out
 
 
-def _read(folder: Path, config: dict[str, Any]) -> Run:
-    record = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    name, seed = str(config["name"]), int(config["seed"])
-    model = Path(str(config["folder"])).name.removeprefix(f"{name}-").rpartition("-seed")[0]
-    decisive = decisive_settings(config).items()
-    settings = {key: value for key, value in decisive if is_in(key, NOT_FREE) or not is_in(key, FREE)}
+def _read(folder: Path, config: Config) -> Run:
+    if not (folder / "scores.json").exists():
+        raise CaptioningError(f"{folder}: {'it has not ended' if config.test else 'it was not tested (test=false)'}")
+    record = read_record(folder / "scores.json")
+    digest = record.provenance.data_digest
+    if digest is None:
+        raise CaptioningError(f"{folder / 'scores.json'} has no data_digest, so it is not known what was scored")
     metrics = folder / "metrics.csv"
-    history = list(_history(metrics)) if metrics.exists() else []
-    return Run(folder, model, name, seed, settings, record["scores"], record["provenance"], history)
-
-
-def _history(path: Path) -> Iterator[dict[str, float]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            yield {name: float(value) for name, value in row.items() if value}
+    return Run(
+        folder=folder,
+        model=config.choices.model,
+        data=config.choices.data,
+        name=config.name,
+        seed=config.seed,
+        settings={k: v for k, v in config.settings.items() if is_in(k, NOT_FREE) or not is_in(k, FREE)},
+        scores={name: score for name, score in record.scores.items() if score is not None},
+        data_digest=digest,
+        provenance=record.provenance,
+        history=read_history(metrics) if metrics.exists() else [],
+    )

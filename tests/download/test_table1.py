@@ -55,6 +55,6 @@ def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:
     }
     assert said["captioning.run"].count("beam of width ") == 3
     rows = [line for line in said["captioning.report"].splitlines() if line.startswith("|")]
-    assert [row.split(" | ")[0] for row in rows[2:5]] == [f"| {model}_small" for model in sorted(MODELS)]
+    assert [row.split(" | ")[0].rstrip() for row in rows[2:5]] == [f"| {model}_small" for model in sorted(MODELS)]
     assert "[ST] Table 1" in said["captioning.report"]
     assert (tmp_path / "runs" / "table1" / "report" / "curves.pdf").exists()

@@ -119,6 +119,28 @@ def test_no_words_give_the_photograph_alone_and_a_title_gives_height(tmp_path):
     assert (titled[:24] < 200).any()
 
 
+def test_of_several_maps_each_has_a_line_in_their_order(tmp_path):
+    maps = {"inter 1": torch.zeros(2, 2, 2), "inter 2": torch.zeros(2, 2, 2)}
+    lit = {"inter 1": [(0, 0), (0, 1)], "inter 2": [(1, 0), (1, 1)]}
+    for name, places in lit.items():
+        for word, (row, column) in enumerate(places):
+            maps[name][word, row, column] = 1.0
+    save_panel(tmp_path / "panel.png", torch.full((3, 32, 32), 0.5), ["a", "dog"], maps)
+    picture = rendered(tmp_path / "panel.png")
+    found = cells(picture)
+    assert len(found) == 6
+    for line, places in enumerate(lit.values()):
+        photograph, *words = found[3 * line : 3 * line + 3]
+        assert np.ptp(picture[photograph][4:-4, 4:-4]) <= 2
+        label = picture[photograph[0].start - 20 : photograph[0].start - 2, photograph[1]]
+        assert (label < 200).any()  # the map's name
+        for place, cell in zip(places, words, strict=True):
+            brightness = picture[cell].mean(axis=2)
+            high, wide = (side // 2 for side in brightness.shape)
+            parts = brightness[: 2 * high, : 2 * wide].reshape(2, high, 2, wide).mean(axis=(1, 3))
+            assert np.unravel_index(parts.argmax(), parts.shape) == place
+
+
 def test_two_panels_of_the_same_are_the_same_file(tmp_path):
     arguments = torch.rand(3, 16, 16), ["a", "dog"], torch.rand(2, 4, 4)
     save_panel(tmp_path / "a.png", *arguments)

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ from PIL import Image
 
 from captioning.config.command import start
 from captioning.report.__main__ import main
+from captioning.report.published import published_rows
 from captioning.report.systems import group
 from captioning.report.tested_runs import find_runs
 
@@ -34,9 +37,10 @@ def write_run(
     captions: dict[int, str] = GOOD,
     name: str = "flickr8k",
     digest: str = "d1",
+    scores: dict[str, float | None] | None = None,
     **settings: Any,
 ) -> Path:
-    """A run as `captioning.run` leaves it; `bleu` None: not tested."""
+    """A run as an earlier version has left it, without `choices`; `bleu` None: not tested."""
     place = folder / f"{name}-{model}-seed{seed}"
     (place / "attention").mkdir(parents=True)
     config = {"model": {"_target_": model}, "name": name, "seed": seed, "folder": str(place), "test": bleu is not None}
@@ -47,10 +51,12 @@ def write_run(
     Image.new("RGB", (40 + seed, 30), "red").save(place / "attention" / "1.png")
     if bleu is None:
         return place
-    lines = [{"image_id": i, "caption": captions[i], "references": REFERENCES[i], "scores": {}} for i in REFERENCES]
+    lines = [
+        {"image_id": i, "caption": text, "references": REFERENCES[i], "scores": {}} for i, text in captions.items()
+    ]
     (place / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     names = [f"BLEU-{n}" for n in range(1, 5)]
-    scores = dict.fromkeys(names, bleu) | {f"{n} (no brevity penalty)": bleu + 1 for n in names}
+    bleus = dict.fromkeys(names, bleu) | {f"{n} (no brevity penalty)": bleu + 1 for n in names}
     provenance = {
         "data_digest": digest,
         "parameters": {"trainable": 1234567},
@@ -58,9 +64,19 @@ def write_run(
         "device": "a machine",
     }
     (place / "scores.json").write_text(
-        json.dumps({"scores": scores | {"METEOR": 19.0, "ROUGE-L": 40.0, "CIDEr": 45.0}, "provenance": provenance})
+        json.dumps(
+            {
+                "scores": bleus | {"METEOR": 19.0, "ROUGE-L": 40.0, "CIDEr": 45.0} | (scores or {}),
+                "provenance": provenance,
+            }
+        )
     )
     return place
+
+
+def flat(text: str) -> str:
+    """Tables with one space beside each cell, however wide the columns are."""
+    return re.sub(" +", " ", text)
 
 
 @pytest.fixture
@@ -80,16 +96,17 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
         write_run(elsewhere / "runs" / "st", "spatial_transformer", seed, bleu)
     write_run(elsewhere / "runs" / "sat", "sat_soft", 1, 17.25)
     write_run(elsewhere / "runs" / "search", "sat_soft", 7, None)
-    printed = report("cider=25")
-    table = (elsewhere / "report" / "table.md").read_text()
+    printed = flat(report("cider=25"))
+    table = flat((elsewhere / "report" / "table.md").read_text())
     # the mean of 18, 20, 25 is 21; the deviations -3, -1, 4 have the squares 26, over two: 13
     cells = "| 21.0 ± 3.6 | 21.0 ± 3.6 | 21.0 ± 3.6 | 21.0 ± 3.6 | 19.0 ± 0.0 | 40.0 ± 0.0 | 45.0 ± 0.0 |"
     assert f"| spatial_transformer | 1 2 3 {cells}" in table
     assert "| sat_soft | 1 | 17.2 | 17.2 | 17.2 | 17.2 | 19.0 | 40.0 | 45.0 |" in table
     assert "| spatial_transformer | 22.0 ± 3.6 | 22.0 ± 3.6 | 22.0 ± 3.6 | 22.0 ± 3.6 |" in table
     assert "| spatial_transformer | 1,234,567 | 102 ± 1 | 120 | a machine |" in table
-    assert "| *hard attention, [SAT] Table 1* |  | *67* | *45.7* | *31.4* | *21.3* | *20.3* |" in table
-    assert "hard attention, [SAT] Table 1: VGG-19; BLEU without brevity penalty" in table
+    assert "| *soft attention, [SAT] Table 1* | | *67* | *44.8* | *29.9* | *19.5* | *18.93* | | |" in table
+    assert "soft attention, [SAT] Table 1: VGG-19; BLEU without brevity penalty" in table
+    assert "hard attention" not in table
     assert table in printed
     assert "left out: runs/search/flickr8k-sat_soft-seed7: it was not tested (test=false)" in printed
     with (elsewhere / "report" / "table.csv").open() as file:
@@ -131,7 +148,7 @@ def test_pictures(elsewhere: Path, report: Callable[..., str]) -> None:
 def test_the_bootstrap_between_systems(elsewhere: Path, report: Callable[..., str]) -> None:
     write_run(elsewhere / "runs", "good", 1, 90.0)
     write_run(elsewhere / "runs", "bad", 1, 9.0, BAD)
-    table = report("bootstrap.metrics=[CIDEr]", "bootstrap.samples=200")
+    table = flat(report("bootstrap.metrics=[CIDEr]", "bootstrap.samples=200"))
     (line,) = [line for line in table.splitlines() if line.startswith("| bad - good | CIDEr | -")]
     low, high = line.split("[")[1].split("]")[0].split(", ")
     assert float(low) < float(high) < 0
@@ -156,10 +173,98 @@ def test_systems_are_told_apart_by_their_settings(elsewhere: Path) -> None:
 def test_other_data_have_another_table(elsewhere: Path, report: Callable[..., str]) -> None:
     write_run(elsewhere / "runs", "sat_soft", 1, 17.0)
     write_run(elsewhere / "runs", "sat_hard", 1, 18.0, name="coco", digest="d2")
-    table = report()
+    table = flat(report())
     assert table.count("Test split") == 2
     assert table.index("# coco") < table.index("| sat_hard |") < table.index("# flickr8k") < table.index("| sat_soft |")
-    assert table.count("[ST] Table 1* |") == 2
+
+
+def test_published_rows_are_those_of_data_and_system(elsewhere: Path, report: Callable[..., str]) -> None:
+    """Whatever the experiment and its folder are called."""
+    write_run(elsewhere / "runs", "moved", 1, 17.0, name="sat_coco", choices={"model": "sat_hard", "data": "coco"})
+    table = flat(report())
+    assert "# sat_coco\n" in table
+    assert "| sat_hard | 1 | 17.0 |" in table
+    assert "| *hard attention, [SAT] Table 1* | | *71.8* | *50.4* | *35.7* | *25* | *23.04* | | |" in table
+    assert re.findall(r"^\| \*(.*?),", table, re.M) == ['"Show', "hard attention"]
+    assert report("published=flickr8k").count("[SAT] Table 1*") == 2
+    named = [row.system for row in published_rows({"coco"}, {"spatial_transformer_small", "sat_softer"})]
+    assert named == ["spatial transformer"]
+    assert not published_rows({"coco"}, {"show_tell"}) + published_rows({"shapes"}, {"sat_soft"})
+
+
+def test_spice_stands_where_it_was_scored(elsewhere: Path, report: Callable[..., str]) -> None:
+    write_run(elsewhere / "runs", "good", 1, 17.0)
+    assert "SPICE" not in report()
+    write_run(elsewhere / "runs", "better", 1, 17.0, scores={"SPICE": 12.34, "CIDEr": None})
+    table = flat(report())
+    assert "| METEOR | ROUGE-L | CIDEr | SPICE |" in table
+    assert "| 19.0 | 40.0 | | 12.3 |" in table
+    assert "| 19.0 | 40.0 | 45.0 | |" in table
+
+
+def test_runs_are_compared_on_the_same_images_in_any_order(elsewhere: Path, report: Callable[..., str]) -> None:
+    write_run(elsewhere / "runs", "a", 1, 90.0, BAD)
+    write_run(elsewhere / "runs", "b", 1, 9.0, dict(reversed(BAD.items())))
+    write_run(elsewhere / "runs", "c", 1, 9.0, {1: GOOD[1], 2: GOOD[2]})
+    write_run(elsewhere / "runs", "d", 1, 9.0, {})
+    table = flat(report("bootstrap.metrics=[CIDEr]", "bootstrap.samples=20"))
+    assert "| a - b | CIDEr | +0.0 | [+0.0, +0.0] | 1.000 |" in table
+    assert table.count("| CIDEr | +") == 1
+    for pair in ("a - c", "b - c"):
+        assert f"left out: {pair}: their first runs were tested on different images or references" in table
+    assert "left out: runs/flickr8k-d-seed1/captions.jsonl has no images" in table
+
+
+def test_a_run_of_other_content_is_left_out_and_named(elsewhere: Path, report: Callable[..., str]) -> None:
+    good = write_run(elsewhere / "runs", "good", 1, 17.0)
+    for number, (name, content) in enumerate(
+        [
+            ("config.yaml", "model: &a [*a]"),
+            ("config.yaml", "model: !!python/object/apply:os.mkdir [harmed]"),
+            ("config.yaml", "model: !!bool x"),
+            ("config.yaml", "[" * 10_000),
+            ("config.yaml", "model: {}\nname: ${oc.env:HOME}\nseed: 1"),
+            ("config.yaml", "#" * 2**19),
+            ("scores.json", "{"),
+            ("scores.json", "null"),
+            ("scores.json", '{"scores": {"CIDEr": NaN}, "provenance": {"data_digest": "d1"}}'),
+            ("scores.json", '{"scores": {"CIDEr": 45.0}, "provenance": {"data_digest": "d1\\u001b[31m"}}'),
+            ("scores.json", '{"scores": {"CIDEr": 45.0}, "provenance": {}}'),
+            ("metrics.csv", ""),
+            ("metrics.csv", "epoch,val/nll\n0,low\n"),
+            ("metrics.csv", f"epoch,val/nll\n0,{'1' * 200_000}\n"),
+        ]
+    ):
+        (write_run(elsewhere / "runs" / str(number), "bad", 1, 17.0) / name).write_text(content)
+    for number, name in enumerate(("config.yaml", "scores.json", "metrics.csv")):
+        folder = write_run(elsewhere / "runs" / f"pipe{number}", "bad", 1, 17.0)
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+    for name in ("1.png", "2.png", "3.png"):
+        (good / "attention" / name).write_bytes(b"no picture")
+    (good / "attention" / "2.png").unlink()
+    os.mkfifo(good / "attention" / "2.png")
+    printed = report()
+    left_out = [line for line in printed.splitlines() if line.startswith("left out: ")]
+    assert [line.split("/")[1] for line in left_out[:-2]] == sorted([*map(str, range(14)), "pipe0", "pipe1", "pipe2"])
+    assert all(len(line) < 400 for line in left_out)
+    assert "panels called 1.png: cannot read runs/flickr8k-good-seed1/attention/1.png" in left_out[-2]
+    assert "| good " in printed
+    assert "| bad " not in printed
+    assert "\x1b" not in printed
+    assert not (elsewhere / "harmed").exists()
+
+
+def test_labels_and_curves_are_drawn_whatever_they_are(elsewhere: Path, report: Callable[..., str]) -> None:
+    """A setting: mathematics to matplotlib, scripts that its font has not, a thousand characters. A loss: endless."""
+    for number, strange in enumerate(["$x^$", "\u6f22\u5b57", "x" * 1000, "a | b\nc", "\ud800", "${oc.env:PATH}"]):
+        place = write_run(elsewhere / "runs" / str(number), "good", 1, 17.0, setting=strange)
+        (place / "metrics.csv").write_text("epoch,seconds,val/nll\n0,nan,1e308\n1,1e308,-1e308\n2,-1e308,inf\n3,1,2\n")
+    rows = [line for line in flat(report()).splitlines() if line.startswith("| good (setting=")]
+    assert len(rows) == 3 * 6
+    assert "| good (setting=$x^$) | 1 | 17.0 |" in rows[0]
+    assert rows[3].startswith(r"| good (setting=a \| b\nc) | 1 |")
+    assert rows[5].startswith("| good (setting=${oc.env:PATH}) | 1 |")  # nothing of a run is resolved
 
 
 @pytest.mark.parametrize(
@@ -168,8 +273,24 @@ def test_other_data_have_another_table(elsewhere: Path, report: Callable[..., st
         (["runs=absent"], "runs=absent is no folder"),
         (["runs=empty"], "there is no tested run below runs=empty"),
         (["runs=twice"], "are the same system with the same seed 1, and would count twice"),
-        (["runs=broken"], "cannot read the run broken/flickr8k-sat_soft-seed1: "),
-        (["published=mscoco"], "published=mscoco is not allowed; it must be auto, null or one of coco, "),
+        (["runs=broken"], "broken/flickr8k-sat_soft-seed1/scores.json"),
+        (["runs=single", "output=empty/file/report"], "output=empty/file/report cannot be used: Not a directory"),
+        ([f"runs={'a' * 1000}"], "cannot be used: File name too long"),
+        *(
+            ([f"{setting}={value}"], f"{setting}={value} is not allowed; it must be ")
+            for setting, values in {
+                "cider": ("abc", "nan", "inf", "-1", "true"),
+                "bootstrap": ("null",),
+                "bootstrap.metrics": ("null", "CIDEr"),
+                "bootstrap.samples": ("0", "1.5", "null", "10000000000"),
+                "bootstrap.seed": ("-1", "null"),
+                "output": ("null",),
+                "runs": ("null",),
+                "published": ("mscoco",),
+            }.items()
+            for value in values
+        ),
+        (["bootstrap.metrics=[BLUE]"], "is not allowed; it must be "),
     ],
 )
 def test_refused(
@@ -180,6 +301,8 @@ def test_refused(
     message: str,
 ) -> None:
     (elsewhere / "empty").mkdir()
+    (elsewhere / "empty" / "file").touch()
+    write_run(elsewhere / "single", "sat_soft", 1, 17.0)
     for copy in ("one", "two"):
         write_run(elsewhere / "twice" / copy, "sat_soft", 1, 17.0)
     (write_run(elsewhere / "broken", "sat_soft", 1, 17.0) / "scores.json").write_text("{")
@@ -187,7 +310,8 @@ def test_refused(
     with pytest.raises(SystemExit):
         start(main)
     error = capsys.readouterr().err
-    assert f"error: {message}" in error or ((error.startswith("error: ") or "error: " in error) and message in error)
+    assert "error: " in error
+    assert message in error
     assert "Traceback" not in error
     assert not (elsewhere / "report").exists()
 

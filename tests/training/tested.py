@@ -76,6 +76,10 @@ class Pointer(nn.Module):
         logits[..., ids[state.step]] = 9.0
         return Step(logits, state.attention, State(state.attention, state.step + 1))
 
+    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        maps = self._attention(context)[:, None, None].expand(*tokens.shape, -1)
+        return {"spot": torch.stack([maps, torch.full_like(maps, 1 / maps.shape[-1])], dim=-2)}
+
 
 def photographs(folder: Path) -> list[Example]:
     """Five photographs; the first caption names an object in the bright cell, the second one in cell 0."""

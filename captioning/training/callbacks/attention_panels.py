@@ -4,7 +4,7 @@ import re
 from collections import ChainMap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import lightning as L
 import torch
@@ -13,9 +13,13 @@ from annotated_types import Ge
 from captioning.data.batch import Batch
 from captioning.data.example import Example
 from captioning.decoding import Caption
+from captioning.decoding.maps import caption_maps
 from captioning.report.panels import save_panel
 from captioning.tokens import EOS
 from captioning.training.module import CaptioningModule
+
+Maps = Literal["mean", "all"]
+"""What a panel shows: the map of each step as the model sums it up, or those of every layer and head."""
 
 
 class FirstCaptions:
@@ -44,14 +48,19 @@ class FirstCaptions:
         return dict(sorted(ChainMap(*parts).items()))
 
 
-def draw(path: Path, module: CaptioningModule, example: Example, caption: Caption) -> None:
+def draw(path: Path, module: CaptioningModule, example: Example, caption: Caption, maps: Maps = "mean") -> None:
     """Saves the panel of a captioned photograph; without attention it shows the photograph alone."""
-    text = module.vocabulary.decode(caption.tokens)
-    words, maps = [], torch.zeros(0, *module.backbone.grid)
+    backbone = module.backbone
+    text, photograph = module.vocabulary.decode(caption.tokens), backbone.transform.read(example.path)
+    tokens, shown = [], torch.zeros(0, *backbone.grid)
     if caption.attention is not None:
-        words = [module.vocabulary.decode([token]) for token in caption.tokens if token != EOS]
-        maps = caption.attention[: len(words)].unflatten(1, module.backbone.grid)
-    save_panel(path, module.backbone.transform.read(example.path) / 255, words, maps, title=text)
+        tokens = [token for token in caption.tokens if token != EOS]
+        shown = caption.attention[: len(tokens)].unflatten(1, backbone.grid)
+    every = {}
+    if tokens and maps == "all":
+        every = caption_maps(module.model, backbone.context(backbone(photograph[None].to(module.device))), tokens)
+    words = [module.vocabulary.decode([token]) for token in tokens]
+    save_panel(path, photograph / 255, words, every or shown, title=text)
 
 
 class AttentionPanels(L.Callback):
@@ -60,13 +69,15 @@ class AttentionPanels(L.Callback):
     Args:
         folder: made when the first panel is saved.
         images: how many of the test split's first images to draw.
+        maps: `mean`, or `all` for a line with every layer's and head's, which takes seconds per image.
 
     Attributes:
         drawn: the panels of the last test by image id, on rank 0.
     """
 
-    def __init__(self, folder: str | Path, images: Annotated[int, Ge(0)]) -> None:
+    def __init__(self, folder: str | Path, images: Annotated[int, Ge(0)], maps: Maps = "mean") -> None:
         self.folder, self.images = Path(folder), images
+        self.maps: Maps = maps
         self.drawn: dict[int | str, Path] = {}
 
     def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -98,4 +109,4 @@ class AttentionPanels(L.Callback):
             self.folder.mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^\w.-]", "_", Path(str(example.image_id)).stem)
             self.drawn[example.image_id] = self.folder / f"{name}.png"
-            draw(self.drawn[example.image_id], pl_module, example, caption)
+            draw(self.drawn[example.image_id], pl_module, example, caption, self.maps)

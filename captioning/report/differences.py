@@ -1,0 +1,61 @@
+"""Any two systems of a table, compared by the paired bootstrap over the images of their first runs."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
+from captioning.errors import CaptioningError
+from captioning.metrics import Scorer
+from captioning.metrics.bootstrap import paired_bootstrap
+from captioning.metrics.scorer import Metric
+from captioning.metrics.statistics import Statistics
+from captioning.report.markdown import markdown_table
+from captioning.report.systems import System
+
+COLUMNS = ("systems", "score", "difference", "95 % interval", "p")
+
+
+def differences(systems: Sequence[System], metrics: Sequence[Metric], samples: int, seed: int) -> tuple[str, list[str]]:
+    """The part of a page that compares them, and a line on each run and pair that is left out of it.
+
+    Runs are compared whose `captions.jsonl` hold the same images with the same references, in whatever order.
+    """
+    tests: list[_Test] = []
+    scored: list[tuple[System, _Test, Sequence[Statistics]]] = []
+    rows, left_out = [], []
+    for system in systems:
+        file = system.runs[0].folder / "captions.jsonl"
+        try:
+            references, captions = read_references(file), read_captions(file)
+            common_images(references, {str(file): captions}, common_only=False)
+        except CaptioningError as error:
+            left_out.append(str(error))
+            continue
+        test = next((test for test in tests if test.references == references), None)
+        if test is None:
+            tests.append(test := _Test(references, metrics))
+        scored.append((system, test, test.statistics(captions)))
+    for (one, test, ours), (other, others_test, theirs) in combinations(scored, 2):
+        pair = f"{one.label} - {other.label}"
+        try:
+            if test is not others_test:
+                raise CaptioningError("their first runs were tested on different images or references")
+            found = paired_bootstrap(ours, theirs, samples, seed)
+        except CaptioningError as error:
+            left_out.append(f"{pair}: {error}")
+            continue
+        for name, d in found.items():
+            rows.append((pair, name, f"{d.difference:+.1f}", f"[{d.low:+.1f}, {d.high:+.1f}]", f"{d.p:.3f}"))
+    title = f"Paired bootstrap over images, {samples} samples, first runs:"
+    return (f"\n{title}\n\n{markdown_table(COLUMNS, rows)}\n" if rows else ""), left_out
+
+
+class _Test:
+    """What runs were tested on: images in one order, with their references."""
+
+    def __init__(self, references: Mapping[ImageId, list[str]], metrics: Sequence[Metric]) -> None:
+        self.references = references
+        self._scorer = Scorer(list(references.values()), metrics)
+
+    def statistics(self, captions: Mapping[ImageId, str]) -> Sequence[Statistics]:
+        return self._scorer.score({i: captions[image] for i, image in enumerate(self.references)}).statistics

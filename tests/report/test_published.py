@@ -1,0 +1,48 @@
+"""What is published, what our files say of it, and what we have recorded beside it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from test_conf import composed
+
+from captioning.config.registry import CONF
+from captioning.report.published import published_rows
+from captioning.report.systems import group
+from captioning.report.tested_runs import find_runs
+
+RECORDED = Path(__file__).parents[2] / "experiments" / "table1_flickr8k"
+
+
+@pytest.mark.parametrize(
+    ("model", "bleu", "meteor"),
+    [("sat_soft", [70.7, 49.2, 34.4, 24.3], 23.90), ("sat_hard", [71.8, 50.4, 35.7, 25.0], 23.04)],
+)
+def test_table_1_of_show_attend_and_tell(model: str, bleu: list[float], meteor: float) -> None:
+    """COCO's rows as the paper prints them, in tables and where an experiment says what is to be reached."""
+    (row,) = [row for row in published_rows({"coco"}, {model}) if row.source == "[SAT] Table 1"]
+    assert [*row.bleu, row.meteor] == [*bleu, meteor]
+    words = " ".join((CONF / "experiment" / f"{model}_coco.yaml").read_text().replace("#", " ").split())
+    quoted = re.search(r"Table 1: BLEU-1\.\.4 ([\d., ]+); METEOR ([\d.]+)\)", words)
+    assert quoted
+    assert [float(number) for number in quoted.groups()[0].split(", ")] == bleu
+    assert float(quoted.groups()[1]) == meteor
+
+
+def test_a_run_says_what_its_system_and_data_are_called() -> None:
+    config = composed("experiment=sat_hard_coco", "data.root=root")
+    assert (config.name, config.choices) == ("sat_coco", {"model": "sat_hard", "data": "coco"})
+
+
+def test_recorded_runs_are_still_read() -> None:
+    """Those of earlier versions; the numbers are those of the record's own page."""
+    runs, left_out = find_runs(RECORDED)
+    found = {s.label: ([run.seed for run in s.runs], round(s.score("CIDEr").mean, 1)) for s in group(runs)}
+    assert found == {
+        "sat_hard": ([1, 2, 3], 42.8),
+        "sat_soft": ([1, 2, 3], 45.4),
+        "spatial_transformer": ([1, 2, 3], 45.3),
+    }
+    assert all(len(run.curve("val/CIDEr", "seconds")[0]) == 4 for run in runs)
+    assert all(line.endswith(": it was not tested (test=false)") for line in left_out)
+    assert {run.data for run in runs} == {"flickr8k"}
