@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from captioning.checks import check
 from captioning.command import CONF
 from captioning.errors import CaptioningError
+from captioning.models import ShowAttendTell
 from captioning.signatures import check_call, check_settings
 
 
@@ -209,6 +210,23 @@ def keys_below(node: Any, path: str = "") -> Iterator[str]:
             yield key
         if isinstance(value, dict):
             yield from keys_below(value, key)
+
+
+class NeedsContent(ShowAttendTell):
+    """A model that cannot be built without the content of its tensors."""
+
+    stochastic = False
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.largest = self.embed.weight.max().item()
+
+
+def test_a_model_that_cannot_be_rehearsed() -> None:
+    model = ["model=sat_soft", f"model._target_={__name__}.NeedsContent"]
+    check(config(*model))
+    with pytest.raises(CaptioningError, match="NeedsContent samples none"):
+        check(config(*model, "objective=reinforce"))
 
 
 @pytest.mark.parametrize("trainer", ["cpu", "auto"])
