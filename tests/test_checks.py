@@ -3,8 +3,8 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import pytest
 import torch
@@ -20,6 +20,7 @@ from captioning.config.check import check
 from captioning.config.registry import CONF
 from captioning.config.signatures import check_call, check_settings
 from captioning.errors import CaptioningError
+from captioning.models import ShowAttendTell
 
 
 def config(*overrides: str) -> DictConfig:
@@ -211,6 +212,23 @@ def keys_below(node: Any, path: str = "") -> Iterator[str]:
             yield from keys_below(value, key)
 
 
+class NeedsContent(ShowAttendTell):
+    """A model that cannot be built without the content of its tensors."""
+
+    stochastic = False
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.largest = self.embed.weight.max().item()
+
+
+def test_a_model_that_cannot_be_rehearsed() -> None:
+    model = ["model=sat_soft", f"model._target_={__name__}.NeedsContent"]
+    check(config(*model))
+    with pytest.raises(CaptioningError, match="NeedsContent samples none"):
+        check(config(*model, "objective=reinforce"))
+
+
 @pytest.mark.parametrize("trainer", ["cpu", "auto"])
 def test_half_precision_needs_a_gpu(trainer: str) -> None:
     if trainer == "auto" and torch.cuda.is_available():
@@ -235,6 +253,9 @@ def function(
     either: int | str = 0,
     anything: Any = None,
     call: Callable[[], int] | None = None,
+    several: tuple | Mapping = (),
+    parts: Iterable[Callable[[], int]] = (),
+    odd: Annotated[int, "read by nobody"] | type["Unknown"] = 0,  # noqa: F821
 ) -> None:
     """Has one parameter of each kind that a configuration fills."""
 
@@ -253,6 +274,10 @@ def function(
         {"either": "x"},
         {"anything": object()},
         {"call": {"_target_": "x"}},
+        {"several": [1]},
+        {"several": {"a": 1}},
+        {"parts": [{"_target_": "x"}]},
+        {"odd": 5},
     ],
 )
 def test_fitting_values(settings: dict[str, Any]) -> None:
@@ -275,6 +300,11 @@ def test_fitting_values(settings: dict[str, Any]) -> None:
         ({"kind": "c"}, "part.kind=c is not allowed; it must be one of a, b, null"),
         ({"sizes": 3}, "part.sizes=3"),
         ({"either": None}, "part.either=null is not allowed; it must be one of a whole number, text"),
+        (
+            {"call": {"target": "x"}},
+            "part.call={'target': 'x'} is not allowed; it must be one of settings with",
+        ),
+        ({"sizes": [1, "2"]}, "part.sizes=[1, '2'] is not allowed; it must be a list, each a whole number"),
         ({"nmae": "x"}, "there is no setting part.nmae. Did you mean name?"),
     ],
 )

@@ -102,7 +102,9 @@ def test_an_error_quotes_little_of_a_damaged_file(tmp_path: Path) -> None:
     def parse(text: str) -> None:
         raise ValueError(f"what is\n{text}")
 
-    with pytest.raises(CaptioningError, match=r"file cannot be read or is damaged \(what is x+\): mend it$") as caught:
+    with pytest.raises(
+        CaptioningError, match=r"file cannot be read or is damaged \(what is x+ \.\.\. x+\): mend it$"
+    ) as caught:
         read_state(path, parse, "mend it")
     assert len(str(caught.value)) < len(str(path)) + 300
     with pytest.raises(CaptioningError, match=r"\(it has 10,000 bytes\)"):

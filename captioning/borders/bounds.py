@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from annotated_types import DocInfo, Ge, Gt, Interval, Le, Lt, MinLen, Predicate
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from captioning.errors import quoted
 
@@ -74,11 +74,17 @@ def bounded(function: F) -> F:
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function's or a class' parameters; none where some are names that only a checker imports."""
+    """The annotations of a function's or a class' parameters, without those that only a type checker can read."""
+    called = function.__init__ if inspect.isclass(function) else function
     try:
-        return typing.get_type_hints(function.__init__ if inspect.isclass(function) else function, include_extras=True)
+        return typing.get_type_hints(called, include_extras=True)
     except Exception:  # whatever an annotation may raise
-        return {}
+        hints = {name: parameter.annotation for name, parameter in inspect.signature(called).parameters.items()}
+        return {
+            name: hint
+            for name, hint in hints.items()
+            if not isinstance(hint, str) and hint is not inspect.Parameter.empty
+        }
 
 
 def allowed_instead(value: Any, hint: Any, part: Any) -> str | None:
@@ -98,7 +104,10 @@ def allowed_instead(value: Any, hint: Any, part: Any) -> str | None:
 
 @functools.cache
 def _adapter(hint: Any, part: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(_checkable(hint, part), config=ConfigDict(strict=True, allow_inf_nan=False))
+    try:
+        return TypeAdapter(_checkable(hint, part), config=ConfigDict(strict=True, allow_inf_nan=False))
+    except (PydanticUserError, TypeError):  # a user's annotation that pydantic cannot read is not judged
+        return TypeAdapter(Any)
 
 
 def _checkable(hint: Any, part: Any) -> Any:
@@ -118,11 +127,12 @@ def _checkable(hint: Any, part: Any) -> Any:
         return Annotated[kind[each], BeforeValidator(lambda given: kind(given) if _is_list(given) else given)]
     if origin in (Mapping, dict):
         return origin[*(_checkable(a, part) for a in args)]
-    if hint in (dict, list):
-        return hint
-    if inspect.isclass(origin or hint) and hint not in (Any, object):
-        return part | list if origin is Iterable else part
-    return Any
+    kind = origin or hint
+    if not inspect.isclass(kind) or kind in (Any, object):
+        return Any
+    if issubclass(kind, Mapping):
+        return dict
+    return part | list if issubclass(kind, Iterable) else part
 
 
 def _is_list(value: Any) -> bool:

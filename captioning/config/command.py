@@ -39,6 +39,14 @@ NOT_HERE = (
 """Warnings that do not hold here, or not for the user."""
 
 
+VALUE_ERRORS = {
+    # for model=null
+    "Config group override": "a group of settings cannot be null; set what is in it to null, part by part",
+    "Exceeds the limit": "a number on the command line has thousands of digits; no setting is so large",
+}
+"""How Hydra's own begin, and what is said in their place."""
+
+
 class Command(Protocol):
     """A command's main."""
 
@@ -80,9 +88,10 @@ def start(main: Command) -> None:
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(1)
     except ValueError as error:
-        if not str(error).startswith("Config group override"):  # Hydra's, for model=null
+        mend = next((mend for start, mend in VALUE_ERRORS.items() if str(error).startswith(start)), None)
+        if mend is None:
             raise
-        print("error: a group of settings cannot be null; set what is in it to null, part by part", file=sys.stderr)
+        print(f"error: {mend}", file=sys.stderr)
         sys.exit(1)
     except BrokenExecutor:  # of hydra/launcher=processes
         print(
