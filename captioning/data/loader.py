@@ -21,10 +21,14 @@ class Loader(DataLoader[T]):
         super().__init__(_Fetched(fetch), batch_size=None, **settings)
 
     def __iter__(self) -> Iterator[T]:  # type: ignore[override]
-        for item in super().__iter__():
-            if isinstance(item, CaptioningError):
-                raise item
-            yield item
+        return _raising(super().__iter__())
+
+
+def _raising(items: Iterator[T | CaptioningError]) -> Iterator[T]:
+    for item in items:
+        if isinstance(item, CaptioningError):
+            raise item
+        yield item
 
 
 class _Fetched(Dataset[Any], Generic[T]):
