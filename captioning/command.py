@@ -2,13 +2,14 @@
 
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import hydra
 from hydra.core.utils import JobReturn, JobStatus
@@ -20,7 +21,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from captioning.allocator import keep_memory
 from captioning.errors import CaptioningError, Stopped
 from captioning.help import asked, help_text
-from captioning.processes import end_with, end_with_launcher
+from captioning.processes import end_with, end_with_launcher, on_signal
 from captioning.signatures import did_you_mean, no_setting
 
 _PACKAGE = Path(__file__).parent
@@ -76,9 +77,8 @@ def start(main: Command) -> None:
     _prepare()
     end_with_launcher()
     try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+        with on_signal(_stop):
+            main()
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(stopped.exit_code)
@@ -97,6 +97,11 @@ def start(main: Command) -> None:
             file=sys.stderr,
         )
         sys.exit(1)
+
+
+def _stop(number: int) -> NoReturn:
+    name = signal.Signals(number).name
+    raise Stopped(f"\nstopped by {name}. What is finished is kept, and the same command goes on from there", number)
 
 
 class JobProcess(Callback):

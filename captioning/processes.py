@@ -1,11 +1,18 @@
-"""The processes of one run: which of them is rank 0, and how none outlives it."""
+"""The processes of one run: which of them is rank 0, what a signal to all of them does, and how none outlives it."""
 
 import functools
+import gc
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what `kill`, schedulers and containers send; a terminal and most schedulers send it to every process."""
 
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
 """Where launchers (torchrun, Lightning, Slurm) tell a process its place; all that are set are 0 on rank 0 alone."""
@@ -17,6 +24,42 @@ _GRACE = 20
 def is_first() -> bool:
     """Whether this is rank 0, before there is a trainer to ask."""
     return all(os.environ.get(name, "0") == "0" for name in _RANKS)
+
+
+@contextmanager
+def on_signal(act: Callable[[int], object]) -> Iterator[None]:
+    """Calls `act` with the first of `SIGNALS` that comes meanwhile; the next one ends the process at once.
+
+    At once means by the system, which needs not wait for a computation or a collective operation to return to Python.
+    """
+    owner = os.getpid()
+
+    def first(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a worker that was forked this moment and comes to `start_worker` in the next
+            return
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        act(number)
+
+    before = {number: signal.signal(number, first) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is first:  # after a signal it stays with the next one's end
+                signal.signal(number, handler)
+
+
+def start_worker(worker: int) -> None:
+    """What every worker of a `DataLoader` does first (its `worker_init_fn`).
+
+    It ignores the signals, so that the main process can save what there is before all of them end: PyTorch ends workers
+    by a message, and a worker whose main process has died ends by itself. And it keeps the garbage collector from
+    touching, and so copying, all that the main process has read.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    gc.freeze()
 
 
 def end_with_launcher() -> None:

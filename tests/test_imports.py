@@ -20,10 +20,14 @@ ALLOWED = {
         {"captioning.backbones.context", "captioning.keyed_random", "captioning.models.outputs", "captioning.tokens"},
         FRAMEWORKS | {"torchmetrics", "PIL"},
     ),
-    "metrics": ({"captioning.errors"}, FRAMEWORKS | {"torchvision", "PIL"}),
+    # SPICE's models are a download
+    "metrics": ({"captioning.download", "captioning.errors"}, FRAMEWORKS | {"torchvision", "PIL"}),
     "backbones": ({"captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
-    "features": ({"captioning.backbones", "captioning.errors"}, FRAMEWORKS | {"torchmetrics"}),
-    "data": ({"captioning.errors", "captioning.tokens"}, FRAMEWORKS - {"lightning"} | {"torchmetrics"}),
+    "features": ({"captioning.backbones", "captioning.errors", "captioning.processes"}, FRAMEWORKS | {"torchmetrics"}),
+    "data": (
+        {"captioning.errors", "captioning.processes", "captioning.tokens"},
+        FRAMEWORKS - {"lightning"} | {"torchmetrics"},
+    ),
     # it needs the readers only to know what is missing
     "download": (
         {"captioning.data.karpathy", "captioning.data.splits", "captioning.errors"},
@@ -39,6 +43,7 @@ ALLOWED = {
             "captioning.keyed_random",
             "captioning.metrics",
             "captioning.models.outputs",
+            "captioning.processes",
             "captioning.report",
             "captioning.settings",
             "captioning.tokens",

@@ -1,6 +1,5 @@
 """The data module that all models share."""
 
-import gc
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -15,6 +14,7 @@ from captioning.data.mirror import Mirror
 from captioning.data.sampler import BucketSampler
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
+from captioning.processes import start_worker
 
 
 class CaptionData(L.LightningDataModule):
@@ -114,12 +114,7 @@ class CaptionData(L.LightningDataModule):
             sampler=BucketSampler(dataset.lengths(), batch_size, shuffle, self.seed, rank, world_size),
             batch_size=None,
             num_workers=self.num_workers,
-            worker_init_fn=_share_memory,
+            worker_init_fn=start_worker,
             persistent_workers=self.num_workers > 0,
             pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
         )
-
-
-def _share_memory(worker: int) -> None:
-    """Keeps the garbage collector of a worker from touching, and so copying, all that the main process has read."""
-    gc.freeze()

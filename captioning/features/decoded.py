@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
+from captioning.processes import start_worker
 
 
 class _Photographs(Dataset[Tensor | CaptioningError]):
@@ -51,7 +52,12 @@ def decoded(
     """
     photographs = _Photographs(paths, transform)
     for images in DataLoader(
-        photographs, batch_size, num_workers=num_workers, collate_fn=_stack, pin_memory=pin_memory
+        photographs,
+        batch_size,
+        num_workers=num_workers,
+        collate_fn=_stack,
+        pin_memory=pin_memory,
+        worker_init_fn=start_worker,
     ):
         if isinstance(images, CaptioningError):
             raise images
