@@ -119,33 +119,33 @@ def _version(part: Path) -> Path:
 def _receive(archive: Archive, part: Path, timeout: float, bar: "tqdm[None]") -> None:
     """Asks once for what is missing of `part` and appends what comes."""
     done = length(part)
-    with Request(archive.url, done, _known_version(part), timeout) as request:
-        try:
-            response = request.answer()
-        except HTTPError as error:
-            _refused(archive, part, done, error)
-            return
-        with response:
-            first, total = place(response, done)
-            most = _most(archive, total)
-            if first < done:
-                anew = "begins anew: there is another file by now, or the server cannot send the rest alone"
-                bar.write(f"{archive.name} {anew}", file=sys.stderr)
-            if first == 0:
-                part.unlink(missing_ok=True)
-                _version(part).write_text(version(response), encoding="utf-8")
-            bar.total = total
-            bar.n = first
-            bar.refresh()
-            with part.open("ab") as file:
-                for block in request.blocks(response):
-                    first += len(block)
-                    if first > most:
-                        part.unlink()
-                        raise CaptioningError(_replaced(archive, f"sends more than {most:,} bytes"))
-                    file.write(block)
-                    file.flush()  # or a killed process would lose what it holds back
-                    bar.update(len(block))
+    request = Request(archive.url, done, _known_version(part), timeout)
+    try:
+        response = request.answer()
+    except HTTPError as error:
+        _refused(archive, part, done, error)
+        return
+    with response:
+        first, total = place(response, done)
+        most = _most(archive, total)
+        if first < done:
+            anew = "begins anew: there is another file by now, or the server cannot send the rest alone"
+            bar.write(f"{archive.name} {anew}", file=sys.stderr)
+        if first == 0:
+            part.unlink(missing_ok=True)
+            _version(part).write_text(version(response), encoding="utf-8")
+        bar.total = total
+        bar.n = first
+        bar.refresh()
+        with part.open("ab") as file:
+            for block in request.blocks(response):
+                first += len(block)
+                if first > most:
+                    part.unlink()
+                    raise CaptioningError(_replaced(archive, f"sends more than {most:,} bytes"))
+                file.write(block)
+                file.flush()  # or a killed process would lose what it holds back
+                bar.update(len(block))
     expected = total if total is not None else archive.size
     if expected is not None and length(part) < expected:
         raise Interrupted(f"the connection ended after {length(part):,} of {expected:,} bytes")
@@ -187,7 +187,6 @@ def _refused(archive: Archive, part: Path, done: int, error: HTTPError) -> None:
         Interrupted: another try may help.
         Unavailable: none will.
     """
-    error.close()
     answers = f"it answers {shown(f'{error.code} {error.reason}')}"
     if error.code == 416:
         if done and error.headers.get("Content-Range") == f"bytes */{done}":

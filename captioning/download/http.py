@@ -4,14 +4,14 @@
 keep it for ever; and it raises whatever its parts raise of headers, addresses and lengths that are none.
 """
 
+import io
 import re
-import socket
-import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, Self
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from typing import Any
 from urllib import request as urllib
 from urllib.error import HTTPError
 
@@ -39,29 +39,21 @@ class Unavailable(CaptioningError):
 
 
 class Request:
-    """A request for the bytes of a file from one place on; a context manager that ends it.
+    """A request for the bytes of a file from one place on.
 
     Args:
         url: the address.
         done: how many bytes are there already.
         version: what the server called the file that they are from; it sends all of it, if it is another one by now.
-        timeout: seconds of silence after which the connection counts as lost. The answer must begin, or at least
-            `SLOWEST` bytes a second must come, within twice as long.
+        timeout: seconds of silence after which the connection counts as lost. The answer must begin within twice as
+            long, and then bring at least `SLOWEST` bytes a second.
     """
 
     def __init__(self, url: str, done: int, version: str, timeout: float) -> None:
         self._url, self._done, self._version, self._timeout = url, done, version, timeout
-        self._received = 0
-        self._sockets: list[socket.socket] = []
-        self._ended = threading.Event()
-        self._stalled = False
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._watch, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
+        self._deadline = time.monotonic() + 2 * timeout
+        self._received = self._received_before = 0
+        self._responses: list[HTTPResponse] = []
 
     def answer(self) -> HTTPResponse:
         """The server's answer, 200 or 206.
@@ -78,18 +70,22 @@ class Request:
         opener = urllib.OpenerDirector()  # not urllib's own, which follows a redirect to FTP as well
         for handler in (
             urllib.ProxyHandler(),
-            _Handler(self._sockets),
+            _Handler(self),
             urllib.HTTPRedirectHandler(),
             urllib.HTTPErrorProcessor(),
             urllib.HTTPDefaultErrorHandler(),
             urllib.UnknownHandler(),
         ):
             opener.add_handler(handler)
-        with self._network():
-            response: HTTPResponse = opener.open(urllib.Request(self._url, headers=headers), timeout=self._timeout)
-        if response.status not in (200, 206):
-            response.close()
-            raise Interrupted(f"it answers {shown(f'{response.status} {response.reason}')}")
+        try:
+            with _network():
+                response: HTTPResponse = opener.open(urllib.Request(self._url, headers=headers), timeout=self._timeout)
+            if response.status not in (200, 206):
+                raise Interrupted(f"it answers {shown(f'{response.status} {response.reason}')}")
+        except BaseException:
+            for unwanted in self._responses:
+                unwanted.close()
+            raise
         return response
 
     def blocks(self, response: HTTPResponse) -> Iterator[bytes]:
@@ -99,76 +95,97 @@ class Request:
             Interrupted: the connection was lost.
         """
         while True:
-            with self._network():
+            with _network():
                 block = response.read1(BLOCK)
             if not block:
                 return
             self._received += len(block)
             yield block
 
-    def _watch(self) -> None:
-        before = None  # the first stretch of time belongs, in part, to the way to the server
-        while not self._ended.wait(self._timeout):
-            if before is not None and self._received - before < SLOWEST * self._timeout:
-                self._stalled = True
-                for connected in self._sockets:
-                    with suppress(OSError):  # it is closed already
-                        socket.socket.shutdown(connected, socket.SHUT_RDWR)  # that of TLS would wait for the server
-            before = self._received
+    def opened(self, response: HTTPResponse) -> None:
+        """One of the answers, of which there are several where the first ones say to ask elsewhere."""
+        self._responses.append(response)
 
-    @contextmanager
-    def _network(self) -> Iterator[None]:
-        """Nothing but the network is used in it, so that no error of the disk is taken for one of the connection.
+    def check_pace(self) -> None:
+        """Looks at the time, before every read of the connection.
 
         Raises:
-            HTTPError: the server's answer.
-            Interrupted: for whatever else happens to a connection, or is wrong with what comes.
+            TimeoutError: too little of the file has come for too long.
         """
-        try:
-            yield
-        except HTTPError:
-            raise
-        except (OSError, HTTPException, ValueError) as error:  # the last of addresses and lengths
-            reason = getattr(error, "reason", error)
-            said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-            raise Interrupted(self._slow() or shown(said)) from error
-        if self._stalled:
-            raise Interrupted(self._slow())
-
-    def _slow(self) -> str:
-        return f"less than {SLOWEST} bytes a second came for {self._timeout:g} s" if self._stalled else ""
+        now = time.monotonic()
+        if now > self._deadline:
+            if self._received - self._received_before < SLOWEST * self._timeout:
+                raise TimeoutError(f"less than {SLOWEST} bytes a second came for {self._timeout:g} s")
+            self._received_before, self._deadline = self._received, now + self._timeout
 
 
-class _Noted(HTTPConnection):
-    """A connection whose socket others may shut down."""
+@contextmanager
+def _network() -> Iterator[None]:
+    """Nothing but the network is used in it, so that no error of the disk is taken for one of the connection.
 
-    def __init__(self, *arguments: Any, sockets: list[socket.socket], **settings: Any) -> None:
+    Raises:
+        HTTPError: the server's answer.
+        Interrupted: for whatever else happens to a connection, or is wrong with what comes.
+    """
+    try:
+        yield
+    except HTTPError:
+        raise
+    except Exception as error:  # `OverflowError` of a port, `UnicodeError` of a host, ..
+        reason = getattr(error, "reason", error)
+        said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        raise Interrupted(shown(said)) from error
+
+
+class _Paced(io.RawIOBase):
+    """What comes over a connection, at a pace that is looked at."""
+
+    def __init__(self, raw: io.RawIOBase, request: Request) -> None:
+        self._raw, self._request = raw, request
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._request.check_pace()
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(HTTPResponse):
+    def __init__(self, *arguments: Any, request: Request, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self._sockets = sockets
-
-    def connect(self) -> None:
-        super().connect()
-        self._sockets.append(self.sock)
+        self.fp = io.BufferedReader(_Paced(self.fp.detach(), request))
+        request.opened(self)
 
 
-class _NotedSecure(_Noted, HTTPSConnection):
+class _Connection(HTTPConnection):
+    def __init__(self, *arguments: Any, request: Request, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.response_class = partial(_Response, request=request)  # type: ignore[assignment]
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
     pass
 
 
 class _Handler(urllib.AbstractHTTPHandler):
-    """HTTP and HTTPS over noted connections."""
+    """HTTP and HTTPS at a pace."""
 
     http_request = https_request = urllib.AbstractHTTPHandler.do_request_
 
-    def __init__(self, sockets: list[socket.socket]) -> None:
+    def __init__(self, request: Request) -> None:
         super().__init__()
-        self._sockets = sockets
+        self._request = request
 
-    def http_open(self, request: urllib.Request) -> HTTPResponse:
-        return self.do_open(partial(_Noted, sockets=self._sockets), request)
+    def http_open(self, asked: urllib.Request) -> HTTPResponse:
+        return self.do_open(partial(_Connection, request=self._request), asked)
 
-    def https_open(self, request: urllib.Request) -> HTTPResponse:
-        return self.do_open(partial(_NotedSecure, sockets=self._sockets), request)
+    def https_open(self, asked: urllib.Request) -> HTTPResponse:
+        return self.do_open(partial(_SecureConnection, request=self._request), asked)
 
 
 def place(response: HTTPResponse, done: int) -> tuple[int, int | None]:

@@ -125,6 +125,6 @@ def _check_name(file: zipfile.ZipFile, inside: PurePosixPath) -> None:
 
 def _not_meant(file: zipfile.ZipFile, name: str, what: str) -> CaptioningError:
     return CaptioningError(
-        f"{file.filename} has a member {name[:SHOWN]!r} that {what}, so nothing of it is unpacked: it is not the archive "
-        "that was meant; delete it"
+        f"{file.filename} has a member {name[:SHOWN]!r} that {what}, so nothing of it is unpacked: it is not the "
+        "archive that was meant; delete it"
     )
