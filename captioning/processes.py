@@ -32,11 +32,8 @@ def on_signal(act: Callable[[int], object]) -> Iterator[None]:
 
     At once means by the system, which needs not wait for a computation or a collective operation to return to Python.
     """
-    owner = os.getpid()
 
     def first(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:  # a worker that was forked this moment and comes to `start_worker` in the next
-            return
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         act(number)
@@ -50,8 +47,21 @@ def on_signal(act: Callable[[int], object]) -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+@contextmanager
+def starting_workers() -> Iterator[None]:
+    """Keeps the signals waiting while workers are started within, for them until they come to `start_worker`."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def start_worker(worker: int) -> None:
-    """What every worker of a `DataLoader` does first (its `worker_init_fn`).
+    """What every worker of a `DataLoader` does first (its `worker_init_fn`); it is started within `starting_workers`.
 
     It ignores the signals, so that the main process can save what there is before all of them end: PyTorch ends workers
     by a message, and a worker whose main process has died ends by itself. And it keeps the garbage collector from
@@ -59,6 +69,8 @@ def start_worker(worker: int) -> None:
     """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     gc.freeze()
 
 

@@ -1,6 +1,6 @@
 """The data module that all models share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import lightning as L
@@ -14,7 +14,13 @@ from captioning.data.mirror import Mirror
 from captioning.data.sampler import BucketSampler
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.processes import start_worker
+from captioning.processes import start_worker, starting_workers
+
+
+class _Loader(DataLoader[Batch]):
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        with starting_workers():
+            return super().__iter__()
 
 
 class CaptionData(L.LightningDataModule):
@@ -109,7 +115,7 @@ class CaptionData(L.LightningDataModule):
             raise CaptioningError(
                 f"{world_size} processes cannot share the {len(dataset)} images of {split}: use fewer (trainer.devices)"
             )
-        return DataLoader(
+        return _Loader(
             dataset,
             sampler=BucketSampler(dataset.lengths(), batch_size, shuffle, self.seed, rank, world_size),
             batch_size=None,

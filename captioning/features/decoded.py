@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
-from captioning.processes import start_worker
+from captioning.processes import start_worker, starting_workers
 
 
 class _Photographs(Dataset[Tensor | CaptioningError]):
@@ -51,14 +51,17 @@ def decoded(
         RuntimeError: one of the processes was killed; PyTorch raises it at whatever this process does at that moment.
     """
     photographs = _Photographs(paths, transform)
-    for images in DataLoader(
+    loader = DataLoader(
         photographs,
         batch_size,
         num_workers=num_workers,
         collate_fn=_stack,
         pin_memory=pin_memory,
         worker_init_fn=start_worker,
-    ):
+    )
+    with starting_workers():
+        batches = iter(loader)
+    for images in batches:
         if isinstance(images, CaptioningError):
             raise images
         yield images
