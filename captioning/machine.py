@@ -1,18 +1,25 @@
-"""This machine: the processes of one run on it, what its devices can do, and its memory."""
+"""This machine: the processes of one run on it and the signals to them, what its devices can do, and its memory."""
 
 import ctypes
 import functools
+import gc
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what `kill`, schedulers and containers send; a terminal and most schedulers send it to every process."""
 
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
 """Where launchers (torchrun, Lightning, Slurm) tell a process its place; all that are set are 0 on rank 0 alone."""
@@ -40,6 +47,54 @@ def gathered(value: T) -> list[T]:
     values = [value] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+@contextmanager
+def on_signal(act: Callable[[int], object]) -> Iterator[None]:
+    """Calls `act` with the first of `SIGNALS` that comes meanwhile; the next one ends the process at once.
+
+    At once means by the system, which needs not wait for a computation or a collective operation to return to Python.
+    """
+
+    def first(number: int, frame: FrameType | None) -> None:
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        act(number)
+
+    before = {number: signal.signal(number, first) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is first:  # after a signal it stays with the next one's end
+                signal.signal(number, handler)
+
+
+@contextmanager
+def starting_workers() -> Iterator[None]:
+    """Keeps the signals waiting while workers are started within, for them until they come to `start_worker`."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start_worker(worker: int) -> None:
+    """What every worker of a `DataLoader` does first (its `worker_init_fn`); it is started within `starting_workers`.
+
+    It ignores the signals, so that the main process can save what there is before all of them end: PyTorch ends workers
+    by a message, and a worker whose main process has died ends by itself. And it keeps the garbage collector from
+    touching, and so copying, all that the main process has read.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    gc.freeze()
 
 
 def end_with_launcher() -> None:

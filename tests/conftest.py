@@ -1,7 +1,9 @@
-"""What several tests stand on: an empty directory for a command, and two small runs, each trained once."""
+"""What several tests stand on: how many examples a property is tried with, an empty directory for a command, and two
+small runs, each trained once."""
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +11,29 @@ from pathlib import Path
 import pytest
 import torch
 import torchvision
+from hypothesis import HealthCheck, settings
 from test_run import SHAPES, TINY, folder_of, miniature, run
 from trained_runs import LONGER, CachedRun, Run
 
 from captioning.backbones.torchvision import TorchvisionBackbone
+
+PROFILES = {"test": 200, "soak": 5000}
+for name, examples in PROFILES.items():
+    settings.register_profile(
+        name,
+        max_examples=examples,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],  # which is the machine's
+    )
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "test")
+settings.load_profile(PROFILE)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The soak profile is for the trials of `make soak`, which then have the properties among them."""
+    if PROFILE == "soak" and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker("soak")
 
 
 @pytest.fixture(scope="session")

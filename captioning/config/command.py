@@ -2,13 +2,14 @@
 
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import hydra
 from hydra.core.utils import JobReturn, JobStatus
@@ -19,7 +20,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from captioning.config.help import asked, help_text
 from captioning.errors import CaptioningError, Stopped, did_you_mean, no_setting
-from captioning.machine import end_with, end_with_launcher, keep_memory
+from captioning.machine import end_with, end_with_launcher, keep_memory, on_signal
 
 NOT_HERE = (
     # Cached features are read faster without workers.
@@ -78,9 +79,8 @@ def start(main: Command) -> None:
     _prepare()
     end_with_launcher()
     try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+        with on_signal(_stop):
+            main()
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(stopped.exit_code)
@@ -100,6 +100,11 @@ def start(main: Command) -> None:
             file=sys.stderr,
         )
         sys.exit(1)
+
+
+def _stop(number: int) -> NoReturn:
+    name = signal.Signals(number).name
+    raise Stopped(f"\nstopped by {name}. What is finished is kept, and the same command goes on from there", number)
 
 
 class JobProcess(Callback):

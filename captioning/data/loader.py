@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 from torch.utils.data import DataLoader, Dataset
 
 from captioning.errors import CaptioningError
+from captioning.machine import start_worker, starting_workers
 
 T = TypeVar("T")
 
@@ -18,10 +19,12 @@ class Loader(DataLoader[T]):
     """
 
     def __init__(self, fetch: Callable[[Any], T], **settings: Any) -> None:
-        super().__init__(_Fetched(fetch), batch_size=None, **settings)
+        super().__init__(_Fetched(fetch), batch_size=None, worker_init_fn=start_worker, **settings)
 
     def __iter__(self) -> Iterator[T]:  # type: ignore[override]
-        return _raising(super().__iter__())
+        with starting_workers():
+            items = super().__iter__()
+        return _raising(items)
 
 
 def _raising(items: Iterator[T | CaptioningError]) -> Iterator[T]:

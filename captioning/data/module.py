@@ -1,6 +1,5 @@
 """The data module that all models share."""
 
-import gc
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -114,12 +113,6 @@ class CaptionData(L.LightningDataModule):
             dataset.__getitem__,
             sampler=BucketSampler(dataset.lengths(), batch_size, shuffle, self.seed, rank, world_size),
             num_workers=self.num_workers,
-            worker_init_fn=_share_memory,
             persistent_workers=self.num_workers > 0,
             pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
         )
-
-
-def _share_memory(worker: int) -> None:
-    """Keeps the garbage collector of a worker from touching, and so copying, all that the main process has read."""
-    gc.freeze()

@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -128,11 +127,12 @@ def scorers(timeout: float) -> Iterator[Finding]:
 
 def _java_version(java: Path, timeout: float) -> str:
     """What the program says of itself; whether it is a Java at all is for the scorers to show."""
+    from captioning.metrics.java import java_version
+
     try:
-        ended = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=timeout)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        return java_version(java, timeout)
+    except CaptioningError as error:
         return str(error)
-    return next((line for line in ended.stderr.splitlines() if "version" in line), "tells no version")
 
 
 def _answers(subject: str, right: Callable[[], bool]) -> Finding:

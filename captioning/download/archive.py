@@ -33,8 +33,14 @@ class Archive:
     checksum: str | None = None
 
     def __post_init__(self) -> None:
-        if urlsplit(self.url).scheme not in ("http", "https") or not self.name:
-            raise CaptioningError(f"url={self.url} is not allowed; it must be the http or https address of a file")
+        try:
+            file = urlsplit(self.url).scheme in ("http", "https") and self.host and self.name not in ("", "..")
+        except ValueError:
+            file = False
+        if not file or not self.url.isprintable():
+            raise CaptioningError(
+                f"url={self.url[:200]} is not allowed; it must be the http or https address of a file"
+            )
         if self.size is not None and self.size < 1:
             raise CaptioningError(f"size={self.size} is not allowed; it must be a number of bytes or null")
         if self.checksum is not None:

@@ -9,7 +9,8 @@ from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.splits import absent_files
 from captioning.download.archive import Archive
 from captioning.download.disk import check_free
-from captioning.download.fetch import Connection, Unavailable, fetch, length, partial
+from captioning.download.fetch import Connection, check_file, fetch, length, partial
+from captioning.download.http import Unavailable
 from captioning.download.unpack import unpack
 from captioning.errors import CaptioningError
 
@@ -59,6 +60,7 @@ class DataSet:
         if self._has(archive):
             print(f"{', '.join(archive.members.values())}: already there")
             return
+        check_file(path)
         if not path.exists():
             check_free(self.root, self._needed(), "download and unpack what is missing")
             try:

@@ -2,27 +2,26 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Annotated
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 from annotated_types import Interval
 from tqdm import tqdm
 
 from captioning.borders.bounds import Seconds, bounded
-from captioning.download.archive import BLOCK, Archive
+from captioning.download.archive import Archive
+from captioning.download.http import TRANSIENT, VERSION, Interrupted, Request, Unavailable, place, shown, version
 from captioning.download.progress import byte_bar
 from captioning.errors import CaptioningError
 
-TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
-"""Answers after which the same request may succeed."""
 LONGEST_WAIT = 60
 """Seconds between two tries."""
+MOST_TRIES = 1000
+"""Of one file, each of which may bring a little."""
+LARGEST = 10**11
+"""Bytes of a file whose size the configuration does not know."""
 
 
 @bounded
@@ -31,7 +30,7 @@ class Connection:
     """How patient a download is.
 
     Args:
-        timeout: seconds of silence after which a connection counts as lost.
+        timeout: seconds of silence after which a connection counts as lost; twice as many of hardly more than silence.
         retries: tries in a row that may bring no byte, after the first.
         backoff: seconds before the first of them, twice as many before each next.
 
@@ -42,14 +41,6 @@ class Connection:
     timeout: Seconds
     retries: Annotated[int, Interval(ge=0, le=1000)]
     backoff: Annotated[float, Interval(ge=0, le=3600)]
-
-
-class Interrupted(Exception):
-    """The transfer ended early; a later try may go on with it."""
-
-
-class Unavailable(CaptioningError):
-    """There is no way to the server, or it does not have the file."""
 
 
 def fetch(archive: Archive, path: Path, connection: Connection) -> None:
@@ -64,18 +55,21 @@ def fetch(archive: Archive, path: Path, connection: Connection) -> None:
         OSError: the file cannot be written.
     """
     part = partial(path)
+    for file in (part, _version(part)):
+        check_file(file)
     if archive.size is not None and length(part) > archive.size:
         part.unlink()
-    most, failures = length(part), 0
+    most, failures, tries = length(part), 0, 0
     with byte_bar(archive.name, archive.size, most) as bar:
         while archive.size is None or length(part) < archive.size:
+            tries += 1
             try:
                 _receive(archive, part, connection.timeout, bar)
                 break
             except Interrupted as error:
                 failures = 1 if length(part) > most else failures + 1
                 most = max(most, length(part))
-                if failures > connection.retries:
+                if failures > connection.retries or tries == MOST_TRIES:
                     raise Unavailable(f"{archive.name} does not come from {archive.host}: {error}") from error
                 wait = min(connection.backoff * 2 ** (failures - 1), LONGEST_WAIT)
                 bar.write(f"{archive.name}: {error}; again in {wait:g} s", file=sys.stderr)
@@ -101,35 +95,48 @@ def length(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def check_file(path: Path) -> None:
+    """Refuses what is no file, of which some would be waited for when they are read.
+
+    Raises:
+        CaptioningError: something else has that name.
+    """
+    if path.exists() and not path.is_file():
+        raise CaptioningError(f"{path} is no file: move it away, or choose another folder with root=FOLDER")
+
+
 def _version(part: Path) -> Path:
-    """The file with what the server calls this version of the file: its ETag, or when it was changed."""
+    """The file with what the server calls this version of the file."""
     return part.with_name(f"{part.name}.version")
 
 
 def _receive(archive: Archive, part: Path, timeout: float, bar: "tqdm[None]") -> None:
     """Asks once for what is missing of `part` and appends what comes."""
     done = length(part)
-    response = _answer(archive, part, done, timeout)
-    if response is None:
+    request = Request(archive.url, done, _known_version(part), timeout)
+    try:
+        response = request.answer()
+    except HTTPError as error:
+        _refused(archive, part, done, error)
         return
     with response:
-        first, total = _place(response, done)
-        if None not in (total, archive.size) and total != archive.size:
-            raise CaptioningError(
-                f"{archive.url} has {total:,} bytes, expected are {archive.size:,}: it was replaced there. If you "
-                "trust it, set the size and the checksum of data.archives, to null if you do not know them"
-            )
+        first, total = place(response, done)
+        most = _most(archive, total)
         if first < done:
             anew = "begins anew: there is another file by now, or the server cannot send the rest alone"
             bar.write(f"{archive.name} {anew}", file=sys.stderr)
         if first == 0:
             part.unlink(missing_ok=True)
-            _version(part).write_text(_strong_name(response))
+            _version(part).write_text(version(response), encoding="utf-8")
         bar.total = total
         bar.n = first
         bar.refresh()
         with part.open("ab") as file:
-            for block in _blocks(response):
+            for block in request.blocks(response):
+                first += len(block)
+                if first > most:
+                    part.unlink()
+                    raise CaptioningError(_replaced(archive, f"sends more than {most:,} bytes"))
                 file.write(block)
                 file.flush()  # or a killed process would lose what it holds back
                 bar.update(len(block))
@@ -138,68 +145,47 @@ def _receive(archive: Archive, part: Path, timeout: float, bar: "tqdm[None]") ->
         raise Interrupted(f"the connection ended after {length(part):,} of {expected:,} bytes")
 
 
-def _answer(archive: Archive, part: Path, done: int, timeout: float) -> HTTPResponse | None:
-    """The server's answer, asked for the bytes from `done` on; None if there are none."""
-    request = Request(archive.url, headers={"User-Agent": "captioning"})
-    if done:
-        request.add_header("Range", f"bytes={done}-")
-        version = _version(part).read_text() if _version(part).exists() else ""
-        if version:
-            request.add_header("If-Range", version)  # all of it, if it is another file by now
-    try:
-        with _network():
-            response: HTTPResponse = urlopen(request, timeout=timeout)
-    except HTTPError as error:
-        error.close()
-        if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{done}":
-            return None
-        if error.code == 416:  # what is here is longer than the file
-            part.unlink()
-        elif error.code not in TRANSIENT:
-            message = f"{archive.name} does not come from {archive.host}: it answers {error.code} {error.reason}"
-            raise Unavailable(message) from error
-        raise Interrupted(f"it answers {error.code} {error.reason}") from error
-    return response
+def _known_version(part: Path) -> str:
+    """What the server called the file that the part is from; "" if that is not known, or was damaged."""
+    path = _version(part)
+    name = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return name if VERSION.fullmatch(name) else ""
 
 
-def _place(response: HTTPResponse, done: int) -> tuple[int, int | None]:
-    """Where in the file the response begins, and how long the file is, if the server says so."""
-    if response.status == 206:
-        place, _, total = response.headers.get("Content-Range", "").partition("/")
-        if not place.startswith(f"bytes {done}-"):
-            raise Interrupted(f"it was asked for the bytes from {done} and answers with {place or 'others'}")
-        return done, int(total) if total.isdigit() else None
-    whole = response.headers.get("Content-Length", "")
-    return 0, int(whole) if whole.isdigit() else None
-
-
-def _strong_name(response: HTTPResponse) -> str:
-    """What names this version of the file, byte by byte; "" if the server has no such name."""
-    etag = response.headers.get("ETag", "")
-    return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified", "")
-
-
-def _blocks(response: HTTPResponse) -> Iterator[bytes]:
-    """What comes, as it comes: a longer read would lose its beginning when the connection ends in the middle."""
-    while True:
-        with _network():
-            block = response.read1(BLOCK)
-        if not block:
-            return
-        yield block
-
-
-@contextmanager
-def _network() -> Iterator[None]:
-    """Nothing but the network is used in it, so that no error of the disk is taken for one of the connection.
+def _most(archive: Archive, total: int | None) -> int:
+    """The bytes that may come at most, of a file that has `total` by what the server says.
 
     Raises:
-        Interrupted: for whatever happens to a connection.
+        CaptioningError: it is not the file that was meant.
     """
-    try:
-        yield
-    except HTTPError:
-        raise
-    except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        raise Interrupted(getattr(reason, "strerror", None) or str(reason) or type(reason).__name__) from error
+    if archive.size is None:
+        if total is not None and total > LARGEST:
+            raise CaptioningError(_replaced(archive, f"has {total:,} bytes, allowed are {LARGEST:,}"))
+        return LARGEST if total is None else total
+    if total not in (None, archive.size):
+        raise CaptioningError(_replaced(archive, f"has {total:,} bytes, expected are {archive.size:,}"))
+    return archive.size
+
+
+def _replaced(archive: Archive, found: str) -> str:
+    return (
+        f"{archive.url} {found}: it was replaced there. If you trust it, set the size and the checksum of "
+        "data.archives, to null if you do not know them"
+    )
+
+
+def _refused(archive: Archive, part: Path, done: int, error: HTTPError) -> None:
+    """Returns where nothing is missing of the file.
+
+    Raises:
+        Interrupted: another try may help.
+        Unavailable: none will.
+    """
+    answers = f"it answers {shown(f'{error.code} {error.reason}')}"
+    if error.code == 416:
+        if done and error.headers.get("Content-Range") == f"bytes */{done}":
+            return
+        part.unlink(missing_ok=True)  # it is longer than the file
+    elif error.code not in TRANSIENT:
+        raise Unavailable(f"{archive.name} does not come from {archive.host}: {answers}") from error
+    raise Interrupted(answers) from error

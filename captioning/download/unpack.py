@@ -1,16 +1,23 @@
 """Unpacking a zip archive: only what is wanted, only below one folder, each file whole or not at all."""
 
-import shutil
 import stat
 import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from captioning.download.archive import BLOCK
 from captioning.download.disk import check_free
 from captioning.download.progress import byte_bar
 from captioning.errors import CaptioningError
+
+SHOWN = 200
+"""Characters of what is in an archive that a message quotes."""
+LONGEST_NAME = 200
+"""Bytes of a file's name, of which file systems allow 255, with room for `.part`."""
+
+LONGEST_PATH = 1000
+"""Bytes of a name with those of its folders, of which systems allow 4,096 with the folder that it goes to."""
 
 
 def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
@@ -22,37 +29,67 @@ def unpack(archive: Path, members: Mapping[str, str], folder: Path) -> None:
         folder: nothing is written anywhere else.
 
     Raises:
-        CaptioningError: it is no zip archive, is damaged, holds a path that leaves the folder or a link, or lacks a
-            member; or there is too little room.
+        CaptioningError: it is no zip archive, is damaged, holds a member that leaves the folder, is a link or badly
+            named, or lacks one; or there is too little room.
         OSError: a file cannot be written.
     """
-    try:
-        with zipfile.ZipFile(archive) as file:
+    with _reading(archive):
+        file = zipfile.ZipFile(archive)
+    with file:
+        with _reading(archive):
             wanted = _wanted(file, members, folder)
-            missing = {
-                info: path
-                for info, path in wanted.items()
-                if not path.is_file() or path.stat().st_size != info.file_size
-            }
-            needed = sum(info.file_size for info in missing)
-            check_free(folder, needed, f"unpack {archive.name}")
-            with byte_bar(f"unpacking {archive.name}", needed) as bar:
-                for info, path in missing.items():
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    part = path.with_name(f"{path.name}.part")
-                    with file.open(info) as source, part.open("wb") as target:
-                        shutil.copyfileobj(source, target, BLOCK)  # which compares the CRC at the end
-                    part.replace(path)
-                    bar.update(info.file_size)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        missing = {
+            path: info for path, info in wanted.items() if not path.is_file() or path.stat().st_size != info.file_size
+        }
+        needed = sum(info.file_size for info in missing.values())
+        check_free(folder, needed, f"unpack {archive.name}")
+        with byte_bar(f"unpacking {archive.name}", needed) as bar:
+            for path, info in missing.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part = path.with_name(f"{path.name}.part")
+                with part.open("wb") as target:
+                    for block in _blocks(file, info, archive):
+                        target.write(block)
+                part.replace(path)
+                bar.update(info.file_size)
+
+
+def _blocks(file: zipfile.ZipFile, info: zipfile.ZipInfo, archive: Path) -> Iterator[bytes]:
+    """The content of a member, whose CRC is compared at the end."""
+    with _reading(archive):
+        member = file.open(info)
+    with member:
+        while True:
+            with _reading(archive):
+                block = member.read(BLOCK)
+            if not block:
+                return
+            yield block
+
+
+@contextmanager
+def _reading(archive: Path) -> Iterator[None]:
+    """Nothing but the archive is read in it, so that no error of the disk that is written to is taken for damage.
+
+    Raises:
+        CaptioningError: for whatever `zipfile` and its decompressors raise of bytes that are no whole zip archive: more
+            than a dozen kinds, from `IndexError` of a name to `RuntimeError` of a password and `OSError` of bzip2.
+    """
+    try:
+        yield
+    except CaptioningError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:SHOWN] or type(error).__name__
         raise CaptioningError(
-            f"{archive} is damaged or no zip archive ({error}): delete it, and the same command downloads it again"
+            f"{archive} is damaged or no zip archive that can be read here ({said}): delete it, and the same command "
+            "downloads it again; if it comes the same again, unpack it by other means"
         ) from error
 
 
-def _wanted(file: zipfile.ZipFile, members: Mapping[str, str], folder: Path) -> dict[zipfile.ZipInfo, Path]:
-    """Where each member goes that is wanted."""
-    wanted: dict[zipfile.ZipInfo, Path] = {}
+def _wanted(file: zipfile.ZipFile, members: Mapping[str, str], folder: Path) -> dict[Path, zipfile.ZipInfo]:
+    """What is wanted, by where it goes; of members of one name the last, which is the one that was added later."""
+    wanted: dict[Path, zipfile.ZipInfo] = {}
     for info in file.infolist():
         _check_harmless(file, info)
         if info.is_dir():
@@ -60,17 +97,34 @@ def _wanted(file: zipfile.ZipFile, members: Mapping[str, str], folder: Path) -> 
         inside = PurePosixPath(info.filename)
         for member, target in members.items():
             if inside.is_relative_to(member):
-                wanted[info] = folder / target / inside.relative_to(member)
+                _check_name(file, inside)
+                wanted[folder / target / inside.relative_to(member)] = info
     for member, target in members.items():
-        if not any(path.is_relative_to(folder / target) for path in wanted.values()):
+        if not any(path.is_relative_to(folder / target) for path in wanted):
             raise CaptioningError(f"{file.filename} has no member {member}; was it replaced by another archive?")
+    for path in wanted:
+        if not wanted.keys().isdisjoint(path.parents):
+            raise _not_meant(file, str(path.relative_to(folder)), "lies in a file")
     return wanted
 
 
 def _check_harmless(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
     path = PureWindowsPath(info.filename)  # to which both kinds of slashes separate, so that it serves everywhere
     if path.anchor or ".." in path.parts or stat.S_ISLNK(info.external_attr >> 16):
-        raise CaptioningError(
-            f"{file.filename} has a member {info.filename!r} that leaves the folder or is a link, so nothing of it is "
-            "unpacked: it is not the archive that was meant; delete it"
-        )
+        raise _not_meant(file, info.filename, "leaves the folder or is a link")
+
+
+def _check_name(file: zipfile.ZipFile, inside: PurePosixPath) -> None:
+    name = str(inside)
+    lengths = [len(part.encode()) for part in inside.parts]
+    if not name.isprintable() or max(lengths) > LONGEST_NAME or sum(lengths) > LONGEST_PATH:
+        raise _not_meant(file, name, f"has an odd name, or one of more than {LONGEST_NAME} bytes")
+    if any(part.endswith(".part") for part in inside.parts):
+        raise _not_meant(file, name, "is called as files are that are not whole")
+
+
+def _not_meant(file: zipfile.ZipFile, name: str, what: str) -> CaptioningError:
+    return CaptioningError(
+        f"{file.filename} has a member {name[:SHOWN]!r} that {what}, so nothing of it is unpacked: it is not the "
+        "archive that was meant; delete it"
+    )

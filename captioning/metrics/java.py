@@ -1,17 +1,20 @@
 """The Java behind the scorers: where it is, and a process of it that can neither hang nor die unnoticed.
 
 METEOR and the PTB tokenizer are Java programs that talk over pipes. A pipe that nobody empties stops both sides, a dead
-program leaves its reader waiting, and under a locale with decimal commas METEOR cannot read its own numbers.
-`JavaProcess` is made against these.
+program leaves its reader waiting, and under a locale with decimal commas METEOR cannot read its own numbers. A `java`
+on PATH may be a shell script whose child outlives it with the pipes in its hands, or another program that prints
+without end. `JavaProcess` is made against these.
 """
 
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +33,14 @@ SETTINGS = (
     "-Djava.awt.headless=true",
     "-XX:-UsePerfData",
 )
-STDERR_TAIL_LINES = 20
+STDERR_TAIL_LINES, STDERR_LINE_BYTES = 20, 200
+"""What is kept of the standard error to be quoted: longer lines are cut into several."""
+BLOCK_BYTES, BLOCKS_AHEAD = 1 << 16, 64
+"""What is read of the output before anybody asks for it: as much more waits on the program's side of the pipe."""
+LONGEST_LINE = 1 << 24
+"""Bytes; a line of the tokenizer is as long as its caption."""
+GRACE = 5
+"""Seconds for what takes none once the processes are killed, unless one of them left their group with the pipes."""
 
 
 def find_java() -> Path:
@@ -67,41 +77,79 @@ def _environment() -> dict[str, str]:
     return environment
 
 
+def java_version(java: Path, timeout: float) -> str:
+    """The line in which a `java` tells its version, such as `openjdk version "11.0.4" 2019-07-16`.
+
+    Raises:
+        CaptioningError: it cannot be started, fails, does not end, or tells none.
+    """
+    with JavaProcess("java -version", ["-version"], timeout, java) as process:
+        process.end_input()
+        process.read_rest(1)  # it tells the version on its standard error
+        said = process.stderr_tail().splitlines()
+    for line in said:
+        if 'version "' in line:
+            return line
+    raise CaptioningError(f"{java} tells no version: is it a Java?")
+
+
 class JavaProcess:
     """A Java program whose lines are written and read as UTF-8 strings; a context manager that kills it at the end.
 
-    Three threads serve its three pipes, so `write` never blocks, and no pipe is ever full because of this side.
+    Three threads serve its three pipes, so `write` never blocks, and a program that says more than it is asked for has
+    to wait until it is killed. It has a session of its own: Ctrl-C in a terminal reaches the processes of the run
+    alone, which end it in their turn, and whatever it has started itself is killed with it.
 
     Args:
         name: what error messages call the program.
         arguments: what follows `java` and the settings on the command line.
-        timeout: seconds that `read_line` waits for a line before it takes the program for stuck.
+        timeout: seconds that a line may take before the program is taken for stuck.
+        java: the `java` program; None: that of `find_java`.
+        folder: where it runs; None: here.
 
     Raises:
         CaptioningError: no Java was found, or it cannot be started.
     """
 
-    def __init__(self, name: str, arguments: Sequence[str], timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        timeout: float = 60.0,
+        java: Path | None = None,
+        folder: Path | None = None,
+    ) -> None:
         self.name = name
         self.timeout = timeout
-        command = [str(find_java()), *SETTINGS, *arguments]
+        self._java = str(java or find_java())
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment()
+                [self._java, *SETTINGS, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_environment(),
+                cwd=folder,
+                start_new_session=True,
             )
         except OSError as error:
-            raise CaptioningError(f"{name} did not start: {command[0]}: {error.strerror}. Is this a Java?") from error
+            raise CaptioningError(f"{name} did not start: {self._java}: {error.strerror}. Is this a Java?") from error
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         assert stdin is not None
         assert stdout is not None
         assert stderr is not None
         self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._output: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._output: queue.Queue[bytes] = queue.Queue(BLOCKS_AHEAD)
+        self._lines: deque[bytes] = deque()
+        self._begun: bytes | None = b""
+        """The line that has no end yet; None at the end of the output."""
         self._stderr_tail: deque[bytes] = deque(maxlen=STDERR_TAIL_LINES)
-        self._writer = threading.Thread(target=self._feed, args=(stdin,), daemon=True)
-        self._reader = threading.Thread(target=self._drain_stdout, args=(stdout,), daemon=True)
-        self._error_reader = threading.Thread(target=self._drain_stderr, args=(stderr,), daemon=True)
-        for thread in (self._writer, self._reader, self._error_reader):
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=serve, args=(pipe,), daemon=True)
+            for serve, pipe in ((self._feed, stdin), (self._drain_stdout, stdout), (self._drain_stderr, stderr))
+        ]
+        for thread in self._threads:
             thread.start()
 
     @property
@@ -118,13 +166,15 @@ class JavaProcess:
 
     def _drain_stdout(self, stdout: IO[bytes]) -> None:
         with stdout:
-            for line in stdout:
-                self._output.put(line)
-        self._output.put(None)
+            while not self._closed.is_set():
+                block = os.read(stdout.fileno(), BLOCK_BYTES)
+                self._output.put(block)  # which waits where nobody reads
+                if not block:
+                    return
 
     def _drain_stderr(self, stderr: IO[bytes]) -> None:
         with stderr:
-            self._stderr_tail.extend(stderr)
+            self._stderr_tail.extend(iter(lambda: stderr.readline(STDERR_LINE_BYTES), b""))
 
     def write(self, text: str) -> None:
         """Queues text for the program's standard input; lone surrogates, which UTF-8 cannot carry, become `?`."""
@@ -135,16 +185,31 @@ class JavaProcess:
         self._input.put(None)
 
     def _next_line(self) -> str | None:
-        """The next line with its line end, or None at the end of the output."""
+        """The next line without its end, or None at the end of the output, which ends its last line."""
+        deadline = time.monotonic() + self.timeout
+        while not self._lines:
+            if self._begun is None:
+                return None
+            try:
+                block = self._output.get(timeout=max(0, deadline - time.monotonic()))
+            except queue.Empty:
+                self.close()
+                raise CaptioningError(
+                    f"{self.name} (a Java program) said nothing for {self.timeout:g} s and was ended: a machine short "
+                    f"of memory or time, or too long a caption; a larger timeout may help{self._last_words()}"
+                ) from None
+            *complete, begun = (self._begun + block).split(b"\n")
+            if len(begun) > LONGEST_LINE:
+                raise self.unexpected(f"a line of more than {LONGEST_LINE:,} bytes")
+            self._lines.extend(complete)
+            self._begun = begun
+            if not block:
+                self._lines.append(begun)
+                self._begun = None
         try:
-            line = self._output.get(timeout=self.timeout)
-        except queue.Empty:
-            self.close()
-            raise CaptioningError(
-                f"{self.name} (a Java program) said nothing for {self.timeout:g} s and was ended: a machine short of "
-                f"memory or time, or too long a caption; a larger timeout may help{self._last_words()}"
-            ) from None
-        return None if line is None else line.decode("utf-8")
+            return self._lines.popleft().decode("utf-8")
+        except UnicodeDecodeError:
+            raise self.unexpected("what is no UTF-8") from None
 
     def read_line(self) -> str:
         """The program's next line, without the white space at its end.
@@ -153,22 +218,27 @@ class JavaProcess:
             CaptioningError: the program ended, or said nothing for `timeout` seconds.
         """
         line = self._next_line()
-        if line is None:
+        if line is None or not (line or self._lines or self._begun is not None):
             self._reap()
             raise self._ended()
         return line.rstrip()
 
-    def read_rest(self) -> Iterator[str]:
-        """The program's lines up to its end, each with its line end.
+    def read_rest(self, count: int) -> list[str]:
+        """The program's lines up to its end, which are to be `count`; the last one has no line end.
 
         Raises:
-            CaptioningError: the program failed, or said nothing for `timeout` seconds.
+            CaptioningError: the program failed, said nothing for `timeout` seconds, or gave another number of lines.
         """
-        while (line := self._next_line()) is not None:
-            yield line
-        self._reap()
-        if self._process.returncode != 0:
-            raise self._ended()
+        lines: list[str] = []
+        while len(lines) <= count and (line := self._next_line()) is not None:
+            lines.append(line)
+        if len(lines) <= count:
+            self._reap()
+            if self._process.returncode != 0:
+                raise self._ended()
+        if len(lines) != count:
+            raise self.unexpected(f"{len(lines):,} lines{' and more' * (len(lines) > count)} where {count:,} are due")
+        return lines
 
     def _reap(self) -> None:
         # A program that closed its output ends by itself; that it did not fail is known a moment later, which on a
@@ -183,17 +253,41 @@ class JavaProcess:
             f"{self._last_words()}"
         )
 
+    def unexpected(self, what: str) -> CaptioningError:
+        """Ends the program; gives the error that says what it printed instead of an answer."""
+        self.close()
+        return CaptioningError(
+            f"{self.name} (a Java program) gave back {what} and was ended: is {self._java} a Java, and is "
+            f"pycocoevalcap whole?{self._last_words()}"
+        )
+
+    def stderr_tail(self) -> str:
+        """The end of what the program has said on its standard error."""
+        return b"".join(list(self._stderr_tail)).decode("utf-8", errors="replace").strip()
+
     def _last_words(self) -> str:
-        tail = b"".join(self._stderr_tail).decode("utf-8", errors="replace").strip()
+        tail = self.stderr_tail()
         return f"; the end of its standard error:\n{tail}" if tail else ", without a word on its standard error"
 
     def close(self) -> None:
-        """Kills the program, if it still runs, and waits for its end; closing twice is allowed."""
-        self._process.kill()
-        self._process.wait()
+        """Kills the program, if it still runs, and all that it has started; closing twice is allowed."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        with suppress(ProcessLookupError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE)
         self.end_input()
-        for thread in (self._writer, self._reader, self._error_reader):
-            thread.join()
+        with suppress(queue.Empty):  # or the thread that puts in waits for room
+            while True:
+                self._output.get_nowait()
+        deadline = time.monotonic() + GRACE
+        for thread in self._threads:
+            thread.join(max(0, deadline - time.monotonic()))
 
     def __enter__(self) -> Self:
         return self

@@ -16,6 +16,8 @@ from captioning.errors import CaptioningError
 from captioning.metrics.java import JavaProcess
 
 JAR = Path(reference_implementation.__file__).with_name(reference_implementation.METEOR_JAR)
+NUMBERS = 23
+"""Of one image in an answer to SCORE."""
 LINE_SEPARATORS = re.compile("[\n\r]")
 
 
@@ -60,7 +62,7 @@ class Meteor:
 
         Raises:
             CaptioningError: there are no candidates, or not one for each image, an image has no reference, or the
-                process died or fell silent.
+                process died, fell silent or answered with something else.
         """
         if not candidates or len(candidates) != len(references) or not all(references):
             raise CaptioningError(
@@ -70,17 +72,28 @@ class Meteor:
             )
         for captions, candidate in zip(references, candidates, strict=True):
             self._process.write(" ||| ".join(["SCORE", *map(_field, captions), _field(candidate)]) + "\n")
-        return [self._process.read_line() for _ in candidates]
+        return [self._answer(NUMBERS) for _ in candidates]
 
     def evaluate(self, statistics: Sequence[str]) -> tuple[float, list[float]]:
         """The METEOR of the corpus and of each image, from 0 to 1, of what `match` gave.
 
         Raises:
-            CaptioningError: the process died or fell silent.
+            CaptioningError: the process died, fell silent or answered with something else.
         """
         self._process.write(" ||| ".join(["EVAL", *statistics]) + "\n")
-        per_image = [float(self._process.read_line()) for _ in statistics]
-        return float(self._process.read_line()), per_image
+        per_image = [float(self._answer(1)) for _ in statistics]
+        return float(self._answer(1)), per_image
+
+    def _answer(self, numbers: int) -> str:
+        """The next line, of that many numbers."""
+        line = self._process.read_line()
+        try:
+            count = len([float(number) for number in line.split()])
+        except ValueError:
+            count = 0
+        if count != numbers:
+            raise self._process.unexpected(f"{line[:200]!r}")
+        return line
 
     def close(self) -> None:
         """Kills the process; closing twice is allowed."""

@@ -30,7 +30,7 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
         out, as it does itself.
 
     Raises:
-        CaptioningError: no Java was found, or the tokenizer died or fell silent.
+        CaptioningError: no Java was found, or the tokenizer died, fell silent or answered with other lines.
     """
     if not texts:
         return []
@@ -38,6 +38,5 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
     with JavaProcess("the PTB tokenizer", arguments, timeout) as process:
         process.write("\n".join(LINE_SEPARATORS.sub(" ", text) for text in texts))
         process.end_input()
-        lines = "".join(process.read_rest()).split("\n")
-    assert len(lines) == len(texts), f"the PTB tokenizer was given {len(texts)} lines and gave back {len(lines)}"
+        lines = process.read_rest(len(texts))
     return [" ".join(token for token in line.rstrip().split(" ") if token not in PUNCTUATION) for line in lines]

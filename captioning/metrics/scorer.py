@@ -141,7 +141,7 @@ class Scorer:
         self.references = references
         self.metrics = tuple(name for name in METRICS if name in metrics)
         self.timeout = timeout
-        self._spice = Spice() if "SPICE" in metrics else None
+        self._spice = Spice(timeout) if "SPICE" in metrics else None
 
     @cached_property
     def tokenized_references(self) -> list[list[str]]:

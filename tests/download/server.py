@@ -1,9 +1,10 @@
-"""A server of files on a real socket that can misbehave, and writes down what it was asked for."""
+"""Servers on real sockets: one of files that can misbehave, and writes down what it was asked for; one of any bytes."""
 
 import hashlib
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -99,4 +100,37 @@ def serving(site: Site) -> Iterator[Site]:
         finally:
             site.go_on.set()
             server.shutdown()
+            thread.join()
+
+
+@dataclass
+class RawSite:
+    """To every connection the pieces of the next answer, the last one again and again; what they are is no matter."""
+
+    answers: list[Iterable[bytes]] = field(default_factory=list)
+    address: str = ""
+
+    def serve(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                connection.recv(1 << 16)
+                for piece in self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]:
+                    connection.sendall(piece)
+
+
+@contextmanager
+def serving_bytes(*answers: Iterable[bytes]) -> Iterator[RawSite]:
+    site = RawSite(list(answers))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        site.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread = threading.Thread(target=site.serve, args=(listener,))
+        thread.start()
+        try:
+            yield site
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
             thread.join()

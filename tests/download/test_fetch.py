@@ -10,7 +10,8 @@ import pytest
 from server import Site, serving
 
 from captioning.download.archive import Archive
-from captioning.download.fetch import Connection, Unavailable, fetch
+from captioning.download.fetch import Connection, fetch
+from captioning.download.http import Unavailable
 from captioning.errors import CaptioningError
 
 CONTENT = random.Random(0).randbytes(5000)

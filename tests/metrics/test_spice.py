@@ -6,12 +6,12 @@ the form that pycocoevalcap reads.
 
 import os
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
 from pycocoevalcap.spice import get_stanford_models, spice
 
+from captioning.download.fetch import Connection
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a script stands
 
 JAVA = """#!{python}
 import json, sys
-if sys.argv[1:] == ["-version"]:
+if sys.argv[-1] == "-version":
     sys.exit(print('openjdk version "{version}" 2019-10-15', file=sys.stderr))
 if {fail}:
     sys.exit(3)
-asked = json.load(open(sys.argv[4]))
+asked = json.load(open(sys.argv[sys.argv.index("-jar") + 2]))
 scores = [0.5 if "dog" in image["test"] else None for image in asked]
 answer = [{{"image_id": image["image_id"], "scores": {{"All": {{"f": f}}}}}} for image, f in zip(asked, scores)]
 json.dump(answer[::-1], open(sys.argv[sys.argv.index("-out") + 1], "w"))
@@ -43,11 +43,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nothing answers
     monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.setattr(urllib.request, "_opener", None)  # which an earlier download of this process may have made
     folder = tmp_path / "spice"
     (folder / "lib").mkdir(parents=True)
     monkeypatch.setattr(get_stanford_models, "SPICEDIR", str(folder))
     monkeypatch.setattr(spice, "__file__", str(folder / "spice.py"))
+    monkeypatch.setattr("captioning.metrics.spice.CONNECTION", Connection(timeout=5, retries=0, backoff=0))
     return folder
 
 
@@ -98,11 +98,27 @@ def test_scores_in_the_order_of_the_images(package, tmp_path, monkeypatch, caplo
 
 
 def test_half_of_the_models_is_downloaded_again(package, tmp_path, monkeypatch):
-    """pycocoevalcap takes the first file, which a killed download may have left alone, for both."""
     install_java(tmp_path, monkeypatch, "8")
     (package / "lib" / "stanford-corenlp-3.6.0.jar").touch()
     with pytest.raises(CaptioningError, match="download failed"):
         Scorer([["a dog"]], metrics=["SPICE"])
+
+
+def test_it_may_be_silent_for_a_while_and_not_for_ever(package, tmp_path, monkeypatch):
+    install_java(tmp_path, monkeypatch, "1.8.0_312")
+    install_models(package)
+    scorer = Scorer([["a dog runs"]], metrics=["SPICE"])
+    (tmp_path / "java").write_text("#!/bin/sh\nsleep 1000\n")
+    scorer._spice._timeout = 0.2
+    with pytest.raises(CaptioningError, match=r"SPICE failed: SPICE .*said nothing for 0\.4 s"):
+        scorer.score({0: "a dog"})
+
+
+def test_a_java_that_never_tells_its_version(package, tmp_path, monkeypatch):
+    install_java(tmp_path, monkeypatch, "8")
+    (tmp_path / "java").write_text("#!/bin/sh\nsleep 1000\n")
+    with pytest.raises(CaptioningError, match=r"version 8 to 14 on PATH, and java -version .*said nothing for 0\.3 s"):
+        Scorer([["a dog"]], metrics=["SPICE"], timeout=0.3)
 
 
 def test_its_failure_is_told(package, tmp_path, monkeypatch):

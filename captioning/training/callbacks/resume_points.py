@@ -2,10 +2,9 @@
 
 import math
 import signal
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NoReturn, cast
 
 import lightning as L
 import torch
@@ -14,9 +13,9 @@ from annotated_types import Ge
 from captioning.borders.bounds import bounded
 from captioning.config.settings import relocate
 from captioning.errors import CaptioningError, Stopped
+from captioning.machine import on_signal
 from captioning.training.loggers.metrics_file import MetricsFile
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SHARED = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule")
 """Parts of the configuration that all processes of a run have in common."""
 ASK_EVERY = 20
@@ -46,7 +45,7 @@ class ResumePoints(L.Callback):
         self.path, self.every_n_steps = Path(folder) / "last.ckpt", every_n_steps
         self._saved = 0
         self._signal: int | None = None
-        self._handlers: dict[int, Any] = {}
+        self._signals = ExitStack()
         self._finished = self._saving = False
 
     def state_dict(self) -> dict[str, bool]:
@@ -81,7 +80,8 @@ class ResumePoints(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Takes the signals."""
-        self._take_signals(self._note)
+        # After Lightning's own, whose handler of SIGTERM does not save.
+        self._signals.enter_context(on_signal(self._note))
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
@@ -111,20 +111,20 @@ class ResumePoints(L.Callback):
         if trainer.state.fn == "fit":
             self._check_weights(trainer)
         else:
-            self._take_signals(self._end)
+            self._signals.enter_context(on_signal(self._end))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """After training gives them back."""
         if trainer.state.fn != "fit":
-            self._give_back_signals()
+            self._signals.close()
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Takes the signals."""
-        self._take_signals(self._end)
+        self._signals.enter_context(on_signal(self._end))
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Gives them back."""
-        self._give_back_signals()
+        self._signals.close()
 
     def on_validation_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -137,13 +137,13 @@ class ResumePoints(L.Callback):
         """Saves the end; stops if a signal came."""
         self._finished = True
         self._save(trainer)
-        self._give_back_signals()
+        self._signals.close()
         if self._signal is not None:
             self._stop(trainer)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Gives the signals back."""
-        self._give_back_signals()
+        self._signals.close()
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Counts the batch that is about to start as not begun; Lightning's own bookkeeping would train it twice."""
@@ -186,21 +186,14 @@ class ResumePoints(L.Callback):
                 f"configurations, or see other files in {self.path.parent}, which must lie where all of them see it"
             )
 
-    def _end(self, number: int, frame: FrameType | None) -> None:
+    def _end(self, number: int) -> NoReturn:
         raise Stopped(
             f"\nstopped by {signal.Signals(number).name} after training, all of which is kept. To go on, give the same "
             "command with resume=true",
             number,
         )
 
-    def _take_signals(self, handler: Callable[[int, FrameType | None], None]) -> None:
-        # After Lightning's own, whose handler of SIGTERM does not save.
-        self._handlers = {number: signal.signal(number, handler) for number in SIGNALS}
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._signal is not None:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+    def _note(self, number: int) -> None:
         self._signal = number
 
     def _asked_to_stop(self, trainer: L.Trainer, batch_idx: int) -> bool:
@@ -217,8 +210,3 @@ class ResumePoints(L.Callback):
             f"{self._saved} of them. To go on, give the same command with resume=true",
             number,
         )
-
-    def _give_back_signals(self) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers = {}
