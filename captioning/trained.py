@@ -19,7 +19,7 @@ from captioning.checkpoint import build, fill, read
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.errors import CaptioningError
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.searches import USUAL_FILTERS, check_decoding, search_settings
 from captioning.tokens import EOS
 

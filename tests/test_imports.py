@@ -17,7 +17,7 @@ ALLOWED = {
     # sub-package: the parts of `captioning` that it may import beside itself, and forbidden libraries
     "models": ({"captioning.backbones.context", "captioning.tokens"}, FRAMEWORKS | {"torchmetrics", "PIL"}),
     "decoding": (
-        {"captioning.backbones.context", "captioning.keyed_random", "captioning.models.outputs", "captioning.tokens"},
+        {"captioning.backbones.context", "captioning.keyed_random", "captioning.models.protocol", "captioning.tokens"},
         FRAMEWORKS | {"torchmetrics", "PIL"},
     ),
     "metrics": ({"captioning.errors"}, FRAMEWORKS | {"torchvision", "PIL"}),
@@ -38,7 +38,7 @@ ALLOWED = {
             "captioning.errors",
             "captioning.keyed_random",
             "captioning.metrics",
-            "captioning.models.outputs",
+            "captioning.models.protocol",
             "captioning.report",
             "captioning.settings",
             "captioning.tokens",

@@ -14,7 +14,7 @@ from captioning.decoding.filters import Filter
 from captioning.decoding.limits import check_limits
 from captioning.decoding.log_probs import log_probs
 from captioning.keyed_random import derived, uniform
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}

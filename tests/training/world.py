@@ -26,7 +26,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import greedy
 from captioning.metrics import Scorer
 from captioning.models import ShowAttendTell, SpatialTransformer
-from captioning.models.outputs import Captioner, CaptionOutput, DecodeState, Step
+from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Step
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Reinforce
 from captioning.training.schedule import warmup_decay

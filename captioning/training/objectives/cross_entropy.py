@@ -6,7 +6,7 @@ B images, N captions per image, C prediction steps, W real target positions.
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws
 from captioning.training.objectives.loss import Loss, Objective, check_label_smoothing, real_positions, word_losses

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.outputs import StochasticCaptioner
+from captioning.models.protocol import StochasticCaptioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws
 from captioning.training.objectives.loss import Loss, Objective, check_label_smoothing, real_positions, word_losses

@@ -6,7 +6,7 @@ from torch.nn.functional import one_hot
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
 from captioning.models import ShowAttendTell
-from captioning.models.outputs import CaptionOutput
+from captioning.models.protocol import CaptionOutput
 from captioning.training.objectives import CrossEntropy, Draws
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.loss import real_positions

@@ -17,7 +17,7 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
 from captioning.models import ShowAttendTell
-from captioning.models.outputs import CaptionOutput
+from captioning.models.protocol import CaptionOutput
 from captioning.tokens import BOS, EOS
 from captioning.training.objectives import CrossEntropy, Draws, Loss, Reinforce
 

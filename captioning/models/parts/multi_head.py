@@ -1,4 +1,4 @@
-"""Scaled dot-product attention of the spatial transformer (Springenberg et al. 2018, Eq. 1-3).
+"""Scaled dot-product attention of many heads (Vaswani et al. 2017, section 3.2; Springenberg et al. 2018, Eq. 1-3).
 
 G groups that attend apart, Q queries, K keys, H heads, A features per head, E features in all (E = H A).
 """
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from captioning.models.dropout import dropout
+from captioning.models.parts.dropout import dropout
 
 Scale = Literal["sqrt_len_d", "sqrt_d"]
 
@@ -28,6 +28,13 @@ def temperature(scale: Scale, d_len: int, d_attn: int) -> float:
     if scale == "sqrt_d":
         return math.sqrt(d_attn)
     raise ValueError(f"scale is {scale!r}; allowed: sqrt_len_d, sqrt_d")
+
+
+def temperature_over(scale: Scale, keys: Tensor, d_attn: int, mask: Tensor | None) -> float | Tensor:
+    """`temperature` of `keys` `[G, K, ...]`, d_len those that `mask` `[G, K]` allows: one number, or `[G, 1, 1, 1]`."""
+    if mask is None or scale == "sqrt_d":
+        return temperature(scale, keys.shape[1], d_attn)
+    return (mask.sum(dim=-1)[:, None, None, None] + d_attn).to(keys.dtype).sqrt()
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
@@ -71,17 +78,22 @@ class MultiHeadProjection(nn.Module):
     """Linear maps without bias that are split into heads: P outputs of Eq. 1 in one matrix product.
 
     Self-attention projects x to (Q, K, V); inter-attention projects the caption to (Q,) and the image to (K, V).
+
+    Args:
+        d_source: features of x.
+        d_feat: E.
+        heads: H.
+        outputs: P.
     """
 
-    def __init__(self, d_feat: int, heads: int, outputs: int) -> None:
+    def __init__(self, d_source: int, d_feat: int, heads: int, outputs: int) -> None:
         super().__init__()
-        self.heads, self.outputs = heads, outputs
-        self.linear = nn.Linear(d_feat, outputs * d_feat, bias=False)
+        self.heads, self.outputs, self.d_attn = heads, outputs, d_feat // heads
+        self.linear = nn.Linear(d_source, outputs * d_feat, bias=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """`[G, S, E]` to P tensors `[G, H, S, A]`."""
-        g, s, e = x.shape
-        projected = self.linear(x).view(g, s, self.outputs, self.heads, e // self.heads)
+        """`[G, S, d_source]` to P tensors `[G, H, S, A]`."""
+        projected = self.linear(x).view(*x.shape[:2], self.outputs, self.heads, self.d_attn)
         return projected.permute(2, 0, 3, 1, 4).unbind(0)
 
 

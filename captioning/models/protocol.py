@@ -92,7 +92,13 @@ class Captioner(Protocol):
 
 
 class StochasticCaptioner(Captioner, Protocol):
-    """A captioner that can attend to sampled locations, for objectives that learn from them."""
+    """A captioner that can attend to sampled locations, for objectives that learn from them.
+
+    Attributes:
+        stochastic: true, which others need not have.
+    """
+
+    stochastic: bool
 
     def __call__(
         self,
@@ -100,12 +106,10 @@ class StochasticCaptioner(Captioner, Protocol):
         tokens: Tensor,
         need_weights: bool = False,
         sampled: Tensor | None = None,
-        locations: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
         """As `Captioner`, with a policy if `sampled` `[B]` tells which images attend to sampled locations.
 
-        They are drawn by `uniform` `[B, N, C]` in [0, 1), or by torch's generator; `locations` `[B, N, C]` are taken in
-        place of drawn ones.
+        They are drawn by `uniform` `[B, N, C]` in [0, 1), or by torch's generator.
         """
         ...
