@@ -39,7 +39,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:
-    """Decode state: the images once, and of each hypothesis the cell's memory and, where they count, the last weights."""
+    """Decode state: the images once, and of each hypothesis the memory of the cell and the last weights, if needed."""
 
     image: Image
     memory: Memory
@@ -155,8 +155,9 @@ class Recurrent(nn.Module):
         x = self.cell.words(words)
         if image.constant is not None:
             x = x + image.constant[:, None]
-        hiddens, looks = [], []
-        look = None
+        hiddens: list[Tensor] = []
+        looks: list[Look] = []
+        look: Look | None = None
         for t, x_t in enumerate(x.unbind(dim=2)):  # slices would cost a whole zero tensor each in backward
             past = None if look is None else look.alpha
             drawn = None if uniform is None else uniform[..., t]

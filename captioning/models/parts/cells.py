@@ -14,7 +14,7 @@ Memory = tuple[Tensor, ...]
 
 
 class Cell(nn.Module, ABC):
-    """What a recurrent decoder steps with. It is built by keyword with d_word, d_image, d_context (0: none) and d_hidden.
+    """Built by keyword with d_word (m), d_image (X), d_context (Z) and d_hidden (n); X or Z is 0 where there is none.
 
     Attributes:
         memories: the tensors of its memory.
@@ -54,11 +54,9 @@ class Unit(Cell):
         self.constant = nn.Linear(d_image, rows, bias=False) if d_image else None
 
     def words(self, words: Tensor) -> Tensor:
-        """See `Cell.words`."""
         return self.word(words)
 
     def image(self, image: Tensor) -> Tensor:
-        """See `Cell.image`."""
         assert self.constant is not None
         return self.constant(image)
 
@@ -80,7 +78,6 @@ class LSTM(Unit):
         super().__init__(4 * d_hidden, d_word, d_image, d_context, d_hidden, 4 * d_hidden)
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        """See `Cell.forward`."""
         hidden, cell = memory
         x = x + self.hidden(hidden)
         if self.context is not None and context is not None:
@@ -108,7 +105,6 @@ class GRU(Unit):
         self.candidate = nn.Linear(d_hidden, d_hidden, bias=False)  # U
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        """See `Cell.forward`."""
         (hidden,) = memory
         if self.context is not None and context is not None:
             x = x + self.context(context)
@@ -142,11 +138,9 @@ class PrintedGRU(Unit):
         return torch.cat((super().words(words), nn.functional.pad(words, (0, self.d_image))), dim=-1)
 
     def image(self, image: Tensor) -> Tensor:
-        """As of the words."""
         return torch.cat((super().image(image), nn.functional.pad(image, (self.d_word, 0))), dim=-1)
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        """See `Cell.forward`."""
         (hidden,) = memory
         n = hidden.shape[-1]
         gates, x = x.split((n + self.d_input, self.d_word + self.d_image), dim=-1)

@@ -21,10 +21,10 @@ from captioning.models.parts.positions import ImagePositions, Positions, sinusoi
 
 
 class Encoder(nn.Module, ABC):
-    """It is built by keyword with d_context, the features D that come, and the grid that they are on.
+    """Built by keyword with d_context (D) and the grid, (h, w) with L = h w.
 
     Attributes:
-        d_out: the features that go.
+        d_out: the features of its vectors.
     """
 
     d_out: int
@@ -41,9 +41,7 @@ class SelfAttentionLayers(Encoder):
     """Source encoding (Springenberg et al. 2018, section 2.1): features and positions, then N self-attention layers.
 
     Args:
-        d_context: D; a linear projection to d_feat is learnt only where they differ.
-        grid: (h, w), L = h w.
-        d_feat: E.
+        d_feat: E; a linear projection from D is learnt only where they differ.
         heads: H, a divisor of d_feat.
         d_hidden: width of the feed-forward operation.
         layers: N, perhaps none.
@@ -81,7 +79,6 @@ class SelfAttentionLayers(Encoder):
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
     def forward(self, context: ContextSet) -> ContextSet:
-        """See `Encoder.forward`."""
         x = self.project(context.vectors)
         if x.shape[1] != self.places:
             raise ValueError(f"{x.shape[1]} context vectors came, the model is built for {self.places}")
@@ -93,13 +90,12 @@ class SelfAttentionLayers(Encoder):
         return replace(context, vectors=self.norm(x))
 
     def initialise(self) -> None:
-        """The learned positions."""
         if self.positions is not None:
             self.positions.initialise()
 
 
 class SelfAttentionBlock(Encoder):
-    """y = x + gamma W_o (A v), A = softmax(q . k) over all places, gamma = 0 at first (Zhang et al. 2019, SAGAN, Eq. 1-3).
+    """y = x + gamma W_o (A v), A = softmax(q . k) over all places, gamma = 0 at first (Zhang et al. 2019, Eq. 1-3).
 
     The maps are 1 x 1 convolutions, which on vectors are linear; q and k have D / 8 features, v has D / 2 (D). There is
     no scale. At the start the features leave as they came, to the bit.
@@ -114,7 +110,6 @@ class SelfAttentionBlock(Encoder):
         self.gamma = nn.Parameter(torch.zeros(()))
 
     def forward(self, context: ContextSet) -> ContextSet:
-        """See `Encoder.forward`."""
         query, key, value = (x[:, None] for x in self.project(context.vectors).split(self.widths, dim=-1))
         mask = None if context.mask is None else context.mask[:, None, None, :]
         attended, _ = attend(query, key, value, 1.0, mask)

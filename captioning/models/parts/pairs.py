@@ -27,15 +27,12 @@ class Pair(Cell):
         self.query: Query = query
 
     def words(self, words: Tensor) -> Tensor:
-        """See `Cell.words`."""
         return self.first.words(words)
 
     def image(self, image: Tensor) -> Tensor:
-        """See `Cell.image`."""
         return self.first.image(image)
 
     def initialise(self) -> None:
-        """As each does."""
         self.first.initialise()
         self.second.initialise()
 
@@ -54,13 +51,11 @@ class UpDown(Pair):
         super().__init__(first, second, query)
 
     def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """LSTM_1."""
         before = memory[0]
         first = self.first(x, before, memory[2:])
         return first[0] if self.query == "after" else before, (*memory[:2], *first)
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        """LSTM_2."""
         return (*self.second(self.second.words(memory[2]), context, memory[:2]), *memory[2:])
 
 
@@ -78,10 +73,9 @@ class ConditionalGRU(Pair):
         super().__init__(GRU(d_word, d_image, 0, d_hidden), GRU(d_context, 0, 0, d_hidden), query)
 
     def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """GRU_1."""
         first = self.first(x, None, memory)
         return first[0] if self.query == "after" else memory[0], first
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        """GRU_2; without a context, as before the first word, it has nothing to read."""
+        # without a context, before the first word, the second has nothing to read
         return memory if context is None else self.second(self.second.words(context), None, memory)

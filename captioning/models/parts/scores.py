@@ -11,7 +11,6 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from captioning.backbones.context import ContextSet
 from captioning.models.bounds import Width
@@ -21,7 +20,7 @@ from captioning.models.parts.additive import Keys, additive_scores
 class Score(nn.Module, ABC):
     """e_ti for every location and caption. One of your own needs `keys` and `forward`.
 
-    It is built by keyword with d_context, the features D of a context vector, and d_query, the features n of a query.
+    Built by keyword with d_context (D) and d_query (n).
 
     Attributes:
         d_value: the features of `values`.
@@ -57,8 +56,6 @@ class MLP(Score):
     """w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015).
 
     Args:
-        d_context: D.
-        d_query: n.
         d_attention: A; None is D (D), as in the released code of Xu et al.
     """
 
@@ -70,27 +67,22 @@ class MLP(Score):
         self.weight = nn.Parameter(torch.empty(d_attention))  # w
 
     def initialise(self) -> None:
-        """w as a layer of one output would be drawn."""
         nn.init.uniform_(self.weight, -(len(self.weight) ** -0.5), len(self.weight) ** -0.5)
 
     def keys(self, context: ContextSet) -> Keys:
-        """W_a c + b."""
         return Keys.of(self.context(context.vectors))
 
     def forward(self, keys: Keys, query: Tensor, past: Tensor | None = None) -> Tensor:
-        """See `Score.forward`."""
         return additive_scores(keys, self.query(query), self.weight)
 
 
 class Location(MLP):
     """w . tanh(W_a c_i + W_h h + U f_i + b), location-aware (Chorowski et al. 2015; Cho et al. 2015, Eq. 23).
 
-    f_i = sum_k v_{k-i} alpha_k of the step before: a convolution of K + 1 taps along each axis of the grid that has more
-    than one place (D), zero outside. alpha of step 0 is even (D).
+    f_i = sum_k v_{k-i} alpha_k of the step before: a convolution of (K + 1) x (K + 1) taps on the grid, zero
+    outside (D). alpha of step 0 is even (D).
 
     Args:
-        d_context: D.
-        d_query: n.
         d_attention: A; None is D.
         filters: d, the features of f.
         reach: K, even; the convolution sees K / 2 places to either side.
@@ -114,33 +106,45 @@ class Location(MLP):
         self.location = nn.Linear(filters, len(self.weight), bias=False)  # U
 
     def initialise(self) -> None:
-        """v as the layers of PyTorch are drawn."""
         super().initialise()
         nn.init.uniform_(self.filters, -1 / (self.reach + 1), 1 / (self.reach + 1))
 
-    def keys(self, context: ContextSet) -> tuple[Tensor, Tensor, tuple[int, int]]:  # type: ignore[override]
+    def keys(self, context: ContextSet) -> tuple[Keys, Tensor, tuple[int, int]]:  # type: ignore[override]
         """W_a c + b, the even weights `[B, L]`, and the grid."""
         vectors, mask = context.vectors, context.mask
         even = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
-        return self.context(vectors), even / even.sum(dim=1, keepdim=True), context.grid
+        return super().keys(context), even / even.sum(dim=1, keepdim=True), context.grid
 
     def forward(  # type: ignore[override]
-        self, keys: tuple[Tensor, Tensor, tuple[int, int]], query: Tensor, past: Tensor | None = None
+        self, keys: tuple[Keys, Tensor, tuple[int, int]], query: Tensor, past: Tensor | None = None
     ) -> Tensor:
-        """See `Score.forward`."""
         content, even, grid = keys
         alpha = even[:, None].expand(-1, query.shape[1], -1) if past is None else past.to(even.dtype)
-        # every pair has features of its own, so the largest array is computed again in the backward pass, not kept
-        inputs = content, self.query(query), self._seen(alpha, grid)
-        return checkpoint(self._scores, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return additive_scores(content, self.query(query), self.weight, self._seen(alpha, grid), self.location.weight)
 
     def _seen(self, alpha: Tensor, grid: tuple[int, int]) -> Tensor:
-        """f, `[B, N, L, d]`; along an axis of one place the taps beside the middle one see nothing."""
-        maps = alpha.reshape(-1, 1, *grid)
-        return F.conv2d(maps, self.filters, padding=self.reach // 2).flatten(2).mT.unflatten(0, alpha.shape[:2])
+        """f, `[B, N, L, d]`."""
+        maps = F.conv2d(alpha.reshape(-1, 1, *grid), self.filters, padding=self.reach // 2)
+        return maps.flatten(2).mT.unflatten(0, alpha.shape[:2])
 
-    def _scores(self, content: Tensor, query: Tensor, seen: Tensor) -> Tensor:
-        return (content[:, None] + query[:, :, None] + self.location(seen)).tanh() @ self.weight.to(content.dtype)
+
+class Linear(Score):
+    """w_c . c_i + w_h . h + b (the lecture's "f_att is a linear layer").
+
+    w_h . h is the same for every location and cancels in the softmax, as b does: the weights do not depend on the
+    state. It is the honest static attention, one map for the whole caption.
+    """
+
+    def __init__(self, d_context: int, d_query: int) -> None:
+        super().__init__(d_context)
+        self.context = nn.Linear(d_context, 1)  # w_c, b
+        self.query = nn.Linear(d_query, 1, bias=False)  # w_h
+
+    def keys(self, context: ContextSet) -> Tensor:
+        return self.context(context.vectors).mT
+
+    def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
+        return keys + self.query(query)
 
 
 class SingleLayer(Score):
@@ -149,8 +153,6 @@ class SingleLayer(Score):
     It lies in (-1, 1), so a weight is at most e^2 / (e^2 + L - 1): 3.7 % of 196 locations. It cannot focus.
 
     Args:
-        d_context: D.
-        d_query: n.
         learned_scale: multiply it by exp(s), s = 0 at first, which is no longer the source's (D).
     """
 
@@ -161,42 +163,17 @@ class SingleLayer(Score):
         self.log_scale = nn.Parameter(torch.zeros(())) if learned_scale else None
 
     def keys(self, context: ContextSet) -> Tensor:
-        """W_x c, `[B, 1, L]`."""
         return self.context(context.vectors).mT
 
     def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
-        """See `Score.forward`."""
         scores = (keys + self.query(query)).tanh()
         return scores if self.log_scale is None else self.log_scale.exp() * scores
-
-
-class Linear(Score):
-    """w_c . c_i + w_h . h + b (the lecture's "f_att is a linear layer").
-
-    w_h . h is the same for every location and cancels in the softmax, as b does: the weights do not depend on the state.
-    It is the honest static attention, one map for the whole caption.
-    """
-
-    def __init__(self, d_context: int, d_query: int) -> None:
-        super().__init__(d_context)
-        self.context = nn.Linear(d_context, 1)  # w_c, b
-        self.query = nn.Linear(d_query, 1, bias=False)  # w_h
-
-    def keys(self, context: ContextSet) -> Tensor:
-        """w_c . c + b, `[B, 1, L]`."""
-        return self.context(context.vectors).mT
-
-    def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
-        """See `Score.forward`."""
-        return keys + self.query(query)
 
 
 class Dot(Score):
     """h . c_i, or (W_q h) . c_i where a query is not as wide as a context vector (D).
 
     Args:
-        d_context: D.
-        d_query: n.
         scaled: divide by sqrt(D), since long vectors make the softmax peak (Vaswani et al. 2017, section 3.2.1).
         project: whether W_q, without bias, may stand in where the widths differ.
     """
@@ -212,11 +189,9 @@ class Dot(Score):
         self.tau = math.sqrt(d_context) if scaled else 1.0
 
     def keys(self, context: ContextSet) -> Tensor:
-        """The vectors themselves."""
         return context.vectors
 
     def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
-        """See `Score.forward`."""
         return (self.query(query) / self.tau) @ keys.mT
 
 
@@ -224,8 +199,6 @@ class ProjectedDot(Score):
     """q . k_i / sqrt(A) with q = W_q h, k_i = W_k c_i and, in place of c_i, v_i = W_v c_i (Vaswani et al. 2017, Eq. 1).
 
     Args:
-        d_context: D.
-        d_query: n.
         d_attention: A, of queries, keys and values; None is D.
     """
 
@@ -237,13 +210,10 @@ class ProjectedDot(Score):
         self.value = nn.Linear(d_context, self.d_value, bias=False)  # W_v
 
     def keys(self, context: ContextSet) -> Tensor:
-        """k."""
         return self.key(context.vectors)
 
     def values(self, vectors: Tensor) -> Tensor:
-        """v."""
         return self.value(vectors)
 
     def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
-        """See `Score.forward`."""
         return (self.query(query) / math.sqrt(self.d_value)) @ keys.mT
