@@ -3,6 +3,7 @@
 V words, L context vectors of D features on a grid; sizes are different primes where they can be.
 """
 
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -50,7 +51,7 @@ MIXTURES: dict[str, dict[str, Any]] = {
     "gru_conditional model/inject=first": RECURRENT | {"cell.query": "before", "head.width": 19},
     "up_down": RECURRENT | {"cell.query": "before", "window": 3},
     "sat_soft model/encoder=layers model/initial=layer": RECURRENT
-    | {"encoder.d_feat": 14, "encoder.heads": 2, "encoder.d_hidden": 19, "head.tanh": True},
+    | {"encoder.d_feat": 14, "encoder.heads": 2, "encoder.d_hidden": 19, "encoder.dropout": 0.0, "head.tanh": True},
     "lstm_bottleneck": RECURRENT | {"initial.pool": "flat"},
     "sat_soft": RECURRENT | {"choice": "argmax"},
     "spatial_transformer ~model/encoder": {k: v for k, v in TRANSFORMER.items() if k != "encoder.layers"},
@@ -66,6 +67,8 @@ CAPTIONERS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, sizes) for nam
     for name, sizes in MIXTURES.items()
 }
 """Every captioner by a name that tells it, with what to compose and the settings to change."""
+STOCHASTIC = [name for name in CAPTIONERS if not name.startswith(("show_tell", "lstm_", "spatial_", "transformer"))]
+"""Those with locations to sample."""
 
 
 @cache
@@ -83,18 +86,23 @@ def captioner(choices: str, vocab_size: int, d_context: int, grid: tuple[int, in
     return instantiate(config.model, vocab_size=vocab_size, d_context=d_context, grid=grid)
 
 
-def build(name: str, seed: int = 0, **changes: Any) -> nn.Module:
-    """An entry of `CAPTIONERS` in double precision, evaluating, every parameter random: biases and norms too."""
+@cache
+def _built(name: str, seed: int, changes: tuple[tuple[str, Any], ...]) -> nn.Module:
     choices, sizes = CAPTIONERS[name]
     torch.manual_seed(seed)
-    model = captioner(choices, V, D, GRID, **(sizes | changes)).double().eval()
+    model = captioner(choices, V, D, GRID, **(sizes | dict(changes))).double().eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
     return model
 
 
+def build(name: str, seed: int = 0, **changes: Any) -> nn.Module:
+    """An entry of `CAPTIONERS` in double precision, evaluating, every parameter random: biases and norms too."""
+    return deepcopy(_built(name, seed, tuple(changes.items())))
+
+
 def normal(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def inputs(mask: Tensor | None = None, b: int = B, n: int = N, c: int = C) -> tuple[ContextSet, Tensor]:
@@ -102,3 +110,9 @@ def inputs(mask: Tensor | None = None, b: int = B, n: int = N, c: int = C) -> tu
     tokens = torch.randint(4, V, (b, n, c), generator=torch.Generator().manual_seed(2))
     tokens[..., 0] = BOS
     return ContextSet(normal(b, L, D), GRID, mask), tokens
+
+
+def led(model: nn.Module, locations: Tensor) -> Tensor:
+    """In place of the numbers that draw locations, `locations` `[B, N, C]` themselves; `model` then takes these."""
+    model.attention.draw = lambda _, location: location
+    return locations

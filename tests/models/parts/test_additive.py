@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from captioning.models.additive_attention import Keys
-from captioning.models.additive_attention import additive_scores as scores_of
+from captioning.models.parts.additive import Keys
+from captioning.models.parts.additive import additive_scores as scores_of
 
 SHAPES = [(2, 3, 5, 7), (5, 2, 7, 3), (3, 7, 2, 5), (1, 1, 1, 1), (3, 1, 11, 2)]
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from captioning.models import attention
-from captioning.models.attention import MultiHeadProjection, attend, causal_mask, merge_heads, temperature
+from captioning.models.parts import multi_head
+from captioning.models.parts.multi_head import MultiHeadProjection, attend, causal_mask, merge_heads, temperature
 
 G, Q, K, H, A = 2, 3, 5, 7, 11
 
@@ -97,7 +97,7 @@ def test_dropout_falls_on_the_normalised_weights(need_weights: bool, monkeypatch
         calls.append((x, p, training))
         return 3 * x.square()
 
-    monkeypatch.setattr(attention, "dropout", recorded)
+    monkeypatch.setattr(multi_head, "dropout", recorded)
     query, key, value = inputs()
     mask = causal_mask(K)[:Q]
     out, weights = attend(query, key, value, 2.0, mask, dropout_p=0.25, need_weights=need_weights)
@@ -114,7 +114,7 @@ def test_dropout_falls_on_the_normalised_weights(need_weights: bool, monkeypatch
 @pytest.mark.parametrize("outputs", [1, 2, 3])
 def test_projection_has_no_bias_and_splits_heads_in_order(outputs: int) -> None:
     torch.manual_seed(1)
-    project = MultiHeadProjection(H * A, H, outputs).double()
+    project = MultiHeadProjection(H * A, H * A, H, outputs).double()
     assert [name for name, _ in project.named_parameters()] == ["linear.weight"]
     weight = project.linear.weight.detach().view(outputs, H, A, H * A)
     x = torch.randn(G, Q, H * A, dtype=torch.float64)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from captioning.models.positions import sinusoidal, sinusoidal_2d
+from captioning.models.parts.positions import sinusoidal, sinusoidal_2d
 
 
 def entry(position: int, feature: int, features: int) -> float:
