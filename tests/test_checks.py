@@ -58,7 +58,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
             ["data.max_words=15"],
             ["data.max_words=15", "model.max_tokens=15", "model.max_tokens=16", "data.max_words=14"],
         ),
-        (["objective=reinforce"], ["objective=reinforce", "SpatialTransformer", "model=sat_hard"]),
+        (["objective=reinforce"], ["objective=reinforce", "Transformer", "model=sat_hard"]),
         (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption, future"]),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),
