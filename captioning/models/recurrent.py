@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.models.bounds import Positive, Probability, Width
+from captioning.models.bounds import Positive, Share, Width
 from captioning.models.parts.attention import Annotations, Attention, Choice, Look, Window
 from captioning.models.parts.cells import Cell, Memory
 from captioning.models.parts.dropout import dropout
@@ -91,7 +91,7 @@ class Recurrent(nn.Module):
         encoder: Callable[..., Encoder] | None = None,
         d_embed: Width = 512,
         d_hidden: Width = 1024,
-        dropout: Probability = 0.5,
+        dropout: Share = 0.5,
         gate: bool = False,
         choice: Choice = "expected",
         temperature: Positive = 1.0,

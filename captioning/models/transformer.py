@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.models.bounds import Depth, Probability, Width
+from captioning.models.bounds import Count, Length, Share, Width
 from captioning.models.parts.dropout import dropout
 from captioning.models.parts.encoders import Encoder
 from captioning.models.parts.initialise import glorot
@@ -86,17 +86,19 @@ class Transformer(nn.Module):
         grid: tuple[int, int],
         *,
         encoder: Callable[..., Encoder] | None = None,
-        max_tokens: Width = 15,
+        max_tokens: Length = 15,
         d_feat: Width = 512,
-        heads: Depth = 8,
+        heads: Count = 8,
         d_hidden: Width = 1024,
-        decoder_layers: Depth = 4,
-        dropout: Probability = 0.1,
+        decoder_layers: Count = 4,
+        dropout: Share = 0.1,
         scale: Scale = "sqrt_len_d",
         norm: Norm = "post",
         text_positions: TextPositions = "sinusoidal",
     ) -> None:
         super().__init__()
+        if not grid[0] * grid[1]:
+            raise ValueError(f"the grid is {grid[0]} x {grid[1]}; a context set needs at least one vector")
         if d_feat % heads:
             raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
         self.max_tokens = max_tokens

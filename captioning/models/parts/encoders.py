@@ -13,7 +13,7 @@ from annotated_types import Interval
 from torch import nn
 
 from captioning.backbones.context import ContextSet
-from captioning.models.bounds import Depth, Probability, Width
+from captioning.models.bounds import Count, Share, Width
 from captioning.models.parts.dropout import dropout
 from captioning.models.parts.layers import EncoderLayer, Norm
 from captioning.models.parts.multi_head import Scale, attend, temperature_over
@@ -56,10 +56,10 @@ class SelfAttentionLayers(Encoder):
         d_context: int,
         grid: tuple[int, int],
         d_feat: Width = 512,
-        heads: Depth = 8,
+        heads: Count = 8,
         d_hidden: Width = 1024,
         layers: Annotated[int, Interval(ge=0, le=1000)] = 2,
-        dropout: Probability = 0.1,
+        dropout: Share = 0.1,
         scale: Scale = "sqrt_len_d",
         positions: ImagePositions = "1d",
         norm: Norm = "post",
