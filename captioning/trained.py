@@ -21,7 +21,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.decoding.maps import caption_maps
 from captioning.errors import CaptioningError, quoted
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import AllocationLimit, fill, load
 from captioning.tokens import EOS
 

@@ -20,7 +20,7 @@ from captioning.config.check import check
 from captioning.config.registry import CONF
 from captioning.config.signatures import check_call, check_settings
 from captioning.errors import CaptioningError
-from captioning.models import ShowAttendTell
+from captioning.models import Recurrent
 
 
 def config(*overrides: str) -> DictConfig:
@@ -79,7 +79,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
             ["data.max_words=15"],
             ["data.max_words=15", "model.max_tokens=15", "model.max_tokens=16", "data.max_words=14"],
         ),
-        (["objective=reinforce"], ["Reinforce", "SpatialTransformer", "model=sat_hard"]),
+        (["objective=reinforce"], ["Reinforce", "Transformer", "model=sat_hard"]),
         (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption, future"]),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),
@@ -119,7 +119,7 @@ data.num_workers=-1 data.num_workers=100000 data.mirror=1.5 data.mirror=true dat
 data.vocabulary=null data.vocabulary.min_count=0 data.vocabulary.max_size=4 data.vocabulary.max_size=many
 data.reader.train=0 data.reader.max_objects=5 data.reader.seed=-1 data.reader.size=8
 backbone.dim=0 backbone.dim=100000000 backbone.size=0 backbone.grid=-7 backbone.trainable=yes_please
-model.heads=-2 model.heads=100000 model.encoder_layers=-1 model.decoder_layers=0 model.decoder_layers=100000000
+model.heads=-2 model.heads=100000 model.encoder.layers=-1 model.decoder_layers=0 model.decoder_layers=100000000
 model.d_feat=0 model.d_hidden=100000000000 model.dropout=1.0 model.dropout=nan model.scale=none model.max_tokens=0
 objective.label_smoothing=nan objective.label_smoothing=1 objective.doubly_stochastic=inf
 optimizer.lr=-1 optimizer.lr=0 optimizer.lr=nan optimizer.lr=inf optimizer.lr=fast optimizer.lr=null
@@ -212,7 +212,7 @@ def keys_below(node: Any, path: str = "") -> Iterator[str]:
             yield from keys_below(value, key)
 
 
-class NeedsContent(ShowAttendTell):
+class NeedsContent(Recurrent):
     """A model that cannot be built without the content of its tensors."""
 
     stochastic = False

@@ -64,7 +64,7 @@ def test_misspelt_settings_and_options(
     [
         (["schedule.decay=exp"], ["schedule.decay=exp", "one of constant, linear, cosine"]),
         (["model.scale=none"], ["model.scale=none", "sqrt_len_d, sqrt_d"]),
-        (["model.image_positions=3d"], ["model.image_positions=3d", "1d, 2d"]),
+        (["model.encoder.positions=3d"], ["model.encoder.positions=3d", "1d, 2d"]),
         (["model.d_feat=wide"], ["model.d_feat=wide", "a whole number"]),
         (["model.d_feat=8.5"], ["model.d_feat=8.5", "a whole number"]),
         (["model.d_feat=null"], ["model.d_feat=null", "a whole number"]),

@@ -256,7 +256,7 @@ def test_captions_are_on_disk_when_the_scorer_fails(elsewhere: Path, monkeypatch
 
 
 TINY = [
-    *(f"model.{size}" for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder_layers=1", "decoder_layers=1")),
+    *(f"model.{size}" for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1")),
     "data.vocabulary.min_count=1",
     "data.num_workers=0",
     "trainer=cpu",

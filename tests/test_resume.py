@@ -38,7 +38,7 @@ COMMAND = [
     "+callbacks.killer._target_=killer.Killer",
 ]
 TRANSFORMER = [
-    f"model.{size}" for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder_layers=1", "decoder_layers=1")
+    f"model.{size}" for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1")
 ]
 EVERYTHING = [
     "model=sat_hard",

@@ -13,7 +13,7 @@ from PIL import Image
 
 import captioning
 
-MODEL = ["d_feat=8", "heads=2", "d_hidden=8", "encoder_layers=1", "decoder_layers=1"]
+MODEL = ["d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1"]
 TINY = [
     *(f"model.{setting}" for setting in MODEL),
     "data.vocabulary.min_count=1",
@@ -123,7 +123,7 @@ def test_checkpoint_is_safe_and_complete(home: Path, first: subprocess.Completed
     for name in ("best", "last"):
         saved = torch.load(folder_of(home, first) / "checkpoints" / f"{name}.ckpt", weights_only=True)
         config = saved["captioning"]["config"]
-        assert config["model"]["_target_"] == "captioning.models.SpatialTransformer"
+        assert config["model"]["_target_"] == "captioning.models.Transformer"
         assert config["data"]["max_words"] == 14
         assert {"red", "square"} <= set(saved["captioning"]["words"])
         assert saved["state_dict"]["backbone.scale"] == 1

@@ -24,7 +24,7 @@ def test_run_from_a_wheel(tmp_path: Path) -> None:
     where = python("-c", "import captioning.config.registry as c; print(c.CONF)", cwd=elsewhere, path=str(installed))
     assert where.strip() == str(installed / "captioning" / "conf")
     shown = python("-m", "captioning.run", "experiment=demo", "--cfg", "job", cwd=elsewhere, path=str(installed))
-    assert "_target_: captioning.models.SpatialTransformer" in shown
+    assert "_target_: captioning.models.Transformer" in shown
     assert "name: demo" in shown
     shown = python("-m", "captioning.download", "data=coco", "--cfg", "job", cwd=elsewhere, path=str(installed))
     assert "train2014.zip" in shown

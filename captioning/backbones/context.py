@@ -21,3 +21,16 @@ class ContextSet:
     vectors: Tensor
     grid: tuple[int, int]
     mask: Tensor | None = None
+
+    def mean(self) -> Tensor:
+        """`[B, D]`, over the vectors that may be attended.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if not self.vectors.shape[1]:
+            raise ValueError(f"the context set of grid {self.grid} is empty; a mean needs at least one vector")
+        if self.mask is None:
+            return self.vectors.mean(dim=1)
+        real = self.mask[..., None].to(self.vectors.dtype)
+        return (self.vectors * real).sum(dim=1) / real.sum(dim=1)

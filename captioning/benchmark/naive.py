@@ -14,7 +14,7 @@ from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, Caption
 from captioning.decoding.log_probs import log_probs
 from captioning.models import CaptionOutput
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
 

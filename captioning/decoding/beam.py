@@ -17,7 +17,7 @@ from captioning.decoding.filters import Filter
 from captioning.decoding.limits import check_limits
 from captioning.decoding.log_probs import log_probs
 from captioning.decoding.trace import Trace
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
 Normalisation = Literal["length", "gnmt"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.outputs import Captioner, DecodeState, Step
+from captioning.models.protocol import Captioner, DecodeState, Step
 
 
 class Contexts(tuple[ContextSet, ...]):

@@ -12,7 +12,7 @@ from captioning.borders.bounds import Length, bounded
 from captioning.decoding.caption import FORBIDDEN, Caption
 from captioning.decoding.filters import Filter
 from captioning.decoding.log_probs import log_probs
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.tokens import BOS
 
 

@@ -16,7 +16,7 @@ from captioning.decoding.caption import FORBIDDEN, Caption, best_first
 from captioning.decoding.filters import Filter
 from captioning.decoding.keyed_random import derived, uniform
 from captioning.decoding.log_probs import log_probs
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}

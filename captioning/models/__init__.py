@@ -1,16 +1,16 @@
 """Captioning models: they know tensors only."""
 
-from captioning.models.outputs import Captioner, CaptionOutput, DecodeState, Policy, Step, StochasticCaptioner
-from captioning.models.show_attend_tell import ShowAttendTell
-from captioning.models.spatial_transformer import SpatialTransformer
+from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Policy, Step, StochasticCaptioner
+from captioning.models.recurrent import Recurrent
+from captioning.models.transformer import Transformer
 
 __all__ = [
     "CaptionOutput",
     "Captioner",
     "DecodeState",
     "Policy",
-    "ShowAttendTell",
-    "SpatialTransformer",
+    "Recurrent",
     "Step",
     "StochasticCaptioner",
+    "Transformer",
 ]

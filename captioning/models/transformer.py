@@ -1,145 +1,202 @@
-"""Encoder and decoder layers of the spatial transformer (Springenberg et al. 2018, section 2).
+"""Captioners whose decoder is a transformer (not the spatial transformer that warps images).
 
-B images, N captions per image, T caption positions, L context vectors, E = d_feat features, H heads, A = E / H.
-Every sublayer is post-norm: LayerNorm(sublayer(x) + x).
+Vaswani et al., "Attention Is All You Need", 2017; Springenberg, Lakomkin, Weber, Wermter: "Image-to-Text Transduction
+with Spatial Self-Attention", ESANN 2018, whose numbers of equations are given.
+
+B images, N captions per image, C input positions, L context vectors of D features, E = d_feat, H heads,
+A = d_attn = E / H, V words.
 """
 
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from captioning.models.attention import MultiHeadProjection, attend, merge_heads
+from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Count, Length, Share, Width
+from captioning.models.parts.dropout import dropout
+from captioning.models.parts.encoders import Encoder
+from captioning.models.parts.initialise import glorot
+from captioning.models.parts.layers import DecoderLayer, KeyValue, Norm
+from captioning.models.parts.multi_head import Scale, causal_mask, temperature, temperature_over
+from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
+from captioning.models.protocol import CaptionOutput, Step
 
 
-class KeyValue(NamedTuple):
-    """Projected keys and values of one layer, each `[..., H, S, A]`."""
+@dataclass(frozen=True, slots=True)
+class EncodedImage:
+    """What the decoder layers read of an image, computed once for all of its captions.
 
-    key: Tensor
-    value: Tensor
-
-
-class FeedForward(nn.Module):
-    """LayerNorm(ReLU(x W_1 + b_1) W_2 + b_2 + x) (Eq. 4)."""
-
-    def __init__(self, d_feat: int, d_hidden: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(d_feat, d_hidden), nn.ReLU(), nn.Linear(d_hidden, d_feat))
-        self.norm = nn.LayerNorm(d_feat)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`[..., E]` to `[..., E]`."""
-        return self.norm(self.layers(x) + x)
-
-
-class SelfAttention(nn.Module):
-    """LayerNorm(Attn(x, x, x) + x) (Eq. 1-3)."""
-
-    def __init__(self, d_feat: int, heads: int, dropout: float) -> None:
-        super().__init__()
-        self.project = MultiHeadProjection(d_feat, heads, outputs=3)
-        self.output = nn.Linear(d_feat, d_feat, bias=False)
-        self.norm = nn.LayerNorm(d_feat)
-        self.dropout = dropout
-
-    def forward(self, x: Tensor, tau: float | Tensor, mask: Tensor | None) -> Tensor:
-        """`[G, S, E]` to `[G, S, E]`; `mask` broadcasts to `[G, H, S, S]`."""
-        query, key, value = self.project(x)
-        attended, _ = attend(query, key, value, tau, mask, self.dropout if self.training else 0.0)
-        return self.norm(self.output(merge_heads(attended)) + x)
-
-    def step(self, x: Tensor, tau: float, past: KeyValue | None) -> tuple[Tensor, KeyValue]:
-        """One position `[G, 1, E]` that sees `past` `[G, H, t, A]` and itself; also gives the longer past."""
-        query, key, value = self.project(x)
-        if past is not None:
-            key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
-        attended, _ = attend(query, key, value, tau, dropout_p=self.dropout if self.training else 0.0)
-        return self.norm(self.output(merge_heads(attended)) + x), KeyValue(key, value)
-
-
-class InterAttention(nn.Module):
-    """LayerNorm(Attn(caption, image, image) + caption).
-
-    Eq. 3 writes the residual as "+ V_input"; a caption and an image differ in length, so it is Q_input here (D).
+    Attributes:
+        layers: keys and values `[B, H, L, A]`, one pair per decoder layer.
+        tau: divisor of the scores over the image, one number or `[B, 1, 1, 1]`.
+        mask: `[B, 1, 1, L]` bool or None.
     """
 
-    def __init__(self, d_feat: int, heads: int, dropout: float) -> None:
+    layers: tuple[KeyValue, ...]
+    tau: float | Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerState:
+    """Decode state: the image once, the keys and values `[B, N, H, t, A]` of each hypothesis' words so far."""
+
+    image: EncodedImage
+    hypotheses: int
+    text: tuple[KeyValue, ...] | None
+
+    def reorder(self, parents: Tensor) -> Self:
+        """See `DecodeState.reorder`."""
+        assert self.text is not None
+        rows = torch.arange(parents.shape[0], device=parents.device)[:, None]
+        text = tuple(KeyValue(layer.key[rows, parents], layer.value[rows, parents]) for layer in self.text)
+        return replace(self, hypotheses=parents.shape[1], text=text)
+
+
+class Transformer(nn.Module):
+    """A decoder of self-attention over the caption and inter-attention over the image, behind an encoder or none.
+
+    Args:
+        vocab_size: V.
+        d_context: D of the backbone.
+        grid: (h, w) of the backbone, L = h w.
+        encoder: from context set to context set; None leaves the features as they are, without positions.
+        max_tokens: the largest number of input tokens, BOS included. It is d_len of Eq. 2 for text (D): a
+            constant, so that parallel, step-by-step and padded evaluation agree.
+        d_feat: E.
+        heads: H, a divisor of d_feat.
+        d_hidden: width of the feed-forward operation.
+        decoder_layers: layers of the decoder.
+        dropout: on the embeddings of the caption and on the attention weights.
+        scale: `sqrt_len_d` is tau = sqrt(d_len + d_attn) of Eq. 2; `sqrt_d` is that of Vaswani et al.
+        norm: of each sublayer, `post` as in the papers; behind `pre` comes one at the end.
+        text_positions: sinusoids, or a table that is learned.
+    """
+
+    stochastic = False
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_context: int,
+        grid: tuple[int, int],
+        *,
+        encoder: Callable[..., Encoder] | None = None,
+        max_tokens: Length = 15,
+        d_feat: Width = 512,
+        heads: Count = 8,
+        d_hidden: Width = 1024,
+        decoder_layers: Count = 4,
+        dropout: Share = 0.1,
+        scale: Scale = "sqrt_len_d",
+        norm: Norm = "post",
+        text_positions: TextPositions = "sinusoidal",
+    ) -> None:
         super().__init__()
-        self.project_query = MultiHeadProjection(d_feat, heads, outputs=1)
-        self.project_image = MultiHeadProjection(d_feat, heads, outputs=2)
-        self.output = nn.Linear(d_feat, d_feat, bias=False)
-        self.norm = nn.LayerNorm(d_feat)
+        if not grid[0] * grid[1]:
+            raise ValueError(f"the grid is {grid[0]} x {grid[1]}; a context set needs at least one vector")
+        if d_feat % heads:
+            raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
+        self.max_tokens = max_tokens
+        self.d_feat = d_feat
+        self.d_attn = d_feat // heads
         self.dropout = dropout
+        self.scale: Scale = scale
+        self.text_tau = temperature(scale, max_tokens, self.d_attn)
 
-    def image(self, encoded: Tensor) -> KeyValue:
-        """Keys and values `[B, H, L, A]` of an encoded image `[B, L, E]`: once for all its captions."""
-        # Contiguous, because decoding multiplies by them at every step and would copy them each time.
-        return KeyValue(*(projected.contiguous() for projected in self.project_image(encoded)))
+        self.embed = nn.Embedding(vocab_size, d_feat)
+        self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
+        d_image = self.encoder.d_out if self.encoder else d_context
+        stack = (DecoderLayer(d_feat, d_image, heads, d_hidden, dropout, norm) for _ in range(decoder_layers))
+        self.decoder = cast(Sequence[DecoderLayer], nn.ModuleList(stack))
+        self.norm = nn.LayerNorm(d_feat) if norm == "pre" else nn.Identity()
+        self.output = nn.Linear(d_feat, vocab_size)
+        self.positions = Positions(sinusoidal(max_tokens, d_feat), text_positions == "learned")
 
-    def forward(
-        self, x: Tensor, image: KeyValue, tau: float | Tensor, mask: Tensor | None, need_weights: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Caption positions `[B, S, E]` of all of an image's captions; weights are `[B, H, S, L]` or None."""
-        (query,) = self.project_query(x)
-        dropout = self.dropout if self.training else 0.0
-        attended, weights = attend(query, image.key, image.value, tau, mask, dropout, need_weights)
-        return self.norm(self.output(merge_heads(attended)) + x), weights
+        # (D) Glorot for every matrix as in Vaswani et al.'s code; embeddings have variance 1/E, so that after the
+        # factor sqrt(E) they are of the size of the positional encoding.
+        glorot(self)
+        nn.init.normal_(self.embed.weight, std=d_feat**-0.5)
+        self.positions.initialise()
+        if self.encoder:
+            self.encoder.initialise()
 
+    def encode(self, context: ContextSet) -> EncodedImage:
+        """The image as the encoder gives it, as keys and values of every decoder layer."""
+        if self.encoder:
+            context = self.encoder(context)
+        tau = temperature_over(self.scale, context.vectors, self.d_attn, context.mask)
+        mask = None if context.mask is None else context.mask[:, None, None, :]
+        return EncodedImage(tuple(layer.inter_attention.image(context.vectors) for layer in self.decoder), tau, mask)
 
-class EncoderLayer(nn.Module):
-    """Self-attention over the context vectors, feed-forward."""
+    def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
+        """Teacher forcing.
 
-    def __init__(self, d_feat: int, heads: int, d_hidden: int, dropout: float) -> None:
-        super().__init__()
-        self.attention = SelfAttention(d_feat, heads, dropout)
-        self.feed_forward = FeedForward(d_feat, d_hidden)
+        Args:
+            context: the images.
+            tokens: `[B, N, C]` inputs that begin with BOS; PAD may follow the last word.
+            need_weights: also give the inter-attention of the last layer, heads averaged.
 
-    def forward(self, x: Tensor, tau: float | Tensor, mask: Tensor | None) -> Tensor:
-        """`[B, L, E]` to `[B, L, E]`."""
-        return self.feed_forward(self.attention(x, tau, mask))
+        Raises:
+            ValueError: C is larger than `max_tokens`.
+        """
+        hidden, weights = self._decode(context, tokens, need_weights)
+        return CaptionOutput(hidden, weights[-1].mean(dim=-2) if need_weights else None)
 
+    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        """`inter`: `[B, N, C, M, L]`, the inter-attention of every head; M = layers x heads, layer by layer."""
+        return {"inter": torch.cat(self._decode(context, tokens, need_weights=True)[1], dim=-2)}
 
-class DecoderLayer(nn.Module):
-    """Target encoding (masked self-attention), source-target mapping (inter-attention), feed-forward."""
+    def _decode(self, context: ContextSet, tokens: Tensor, need_weights: bool) -> tuple[Tensor, list[Tensor]]:
+        length = tokens.shape[-1]
+        self._check_length(length)
+        image = self.encode(context)
+        x = self._embed(tokens)
+        mask = causal_mask(length, tokens.device)
+        maps = []
+        for layer, key_value in zip(self.decoder, image.layers, strict=True):
+            x, weights = layer(x, self.text_tau, mask, key_value, image.tau, image.mask, need_weights)
+            maps.append(weights)
+        return self.norm(x), maps
 
-    def __init__(self, d_feat: int, heads: int, d_hidden: int, dropout: float) -> None:
-        super().__init__()
-        self.self_attention = SelfAttention(d_feat, heads, dropout)
-        self.inter_attention = InterAttention(d_feat, heads, dropout)
-        self.feed_forward = FeedForward(d_feat, d_hidden)
+    def readout(self, hidden: Tensor) -> Tensor:
+        """Logits `[..., V]`; the weights are not tied to the embedding (D)."""
+        return self.output(hidden)
 
-    def forward(
-        self,
-        x: Tensor,
-        text_tau: float,
-        text_mask: Tensor,
-        image: KeyValue,
-        image_tau: float | Tensor,
-        image_mask: Tensor | None,
-        need_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """`[B, N, T, E]` to `[B, N, T, E]`, and inter-attention weights `[B, N, T, H, L]` or None."""
-        b, n, t, e = x.shape
-        x = self.self_attention(x.view(b * n, t, e), text_tau, text_mask)
-        x, weights = self.inter_attention(x.view(b, n * t, e), image, image_tau, image_mask, need_weights)
-        if weights is not None:
-            weights = weights.transpose(1, 2).unflatten(1, (n, t))
-        return self.feed_forward(x).view(b, n, t, e), weights
+    def start(self, context: ContextSet, n: int) -> TransformerState:
+        """Encodes each image once, for `n` hypotheses of it."""
+        return TransformerState(self.encode(context), n, None)
 
-    def step(
-        self,
-        x: Tensor,
-        text_tau: float,
-        past: KeyValue | None,
-        image: KeyValue,
-        image_tau: float | Tensor,
-        image_mask: Tensor | None,
-    ) -> tuple[Tensor, KeyValue, Tensor]:
-        """One position of each hypothesis, `[B, N, E]`: output, its past `[B, N, H, t, A]`, weights `[B, H, N, L]`."""
-        b, n, e = x.shape
-        flat = None if past is None else KeyValue(past.key.flatten(0, 1), past.value.flatten(0, 1))
-        x, longer = self.self_attention.step(x.view(b * n, 1, e), text_tau, flat)
-        x, weights = self.inter_attention(x.view(b, n, e), image, image_tau, image_mask, need_weights=True)
-        assert weights is not None
-        longer = KeyValue(longer.key.unflatten(0, (b, n)), longer.value.unflatten(0, (b, n)))
-        return self.feed_forward(x), longer, weights
+    def step(self, tokens: Tensor, state: TransformerState) -> Step:
+        """Reads one token `[B, N]` of each hypothesis.
+
+        Raises:
+            ValueError: `max_tokens` tokens have been read already.
+        """
+        assert tokens.shape[1] == state.hypotheses
+        position = 0 if state.text is None else state.text[0].key.shape[-2]
+        self._check_length(position + 1)
+        x = self._embed(tokens[..., None], position)[:, :, 0]
+        past = state.text or (None,) * len(self.decoder)
+        text = []
+        weights: Tensor
+        for layer, image, layer_past in zip(self.decoder, state.image.layers, past, strict=True):
+            x, longer, weights = layer.step(x, self.text_tau, layer_past, image, state.image.tau, state.image.mask)
+            text.append(longer)
+        return Step(self.readout(self.norm(x)), weights.mean(dim=1), replace(state, text=tuple(text)))
+
+    def _embed(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """Tokens `[B, N, T]` at the places from `first` on."""
+        # (D) embeddings times sqrt(d_feat) as in Vaswani et al., section 3.4
+        return dropout(self.positions(self.embed(tokens) * math.sqrt(self.d_feat), first), self.dropout, self.training)
+
+    def _check_length(self, length: int) -> None:
+        if length > self.max_tokens:
+            raise ValueError(
+                f"{length} input tokens came (BOS included), the model is built for max_tokens={self.max_tokens}: "
+                "its text temperature (Eq. 2) is fixed to that length. Decode fewer words or train with a larger one."
+            )

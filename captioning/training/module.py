@@ -23,7 +23,7 @@ from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
 from captioning.metrics import CaptionScores, Scorer, Scores
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.training.objectives import Draws, Loss, Objective
 
 Search = Callable[[Captioner, ContextSet], list[Caption]]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import captioners as registry
 from torch import nn
 from toys import (
     Search,
@@ -24,12 +25,22 @@ from toys import (
 )
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import FORBIDDEN, Caption, Filters, beam_search, diverse_beam_search, greedy, sample
+from captioning.decoding import (
+    FORBIDDEN,
+    Caption,
+    Contexts,
+    Ensemble,
+    Filters,
+    beam_search,
+    diverse_beam_search,
+    greedy,
+    sample,
+)
 from captioning.decoding.log_probs import log_probs
-from captioning.models import ShowAttendTell, SpatialTransformer, Step
-from captioning.models.show_attend_tell import LSTMState
-from captioning.models.spatial_transformer import TransformerState
-from captioning.models.transformer import InterAttention
+from captioning.models import Recurrent, Step, Transformer
+from captioning.models.parts.layers import InterAttention
+from captioning.models.recurrent import RecurrentState
+from captioning.models.transformer import TransformerState
 from captioning.tokens import BOS, EOS, PAD, UNK
 
 MAX_LENGTH = 4
@@ -48,7 +59,7 @@ SEARCHES: dict[str, tuple[Search, float]] = {
 }
 CAPTIONERS = {
     "transformer": (transformer(), photographs(5)),
-    "transformer, masked": (transformer(1, scale="sqrt_d"), photographs(5, masked=True)),
+    "transformer, masked": (transformer(scale="sqrt_d"), photographs(5, masked=True)),
     "transformer, masked, d_len": (transformer(), photographs(5, masked=True)),
     "show, attend and tell": (show_attend_tell(), photographs(5)),
     "show, attend and tell, masked": (show_attend_tell(), photographs(5, masked=True)),
@@ -62,7 +73,7 @@ CAPTIONERS = {
 searches = pytest.mark.parametrize(("search", "length_penalty"), SEARCHES.values(), ids=SEARCHES.keys())
 captioners = pytest.mark.parametrize(("model", "context"), CAPTIONERS.values(), ids=CAPTIONERS.keys())
 repeatable = settings(deadline=None, derandomize=True, max_examples=15, database=None)
-Model = Table | SpatialTransformer | ShowAttendTell
+Model = Table | Transformer | Recurrent
 SEEDS, EOS_LOGITS = st.integers(0, 2**32 - 1), st.sampled_from([-2.0, 0.0, 2.0])
 
 
@@ -162,6 +173,20 @@ def test_an_answer_does_not_depend_on_the_company(seed: int, eos: float, search:
     assert_same(search(model, pictures(rows), max_length=MAX_LENGTH), alone)
 
 
+@pytest.mark.parametrize("name", registry.CAPTIONERS)
+def test_every_captioner_of_the_registry_with_every_search(name: str) -> None:
+    model, (context, _) = registry.build(name), registry.inputs(registry.MASK)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 3  # so that it says more than one thing
+    for search, length_penalty in SEARCHES.values():
+        captions = search(model, context, max_length=MAX_LENGTH)
+        check_answer(model, context, captions, MAX_LENGTH, length_penalty)
+        assert_same(captions, [search(model, take(context, [i]), max_length=MAX_LENGTH)[0] for i in range(2)])
+        twice = search(Ensemble([model, model]), Contexts([context, context]), max_length=MAX_LENGTH)
+        assert_same(twice, captions)
+
+
 @searches
 def test_another_image_changes_nothing(search: Search, length_penalty: float) -> None:
     # Neither one that ends at the first step nor one that never ends.
@@ -208,18 +233,18 @@ def test_an_image_is_encoded_once_for_all_its_beams(
 ) -> None:
     encoded: list[tuple[int, ...]] = []
     states: list[TransformerState] = []
-    image, step = InterAttention.image, SpatialTransformer.step
+    image, step = InterAttention.image, Transformer.step
 
     def recorded_image(self: InterAttention, x: torch.Tensor) -> Any:
         encoded.append(tuple(x.shape))
         return image(self, x)
 
-    def recorded_step(self: SpatialTransformer, tokens: torch.Tensor, state: TransformerState) -> Step:
+    def recorded_step(self: Transformer, tokens: torch.Tensor, state: TransformerState) -> Step:
         states.append(state)
         return step(self, tokens, state)
 
     monkeypatch.setattr(InterAttention, "image", recorded_image)
-    monkeypatch.setattr(SpatialTransformer, "step", recorded_step)
+    monkeypatch.setattr(Transformer, "step", recorded_step)
     model, context = transformer(eos=-60), photographs(3, masked=masked)
     search(model, context, max_length=MAX_LENGTH)
     assert encoded == [(3, 3, 14)] * 2  # [B, L, E] once a decoder layer
@@ -236,30 +261,30 @@ def test_an_image_is_encoded_once_for_all_its_beams(
 def test_an_image_is_read_once_by_show_attend_and_tell(
     search: Search, length_penalty: float, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    states: list[LSTMState] = []
-    step = ShowAttendTell.step
+    states: list[RecurrentState] = []
+    step = Recurrent.step
 
-    def recorded_step(self: ShowAttendTell, tokens: torch.Tensor, state: LSTMState) -> Step:
+    def recorded_step(self: Recurrent, tokens: torch.Tensor, state: RecurrentState) -> Step:
         states.append(state)
         return step(self, tokens, state)
 
-    monkeypatch.setattr(ShowAttendTell, "step", recorded_step)
+    monkeypatch.setattr(Recurrent, "step", recorded_step)
     model, context = show_attend_tell(), photographs(3, masked=masked)
     read: list[tuple[int, ...]] = []
-    for module in (model.attention_context, model.initial_hidden, model.initial_cell):
+    for module in (model.attention.score.context, *model.initial.maps):
         module.register_forward_hook(lambda *call: read.append(tuple(call[2].shape)))
     search(model, context, max_length=MAX_LENGTH, forbidden=[*FORBIDDEN, EOS])
     assert read == [(3, 3, 13), (3, 11), (3, 11)]  # [B, L, A] and [B, n]
     assert len(states) == MAX_LENGTH
     assert len({id(state.image) for state in states}) == 1
-    image = states[-1].image
-    assert image.vectors is context.vectors
+    image = states[-1].image.annotations
+    assert image.values is context.vectors
     assert image.keys.values.shape == (3, 3, 13)
     assert (image.mask is None) == (not masked)
     assert image.mask is None or image.mask.shape == (3, 1, 3)
     settings = {} if search is greedy else search.keywords
     width = settings.get("width", settings.get("n", 1))
-    assert states[-1].hidden.shape == states[-1].cell.shape == (3, width, 11)
+    assert [kept.shape for kept in states[-1].memory] == [(3, width, 11)] * 2
 
 
 @searches

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from captioners import captioner
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import greedy
 from captioning.decoding.maps import caption_maps
-from captioning.models import ShowAttendTell, SpatialTransformer
 
 GRID, DIM, VOCABULARY, LAYERS, HEADS = (2, 3), 5, 11, 3, 2
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
@@ -19,9 +19,8 @@ def context() -> ContextSet:
 
 
 def test_every_layer_and_head(context: ContextSet) -> None:
-    model = SpatialTransformer(
-        VOCABULARY, DIM, GRID, max_tokens=7, d_feat=14, heads=HEADS, d_hidden=13, decoder_layers=LAYERS
-    )
+    sizes = {"max_tokens": 7, "d_feat": 14, "heads": HEADS, "d_hidden": 13, "decoder_layers": LAYERS}
+    model = captioner("spatial_transformer", VOCABULARY, DIM, GRID, **sizes)
     (caption,) = greedy(model.double().eval(), context, max_length=7)
     words = caption.tokens[:5]
     maps = caption_maps(model, context, words)
@@ -36,7 +35,7 @@ def test_every_layer_and_head(context: ContextSet) -> None:
 
 
 def test_one_map(context: ContextSet) -> None:
-    model = ShowAttendTell(VOCABULARY, DIM, GRID, d_embed=7, d_hidden=13, d_attention=3).double().eval()
+    model = captioner("sat_soft", VOCABULARY, DIM, GRID, d_embed=7, d_hidden=13).double().eval()
     (caption,) = greedy(model, context, max_length=4)
     maps = caption_maps(model, context, caption.tokens)
     assert caption.attention is not None

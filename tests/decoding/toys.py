@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
+from models.captioners import captioner
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, Caption
-from captioning.models import CaptionOutput, ShowAttendTell, SpatialTransformer, Step
+from captioning.models import CaptionOutput, Recurrent, Step, Transformer
 from captioning.tokens import BOS, EOS
 
 Search = Callable[..., list[Caption]]
@@ -94,11 +95,11 @@ def table(
     return Table(logits, maps, max_tokens)
 
 
-def transformer(seed: int = 1, eos: float = 1.0, **changes: Any) -> SpatialTransformer:
+def transformer(seed: int = 17, eos: float = 1.0, **changes: Any) -> Transformer:
     """A spatial transformer of 7 steps and 9 words in double precision that heeds its images and words."""
     torch.manual_seed(seed)
-    arguments = {"d_feat": 14, "heads": 2, "d_hidden": 11, "encoder_layers": 1, "decoder_layers": 2}
-    model = SpatialTransformer(13, 5, (1, 3), 7, **(arguments | changes)).double().eval()
+    settings = {"max_tokens": 7, "d_feat": 14, "heads": 2, "d_hidden": 11, "encoder.layers": 1, "decoder_layers": 2}
+    model = captioner("spatial_transformer", 13, 5, (1, 3), **(settings | changes)).double().eval()
     for name, parameter in model.named_parameters():
         nn.init.normal_(parameter, mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.4)
         if "attention.output" in name:
@@ -109,15 +110,15 @@ def transformer(seed: int = 1, eos: float = 1.0, **changes: Any) -> SpatialTrans
     return model
 
 
-def show_attend_tell(seed: int = 7, **changes: Any) -> ShowAttendTell:
+def show_attend_tell(seed: int = 7, **changes: Any) -> Recurrent:
     """Show, Attend and Tell of 9 words in double precision that heeds its images and words."""
     torch.manual_seed(seed)
-    arguments = {"d_embed": 7, "d_hidden": 11, "d_attention": 13}
-    model = ShowAttendTell(13, 5, (1, 3), **(arguments | changes)).double().eval()
+    settings = {"d_embed": 7, "d_hidden": 11, "score.d_attention": 13}
+    model = captioner("sat_soft", 13, 5, (1, 3), **(settings | changes)).double().eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
     with torch.no_grad():
-        model.output.weight *= 2
+        model.head.output.weight *= 2
     return model
 
 

@@ -20,7 +20,7 @@ CONFIG = {
     "seed": 1,
     "test": True,
     "choices": {"model": "sat_soft", "data": "flickr8k"},
-    "model": {"_target_": "captioning.models.ShowAttendTell", "d_hidden": 5},
+    "model": {"_target_": "captioning.models.Recurrent", "d_hidden": 5},
     "optimizer": {"betas": [0.9, 0.999]},
 }
 SCORES = {

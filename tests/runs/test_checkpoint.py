@@ -11,7 +11,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 from PIL import Image
+from test_conf import composed
 
 import captioning
 from captioning.config.registry import build
@@ -20,9 +22,10 @@ from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import digest, load, read, sealed
 
 WORDS = ["a", "red", "square"]
+SMALL = ("model.d_feat=8", "model.heads=2", "model.d_hidden=8")
 CONFIG: dict[str, Any] = {
     "backbone": {"_target_": "captioning.backbones.small_cnn.SmallCNN", "dim": 4, "size": 16, "grid": 2},
-    "model": {"_target_": "captioning.models.SpatialTransformer", "d_feat": 8, "heads": 2, "d_hidden": 8},
+    "model": OmegaConf.to_container(composed("model=spatial_transformer", *SMALL).model, resolve=True),
     "decoding": {"_target_": "captioning.decoding.beam_search", "_partial_": True, "width": 2, "max_length": 4},
     "data": {"reader": {"_target_": "captioning.data.shapes.ShapesReader", "root": "x"}, "eval_batch_size": 2},
     "seed": 1,
@@ -108,7 +111,7 @@ NASTY = st.sampled_from(
     [
         *(None, True, -1, 0, 1, 10**6, 10**12, float("nan"), float("inf"), -0.5, "", "x", "${oc.env:HOME}", "${seed}"),
         *([], {}, [1], ["a"], {"a": 1}, {"_target_": "os.system", "command": "true"}, torch.zeros(2), (1, 2), 10**400),
-        *("captioning.decoding.greedy", "captioning.models.ShowAttendTell", "\ud800", "x" * 1000, b"bytes"),
+        *("captioning.decoding.greedy", "captioning.models.Recurrent", "\ud800", "x" * 1000, b"bytes"),
         {"_target_": "captioning.decoding.Filters", "forbidden": 5},
         torch.zeros(1).expand(10**6, 10**6),
         torch.full((2,), float("nan")),

@@ -12,7 +12,7 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet
 from captioning.data.example import Example
 from captioning.data.module import CaptionData
-from captioning.models.outputs import Step
+from captioning.models.protocol import Step
 from captioning.training.callbacks.attention_statistics import LogAttentionStatistics
 
 from .tested import Pointer, Spots, State, photographs, run_test

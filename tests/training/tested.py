@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet
 from captioning.data.example import Example, Noun, Reference
 from captioning.data.vocabulary import Vocabulary
-from captioning.models.outputs import CaptionOutput, Step
+from captioning.models.protocol import CaptionOutput, Step
 from captioning.tokens import EOS
 
 from .world import DIM, GRID, WORDS, data, module, trainer

@@ -12,6 +12,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from models.captioners import captioner, led
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -25,8 +26,8 @@ from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import greedy
 from captioning.metrics import Scorer
-from captioning.models import ShowAttendTell, SpatialTransformer
-from captioning.models.outputs import Captioner, CaptionOutput, DecodeState, Step
+from captioning.models import Recurrent, Transformer
+from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Step
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Reinforce
 from captioning.training.schedule import warmup_decay
@@ -74,26 +75,16 @@ def batch(first: int, last: int) -> Batch:
     return collate(range(first, last), Features().rows(range(first, last)), captions)
 
 
-def transformer() -> SpatialTransformer:
+def transformer() -> Transformer:
     torch.manual_seed(0)
-    return SpatialTransformer(
-        vocab_size=len(WORDS) + 4,
-        d_context=DIM,
-        grid=(GRID, GRID),
-        max_tokens=6,
-        d_feat=6,
-        heads=3,
-        d_hidden=5,
-        encoder_layers=1,
-        decoder_layers=1,
-        dropout=0.0,
-    )
+    sizes = {"max_tokens": 6, "d_feat": 6, "heads": 3, "d_hidden": 5, "encoder.layers": 1, "decoder_layers": 1}
+    return captioner("spatial_transformer", len(WORDS) + 4, DIM, (GRID, GRID), **sizes, dropout=0.0)
 
 
-def show_attend_tell() -> ShowAttendTell:
+def show_attend_tell() -> Recurrent:
     torch.manual_seed(0)
-    sizes = {"d_embed": 5, "d_hidden": 11, "d_attention": 3}
-    return ShowAttendTell(len(WORDS) + 4, DIM, (GRID, GRID), **sizes, dropout=0.0, temperature=0.2)
+    sizes = {"d_embed": 5, "d_hidden": 11, "score.d_attention": 3}
+    return captioner("sat_soft", len(WORDS) + 4, DIM, (GRID, GRID), **sizes, dropout=0.0, temperature=0.2)
 
 
 class Led(nn.Module):
@@ -103,7 +94,7 @@ class Led(nn.Module):
     not zero, which it would be if the probability were one.
     """
 
-    def __init__(self, model: ShowAttendTell) -> None:
+    def __init__(self, model: Recurrent) -> None:
         super().__init__()
         self.model = model
 
@@ -115,7 +106,7 @@ class Led(nn.Module):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
-        return self.model(context, tokens, need_weights, sampled, locations=tokens % GRID**2)
+        return self.model(context, tokens, need_weights, sampled, led(self.model, tokens % GRID**2))
 
     def readout(self, hidden: Tensor) -> Tensor:
         return self.model.readout(hidden)

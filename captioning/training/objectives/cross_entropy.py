@@ -7,7 +7,7 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.borders.bounds import NotNegative, Share, bounded
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws
 from captioning.training.objectives.loss import Loss, Objective, real_positions, word_losses

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.models.outputs import Captioner
+from captioning.models.protocol import Captioner
 from captioning.training.objectives.draws import Draws
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.borders.bounds import Length, NotNegative, Probability, Samples, Share, bounded
-from captioning.models.outputs import StochasticCaptioner
+from captioning.models.protocol import StochasticCaptioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws
 from captioning.training.objectives.loss import Loss, Objective, real_positions, word_losses

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
-from captioning.models.outputs import CaptionOutput
+from captioning.models.protocol import CaptionOutput
 from captioning.training.objectives import CrossEntropy, Draws, Loss
 
 from ..world import batch, transformer

@@ -1,12 +1,13 @@
 import pytest
 import torch
+from models.captioners import captioner
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
-from captioning.models import ShowAttendTell
-from captioning.models.outputs import CaptionOutput
+from captioning.models import Recurrent
+from captioning.models.protocol import CaptionOutput
 from captioning.training.objectives import CrossEntropy, Draws
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.loss import real_positions
@@ -91,9 +92,10 @@ def captions() -> Batch:
     return collate([0, 1, 2], features, [[[5, 6, 7], [8]], [], [[9, 4]]])
 
 
-def network() -> ShowAttendTell:
+def network() -> Recurrent:
     torch.manual_seed(0)
-    return ShowAttendTell(V, D, (1, L), d_embed=5, d_hidden=2, d_attention=13, dropout=0.0, temperature=0.2).double()
+    settings = {"d_embed": 5, "d_hidden": 2, "score.d_attention": 13, "dropout": 0.0, "temperature": 0.2}
+    return captioner("sat_soft", V, D, (1, L), **settings).double()
 
 
 NONE = Draws(0, 0, torch.arange(3))
@@ -144,7 +146,7 @@ def test_gradient_is_finite_and_reaches_attention() -> None:
         model.zero_grad()
         CrossEntropy(0.0, weight)(model, context, given.sources, given.targets, given.word_index, NONE).total.backward()
         assert all(p.grad.isfinite().all() for p in model.parameters())
-        gradients.append(model.attention_score.grad.clone())
+        gradients.append(model.attention.score.weight.grad.clone())
     assert (gradients[1] - gradients[0]).norm() > 1e-3
 
 

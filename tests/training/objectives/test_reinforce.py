@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+from models.captioners import captioner, led
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
-from captioning.models import ShowAttendTell
-from captioning.models.outputs import CaptionOutput
+from captioning.models import Recurrent
+from captioning.models.protocol import CaptionOutput
 from captioning.tokens import BOS, EOS
 from captioning.training.objectives import CrossEntropy, Draws, Loss, Reinforce
 
@@ -30,10 +31,11 @@ CAPTIONS = [[[5, 6], [8]], [], [[], [9, 4]], [[7]]]
 Path = Sequence[int]
 
 
-def network(gate: bool = True, temperature: float = 1.0) -> ShowAttendTell:
+def network(gate: bool = True, temperature: float = 1.0, cell: str = "lstm") -> Any:
     """With weights large enough for attention that is far from even."""
-    sizes = {"d_embed": 7, "d_hidden": 2, "d_attention": 11}
-    model = ShowAttendTell(V, D, (1, L), **sizes, dropout=0.0, gate=gate, temperature=temperature).double()
+    sizes = {"d_embed": 7, "d_hidden": 2, "score.d_attention": 11, "dropout": 0.0}
+    choices = f"sat_soft model/cell={cell}"
+    model = captioner(choices, V, D, (1, L), **sizes, gate=gate, temperature=temperature).double()
     generator = torch.Generator().manual_seed(3)
     for parameter in model.parameters():
         parameter.data.normal_(std=0.7, generator=generator)
@@ -76,23 +78,25 @@ class Walk:
     alpha: Tensor
 
 
-def walk(model: ShowAttendTell, image: Tensor, words: Sequence[int], path: Path | None) -> Walk:
-    """Eq. 1-9 for one caption; without a path the context is the expected one."""
+def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> Walk:
+    """Eq. 4-9 for one caption, around the cell, whose own equations have tests of theirs; no path: the expectation."""
+    score, gate, head = model.attention.score, model.attention.gate, model.head
     mean = image.mean(dim=0)
-    hidden, cell = model.initial_hidden(mean), model.initial_cell(mean)
+    memory = tuple(initial(mean)[None, None] for initial in model.initial.maps)
     likelihoods, uniform, choices, scores, alphas = [], [], [], [], []
     for t, (word, target) in enumerate(zip([BOS, *words], [*words, EOS], strict=True)):
-        keys = [model.attention_context(a) + model.attention_hidden(hidden) for a in image]
-        e = torch.stack([model.attention_score.dot(key.tanh()) for key in keys]) / model.temperature
+        embedded = model.embed.weight[word]
+        x = model.cell.words(embedded[None, None])
+        asked, memory = model.cell.ask(x, memory)
+        query = asked[0, 0]
+        keys = [score.context(a) + score.query(query) for a in image]
+        e = torch.stack([score.weight.dot(key.tanh()) for key in keys]) / model.attention.temperature
         alpha = e.exp() / e.exp().sum()
         z = alpha @ image if path is None else image[path[t]]
-        if model.gate is not None:
-            z = model.gate(hidden).sigmoid() * z
-        embedded = model.embed.weight[word]
-        i, f, o, g = (model.lstm_word(embedded) + model.lstm_hidden(hidden) + model.lstm_context(z)).view(4, -1)
-        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-        hidden = o.sigmoid() * cell.tanh()
-        logits = model.output(embedded + model.output_hidden(hidden) + model.output_context(z))
+        if gate is not None:
+            z = gate(query).sigmoid() * z
+        memory = model.cell(x, z[None, None], memory)
+        logits = head.output(embedded + head.hidden(memory[0][0, 0]) + head.context(z))
         log_probs = logits - logits.exp().sum().log()
         likelihoods.append(log_probs[target])
         uniform.append(sum(log_probs) / V)
@@ -105,7 +109,7 @@ def walk(model: ShowAttendTell, image: Tensor, words: Sequence[int], path: Path 
     )
 
 
-def flat_gradient(value: Tensor, model: ShowAttendTell) -> Tensor:
+def flat_gradient(value: Tensor, model: Recurrent) -> Tensor:
     """Of `value` in all parameters, as one vector."""
     parameters = list(model.parameters())
     found = torch.autograd.grad(value, parameters, allow_unused=True)
@@ -115,12 +119,12 @@ def flat_gradient(value: Tensor, model: ShowAttendTell) -> Tensor:
 
 
 @cache
-def exact(gate: bool = True) -> tuple[Tensor, Tensor]:
+def exact(gate: bool = True, cell: str = "lstm") -> tuple[Tensor, Tensor]:
     """p(s|a) of all paths of `one_caption`, and the gradient of -sum_s p(s|a) log p(y|s,a).
 
     The latter by automatic differentiation of the sum itself (Eq. 10).
     """
-    model = network(gate)
+    model = network(gate, cell=cell)
     walks = [walk(model, images(1)[0], WORDS, path) for path in PATHS]
     weights = torch.stack([w.choices.sum().exp() for w in walks])
     likelihoods = torch.stack([w.likelihoods.sum() for w in walks])
@@ -149,7 +153,7 @@ def surrogate(
 class Led:
     """The network led along given paths, a note kept of the images that it was told to sample."""
 
-    def __init__(self, model: ShowAttendTell, locations: Tensor | None = None) -> None:
+    def __init__(self, model: Recurrent, locations: Tensor | None = None) -> None:
         self.model, self.locations = model, locations
         self.readout = model.readout
 
@@ -162,7 +166,8 @@ class Led:
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
         self.sampled = sampled
-        self.output = self.model(context, tokens, need_weights, sampled, self.locations, uniform)
+        path = uniform if self.locations is None else led(self.model, self.locations)
+        self.output = self.model(context, tokens, need_weights, sampled, path)
         return self.output
 
 
@@ -172,7 +177,7 @@ def loss(objective: torch.nn.Module, model: Any, given: Batch, mask: Tensor | No
     return objective(model, context, given.sources, given.targets, given.word_index, draws)
 
 
-def along(objective: Reinforce, model: ShowAttendTell, path: Path, given: Batch) -> Tensor:
+def along(objective: Reinforce, model: Recurrent, path: Path, given: Batch) -> Tensor:
     """The objective's gradient for one caption along one path."""
     found = loss(objective, Led(model, torch.tensor(path)[None, None]), given)
     return flat_gradient(found.total, model)
@@ -188,9 +193,9 @@ def with_baseline(objective: Reinforce, values: float | Sequence[float]) -> Rein
     return objective
 
 
-def every_gradient(objective: Reinforce, gate: bool = True) -> Tensor:
+def every_gradient(objective: Reinforce, gate: bool = True, cell: str = "lstm") -> Tensor:
     """The objective's gradients for `one_caption` along each of all paths, `[S, P]`."""
-    model = network(gate)
+    model = network(gate, cell=cell)
     return torch.stack([along(objective, model, path, one_caption()) for path in PATHS])
 
 
@@ -228,6 +233,14 @@ def test_averaged_over_all_paths_it_is_the_gradient_of_the_lower_bound(gate: boo
     weights, expected = exact(gate)
     assert expected.norm() > 1
     assert_equal(weights @ every_gradient(with_baseline(sampling(), baseline), gate), expected)
+
+
+@pytest.mark.parametrize("cell", ["gru", "up_down", "conditional_gru"])
+def test_so_it_is_with_every_cell(cell: str) -> None:
+    weights, expected = exact(True, cell)
+    assert weights.sum().item() == pytest.approx(1, rel=1e-12)
+    assert expected.norm() > 1
+    assert_equal(weights @ every_gradient(with_baseline(sampling(), -6.5), True, cell), expected)
 
 
 @pytest.mark.parametrize("baseline", [(0.0, 0.0, 0.0), (-7.0, -5.0, -2.0), (30.0, -20.0, 10.0)])
@@ -400,9 +413,9 @@ def test_choices_are_learned_through_the_lstm(step: int) -> None:
     on, off = sampling(), sampling(reinforce=0.0)
     policy = along(on, model, path, one_caption()) - along(off, model, path, one_caption())
     torch.nn.utils.vector_to_parameters(policy, model.parameters())
-    for name in ("lstm_context", "lstm_word", "lstm_hidden", "initial_cell.0"):
+    for name in ("cell.context", "cell.word", "cell.hidden", "initial.maps.1.0"):
         assert model.get_submodule(name).weight.norm() > 1e-3, name
-    for name in ("output", "output_hidden", "output_context"):  # words are chosen after the location, never before
+    for name in ("head.output", "head.hidden", "head.context"):  # words are chosen after the location, never before
         assert not model.get_submodule(name).weight.any(), name
 
 
@@ -410,7 +423,7 @@ def test_choices_are_learned_through_the_lstm(step: int) -> None:
 
 
 def captions_by_hand(
-    model: ShowAttendTell, locations: Tensor, sampled: Sequence[bool] = (True,) * 4, **settings: Any
+    model: Recurrent, locations: Tensor, sampled: Sequence[bool] = (True,) * 4, **settings: Any
 ) -> Iterator[Tensor]:
     """The loss of every caption of `many_captions`, each run alone."""
     samples = locations.shape[1] // 2
@@ -460,7 +473,7 @@ def steps() -> dict[tuple[bool, ...], int]:
 
 
 def loss_where(
-    sampled: tuple[bool, ...], objective: Reinforce, model: ShowAttendTell, locations: Tensor
+    sampled: tuple[bool, ...], objective: Reinforce, model: Recurrent, locations: Tensor
 ) -> tuple[Loss, Led]:
     """The loss of `many_captions` if the images' coins are `sampled`."""
     led = Led(model, locations)
@@ -571,7 +584,7 @@ def test_samples_of_a_caption_are_drawn_apart() -> None:
 # The baseline
 
 
-def reward(model: ShowAttendTell, locations: Tensor, b: int, n: int, first: int = 0) -> float:
+def reward(model: Recurrent, locations: Tensor, b: int, n: int, first: int = 0) -> float:
     """log p(y|s,a) of a caption of `many_captions`, of its words from `first` on."""
     words = CAPTIONS[b][n]
     found = walk(model, images(4)[b], words, locations[b, n].tolist()[: len(words) + 1])

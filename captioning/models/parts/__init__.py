@@ -1,0 +1,1 @@
+"""What the two decoders are made of; each part is a class for tensors alone, with its equation and source."""

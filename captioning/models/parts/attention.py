@@ -1,0 +1,187 @@
+"""Attention of a recurrent decoder: a score, what becomes of it, and the choice of a context.
+
+B images, N captions per image, L context vectors of D features, values of Z features, queries of n features.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+import torch
+from annotated_types import Interval
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Positive
+from captioning.models.parts.scores import Score
+
+Choice = Literal["expected", "sample", "argmax"]
+Window = Annotated[int, Interval(ge=0, le=65_536)]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """What every step reads of the images, computed once for all of their captions.
+
+    Attributes:
+        values: what is averaged, `[B, L, Z]`.
+        keys: of the score.
+        grid: (h, w).
+        mask: `[B, 1, L]` bool, True = may be attended, or None.
+    """
+
+    values: Tensor
+    keys: Any
+    grid: tuple[int, int]
+    mask: Tensor | None
+
+
+class Look(NamedTuple):
+    """One step of attention.
+
+    Attributes:
+        context: z_t, `[B, N, Z]`.
+        alpha: `[B, N, L]`.
+        log_prob: of the location taken, `[B, N]`, where locations are sampled; otherwise None.
+        entropy: of alpha in nats, `[B, N]`, where locations are sampled; otherwise None.
+    """
+
+    context: Tensor
+    alpha: Tensor
+    log_prob: Tensor | None = None
+    entropy: Tensor | None = None
+
+
+class Attention(nn.Module):
+    """z_t = beta_t sum_i alpha_ti c_i with alpha_t = softmax(e_t) (Xu et al. 2015, Eq. 4, 5, 13).
+
+    Args:
+        score: gives e_t.
+        d_query: n.
+        gate: beta_t = sigmoid(f_beta(h)), a number (section 4.2.1 of the paper); without it 1.
+        choice: the context of a step unless the caller says otherwise: its expectation under alpha (Eq. 13), the
+            location drawn from alpha (Eq. 8), or the likeliest one.
+        temperature: divisor of e; below 1 it sharpens, by beta = 1 / temperature (Chorowski et al. 2015, section 2.3).
+        smoothing: sigmoid(e) in place of exp(e) (there).
+        window: leaves out what is more than so many places from where half of the last weights lie (there), along each
+            axis of the grid (D); the first step sees all (D). None: no window.
+    """
+
+    def __init__(
+        self,
+        score: Score,
+        d_query: int,
+        gate: bool = False,
+        choice: Choice = "expected",
+        temperature: Positive = 1.0,
+        smoothing: bool = False,
+        window: Window | None = None,
+    ) -> None:
+        super().__init__()
+        if choice not in get_args(Choice):
+            raise ValueError(f"choice is {choice!r}; allowed: {', '.join(get_args(Choice))}")
+        if temperature <= 0:
+            raise ValueError(f"temperature is {temperature}; it must be above 0")
+        self.score = score
+        self.gate = nn.Linear(d_query, 1) if gate else None  # f_beta
+        self.choice: Choice = choice
+        self.temperature, self.smoothing, self.window = temperature, smoothing, window
+        self.looks_back = score.looks_back or window is not None
+
+    def read(self, context: ContextSet) -> Annotations:
+        """Reads each image once."""
+        mask = None if context.mask is None else context.mask[:, None]
+        return Annotations(self.score.values(context.vectors), self.score.keys(context), context.grid, mask)
+
+    def forward(
+        self,
+        image: Annotations,
+        query: Tensor,
+        past: Tensor | None = None,
+        sampled: Tensor | None = None,
+        uniform: Tensor | None = None,
+    ) -> Look:
+        """One step for queries `[B, N, n]`.
+
+        Args:
+            image: what `read` has given.
+            query: of the decoder.
+            past: the weights of the step before, `[B, N, L]`; None at the first.
+            sampled: `[B]` bool, the images whose locations are drawn from alpha (Eq. 8); the others take the expected
+                context. None: `choice` for all, and no log-probabilities.
+            uniform: `[B, N]` in [0, 1), the numbers that draw the locations; None: torch's generator does.
+        """
+        allowed = image.mask
+        if self.window is not None and past is not None:
+            allowed = _near(past, image.grid, self.window, image.mask)
+        log_alpha = self._log_alpha(self.score(image.keys, query, past), allowed)
+        alpha = log_alpha.exp()
+        if sampled is None:
+            return Look(self._context(image, query, self._chosen(alpha)), alpha)
+        location = self.draw(alpha, uniform)
+        weights = torch.where(sampled[:, None, None], _one_hot(location, alpha), alpha)
+        log_prob = log_alpha.gather(-1, location[..., None]).squeeze(-1)
+        return Look(self._context(image, query, weights), alpha, log_prob, _entropy(alpha, log_alpha, allowed))
+
+    def _log_alpha(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        """The logarithm of Eq. 5, `[B, N, L]`."""
+        scores = scores / self.temperature
+        if self.smoothing:
+            scores = F.logsigmoid(scores)
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed, float("-inf"))
+        return scores.log_softmax(dim=-1)
+
+    def _chosen(self, alpha: Tensor) -> Tensor:
+        """The weights of the context under `choice`, `[B, N, L]`."""
+        if self.choice == "expected":
+            return alpha
+        return _one_hot(self.draw(alpha) if self.choice == "sample" else alpha.argmax(dim=-1), alpha)
+
+    def _context(self, image: Annotations, query: Tensor, weights: Tensor) -> Tensor:
+        """z_t, `[B, N, Z]`: Eq. 13, or Eq. 9 where the weights are one-hot."""
+        z = weights.to(image.values.dtype) @ image.values
+        return z if self.gate is None else self.gate(query).sigmoid() * z
+
+    def draw(self, alpha: Tensor, uniform: Tensor | None = None) -> Tensor:
+        """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`: where the sum of alpha first exceeds `uniform` `[B, N]`.
+
+        The sums are those of alpha in units of 2^-32, so that they are exact and never fall: a location without weight
+        has no share of them, and the last one is never passed, whatever the order in which a device adds.
+        """
+        if uniform is None:
+            uniform = torch.rand(alpha.shape[:-1], device=alpha.device)
+        weights = alpha.detach().to(torch.promote_types(alpha.dtype, torch.float32))
+        sums = (weights * 2**32).to(torch.int64).cumsum(dim=-1)
+        # `uniform` has 24 bits, the sum 33: their product fits, and its floor is below the sum
+        height = ((uniform * 2**24).to(torch.int64) * sums[..., -1]) >> 24
+        return torch.searchsorted(sums, height[..., None], right=True).squeeze(-1)
+
+
+def _one_hot(location: Tensor, alpha: Tensor) -> Tensor:
+    """s_t as a vector, `[B, N, L]`."""
+    return torch.zeros_like(alpha).scatter(-1, location[..., None], 1.0)
+
+
+def _entropy(alpha: Tensor, log_alpha: Tensor, allowed: Tensor | None) -> Tensor:
+    """H[s_t] in nats, `[B, N]`."""
+    if allowed is not None:
+        log_alpha = log_alpha.masked_fill(~allowed, 0.0)  # 0 log 0 = 0
+    return -(alpha * log_alpha).sum(dim=-1)
+
+
+def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) -> Tensor:
+    """`[B, N, L]` bool: what may be attended and is at most `width` rows and columns from the median of `past`.
+
+    Where nothing of that may be attended, all that may.
+    """
+    weights = past.detach().unflatten(-1, grid)
+    near = torch.ones_like(weights, dtype=torch.bool)
+    for along, across in ((-2, -1), (-1, -2)):
+        half = weights.sum(dim=across).cumsum(dim=-1)
+        median = (half < half[..., -1:] / 2).sum(dim=-1, keepdim=True)
+        places = torch.arange(weights.shape[along], device=past.device)
+        near &= ((places - median).abs() <= width).unsqueeze(across)
+    allowed = near.flatten(-2) if mask is None else near.flatten(-2) & mask
+    alternative = torch.ones_like(allowed) if mask is None else mask
+    return torch.where(allowed.any(dim=-1, keepdim=True), allowed, alternative)

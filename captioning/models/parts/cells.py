@@ -1,0 +1,159 @@
+"""Gated recurrent cells, each an affine map of [word; image; context; state] and what it does with its rows.
+
+B images, N captions per image, C steps, m features of a word, X of what the image adds to every step, Z of a step's
+context z_t, n of the state. What a cell carries from step to step is its memory, a tuple of `[B, N, n]` whose first
+tensor is its output h_t.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+Memory = tuple[Tensor, ...]
+
+
+class Cell(nn.Module, ABC):
+    """Built by keyword with d_word (m), d_image (X), d_context (Z) and d_hidden (n); X or Z is 0 where there is none.
+
+    Attributes:
+        memories: the tensors of its memory.
+    """
+
+    memories: int
+
+    @abstractmethod
+    def words(self, words: Tensor) -> Tensor:
+        """What does not wait for the state: the words' part of all steps at once, `[B, N, C, m]` to `[B, N, C, K]`."""
+
+    @abstractmethod
+    def image(self, image: Tensor) -> Tensor:
+        """The image's part of every step, to be added to that of the words; `[B, N, X]` to `[B, N, K]`."""
+
+    def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """What of a step comes before attention: the query of it, and the memory until then."""
+        return memory[0], memory
+
+    @abstractmethod
+    def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
+        """The rest of a step: `x` `[B, N, K]` are its parts of word and image, `context` is z_t, if there is one."""
+
+    @abstractmethod
+    def initialise(self) -> None:
+        """Draws what is no matrix of Glorot's."""
+
+
+class Unit(Cell):
+    """The affine map of a single cell, in the parts of its argument, with one bias."""
+
+    def __init__(self, rows: int, d_word: int, d_image: int, d_context: int, d_hidden: int, recurrent: int) -> None:
+        super().__init__()
+        self.word = nn.Linear(d_word, rows)
+        self.hidden = nn.Linear(d_hidden, recurrent, bias=False)
+        self.context = nn.Linear(d_context, rows, bias=False) if d_context else None
+        self.constant = nn.Linear(d_image, rows, bias=False) if d_image else None
+
+    def words(self, words: Tensor) -> Tensor:
+        return self.word(words)
+
+    def image(self, image: Tensor) -> Tensor:
+        assert self.constant is not None
+        return self.constant(image)
+
+    def initialise(self) -> None:
+        """Orthogonal recurrences (Saxe et al. 2014) (D)."""
+        for block in self.hidden.weight.split(self.hidden.in_features):
+            nn.init.orthogonal_(block)
+
+
+class LSTM(Unit):
+    """c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t); i, f, o = sigmoid, g = tanh of the map (Xu et al. 2015, Eq. 1-3).
+
+    The memory is h, c; c is a sum over all steps and is kept in single precision at least.
+    """
+
+    memories = 2
+
+    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int) -> None:
+        super().__init__(4 * d_hidden, d_word, d_image, d_context, d_hidden, 4 * d_hidden)
+
+    def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
+        hidden, cell = memory
+        x = x + self.hidden(hidden)
+        if self.context is not None and context is not None:
+            x = x + self.context(context)
+        i, f, o, g = x.chunk(4, dim=-1)
+        cell = f.sigmoid() * cell.to(torch.promote_types(cell.dtype, torch.float32)) + i.sigmoid() * g.tanh()
+        return (o.sigmoid() * cell.tanh()).to(hidden.dtype), cell
+
+    def initialise(self) -> None:
+        """A forget gate that starts open too (Gers et al. 2000) (D)."""
+        super().initialise()
+        nn.init.ones_(self.word.bias.chunk(4)[1])
+
+
+class GRU(Unit):
+    """h_t = u * h~ + (1 - u) * h_{t-1}; h~ = tanh(W x + U (r * h_{t-1})); u, r = sigmoid of the map (Cho et al. 2014).
+
+    torch's GRUCell has 1 - u in the place of u, and r * (U h) in that of U (r * h): another function.
+    """
+
+    memories = 1
+
+    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int) -> None:
+        super().__init__(3 * d_hidden, d_word, d_image, d_context, d_hidden, 2 * d_hidden)
+        self.candidate = nn.Linear(d_hidden, d_hidden, bias=False)  # U
+
+    def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
+        (hidden,) = memory
+        if self.context is not None and context is not None:
+            x = x + self.context(context)
+        gates, candidate = x.split((2 * hidden.shape[-1], hidden.shape[-1]), dim=-1)
+        u, r = (gates + self.hidden(hidden)).sigmoid().chunk(2, dim=-1)
+        candidate = (candidate + self.candidate((r * hidden).to(hidden.dtype))).tanh()
+        return ((u * candidate + (1 - u) * hidden).to(hidden.dtype),)
+
+    def initialise(self) -> None:
+        """Of the candidate too."""
+        super().initialise()
+        nn.init.orthogonal_(self.candidate.weight)
+
+
+class PrintedGRU(Unit):
+    """The GRU as Cho, Courville, Bengio (2015), section II-A, print it: the reset gate multiplies the input.
+
+    h~ = tanh(U h_{t-1} + W (r * x_t) + b), with r as wide as x_t = [word; image; context]; u and h_t as in `GRU`.
+    """
+
+    memories = 1
+
+    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int) -> None:
+        gates = d_hidden + d_word + d_image + d_context
+        super().__init__(gates, d_word, d_image, d_context, d_hidden, gates + d_hidden)
+        self.d_word, self.d_image, self.d_input = d_word, d_image, d_word + d_image + d_context
+        self.candidate = nn.Linear(self.d_input, d_hidden)  # W, b
+
+    def words(self, words: Tensor) -> Tensor:
+        """The words' part of u and r, and the words themselves at their place in [word; image]."""
+        return torch.cat((super().words(words), nn.functional.pad(words, (0, self.d_image))), dim=-1)
+
+    def image(self, image: Tensor) -> Tensor:
+        return torch.cat((super().image(image), nn.functional.pad(image, (self.d_word, 0))), dim=-1)
+
+    def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
+        (hidden,) = memory
+        n = hidden.shape[-1]
+        gates, x = x.split((n + self.d_input, self.d_word + self.d_image), dim=-1)
+        if self.context is not None:
+            context = x.new_zeros(*x.shape[:-1], self.context.in_features) if context is None else context
+            gates, x = gates + self.context(context), torch.cat((x, context), dim=-1)
+        recurrent = self.hidden(hidden)
+        u, r = (gates + recurrent[..., :-n]).sigmoid().split((n, self.d_input), dim=-1)
+        candidate = (self.candidate(r * x) + recurrent[..., -n:]).tanh()
+        return ((u * candidate + (1 - u) * hidden).to(hidden.dtype),)
+
+    def initialise(self) -> None:
+        """Orthogonal where it is square: u's and the candidate's recurrences (D)."""
+        n = self.hidden.in_features
+        for block in (self.hidden.weight[:n], self.hidden.weight[-n:]):
+            nn.init.orthogonal_(block)

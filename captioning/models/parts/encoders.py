@@ -1,0 +1,116 @@
+"""Encoders: from a context set to a context set, before either decoder.
+
+B images, L context vectors of D features, E = d_feat, H heads, A = E / H.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, cast
+
+import torch
+from annotated_types import Interval
+from torch import nn
+
+from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Count, Share, Width
+from captioning.models.parts.dropout import dropout
+from captioning.models.parts.layers import EncoderLayer, Norm
+from captioning.models.parts.multi_head import Scale, attend, temperature_over
+from captioning.models.parts.positions import ImagePositions, Positions, sinusoidal, sinusoidal_2d
+
+
+class Encoder(nn.Module, ABC):
+    """Built by keyword with d_context (D) and the grid, (h, w) with L = h w.
+
+    Attributes:
+        d_out: the features of its vectors.
+    """
+
+    d_out: int
+
+    @abstractmethod
+    def forward(self, context: ContextSet) -> ContextSet:
+        """Vectors `[B, L, d_out]`; grid and mask stay."""
+
+    def initialise(self) -> None:
+        """Draws what is no matrix of a linear layer."""
+
+
+class SelfAttentionLayers(Encoder):
+    """Source encoding (Springenberg et al. 2018, section 2.1): features and positions, then N self-attention layers.
+
+    Args:
+        d_feat: E; a linear projection from D is learnt only where they differ.
+        heads: H, a divisor of d_feat.
+        d_hidden: width of the feed-forward operation.
+        layers: N, perhaps none.
+        dropout: on the features and on the attention weights.
+        scale: of the scores, see `temperature`.
+        positions: `1d` encodes the L positions in row order, `2d` rows and columns apart.
+        norm: of each sublayer; behind `pre` comes one at the end.
+    """
+
+    def __init__(
+        self,
+        d_context: int,
+        grid: tuple[int, int],
+        d_feat: Width = 512,
+        heads: Count = 8,
+        d_hidden: Width = 1024,
+        layers: Annotated[int, Interval(ge=0, le=1000)] = 2,
+        dropout: Share = 0.1,
+        scale: Scale = "sqrt_len_d",
+        positions: ImagePositions = "1d",
+        norm: Norm = "post",
+    ) -> None:
+        super().__init__()
+        if d_feat % heads:
+            raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
+        self.d_out, self.d_attn = d_feat, d_feat // heads
+        self.scale: Scale = scale
+        self.dropout = dropout
+        self.places = grid[0] * grid[1]
+        self.project = nn.Linear(d_context, d_feat) if d_context != d_feat else nn.Identity()
+        stack = (EncoderLayer(d_feat, heads, d_hidden, dropout, norm) for _ in range(layers))
+        self.layers = cast(Sequence[EncoderLayer], nn.ModuleList(stack))
+        self.norm = nn.LayerNorm(d_feat) if norm == "pre" else nn.Identity()
+        table = sinusoidal_2d(grid, d_feat) if positions == "2d" else sinusoidal(self.places, d_feat)
+        self.positions = Positions(table, positions == "learned") if positions != "none" else None
+
+    def forward(self, context: ContextSet) -> ContextSet:
+        x = self.project(context.vectors)
+        if x.shape[1] != self.places:
+            raise ValueError(f"{x.shape[1]} context vectors came, the model is built for {self.places}")
+        x = dropout(x if self.positions is None else self.positions(x), self.dropout, self.training)
+        tau = temperature_over(self.scale, x, self.d_attn, context.mask)
+        mask = None if context.mask is None else context.mask[:, None, None, :]
+        for layer in self.layers:
+            x = layer(x, tau, mask)
+        return replace(context, vectors=self.norm(x))
+
+    def initialise(self) -> None:
+        if self.positions is not None:
+            self.positions.initialise()
+
+
+class SelfAttentionBlock(Encoder):
+    """y = x + gamma W_o (A v), A = softmax(q . k) over all places, gamma = 0 at first (Zhang et al. 2019, Eq. 1-3).
+
+    The maps are 1 x 1 convolutions, which on vectors are linear; q and k have D / 8 features, v has D / 2 (D). There is
+    no scale. At the start the features leave as they came, to the bit.
+    """
+
+    def __init__(self, d_context: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.d_out = d_context
+        self.widths = max(1, d_context // 8), max(1, d_context // 8), max(1, d_context // 2)
+        self.project = nn.Linear(d_context, sum(self.widths), bias=False)
+        self.output = nn.Linear(self.widths[2], d_context, bias=False)  # W_o
+        self.gamma = nn.Parameter(torch.zeros(()))
+
+    def forward(self, context: ContextSet) -> ContextSet:
+        query, key, value = (x[:, None] for x in self.project(context.vectors).split(self.widths, dim=-1))
+        mask = None if context.mask is None else context.mask[:, None, None, :]
+        attended, _ = attend(query, key, value, 1.0, mask)
+        return replace(context, vectors=context.vectors + self.gamma * self.output(attended[:, 0]))

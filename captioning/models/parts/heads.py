@@ -1,0 +1,99 @@
+"""Output heads: from the state of a step to the logits of its word.
+
+m features of a word's embedding E y, n of the state h, Z of the context z (0: none), V words.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+from torch import Tensor, nn
+
+from captioning.borders.bounds import Width
+
+
+class Head(nn.Module, ABC):
+    """Built by keyword with d_word (m), d_hidden (n), d_context (Z) and vocab_size; between its halves is dropout."""
+
+    @abstractmethod
+    def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
+        """What words are chosen by, `[..., E]`, from `[..., m]`, `[..., n]` and `[..., Z]`."""
+
+    @abstractmethod
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits `[..., V]`."""
+
+
+class Linear(Head):
+    """W h + b."""
+
+    def __init__(self, d_word: int, d_hidden: int, d_context: int, vocab_size: int) -> None:
+        super().__init__()
+        self.output = nn.Linear(d_hidden, vocab_size)
+
+    def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
+        return hidden
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.output(features)
+
+
+class Xu(Head):
+    """L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7).
+
+    Args:
+        tanh: around the argument of L_o, which the authors' released code has and Eq. 7 has not.
+    """
+
+    def __init__(self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, tanh: bool = False) -> None:
+        super().__init__()
+        self.tanh = tanh
+        self.hidden = nn.Linear(d_hidden, d_word, bias=False)  # L_h
+        self.context = nn.Linear(d_context, d_word, bias=False) if d_context else None  # L_z
+        self.output = nn.Linear(d_word, vocab_size, bias=False)  # L_o
+
+    def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
+        features = words + self.hidden(hidden)
+        if self.context is not None:
+            features = features + self.context(context)
+        return features.tanh() if self.tanh else features
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.output(features)
+
+
+class Deep(Head):
+    """W f(U h + V E y + C z + b) + b'.
+
+    Args:
+        pool: f. `tanh` (Sennrich et al. 2017, "Nematus", section 2), or `maxout`, the larger of each pair of neighbours
+            (Goodfellow et al. 2013; Bahdanau et al. 2015, appendix A.2.2, who have h_{t-1} where this has h_t (D)).
+        width: of the sum. None is m for tanh, and 2 m for maxout (D).
+    """
+
+    def __init__(
+        self,
+        d_word: int,
+        d_hidden: int,
+        d_context: int,
+        vocab_size: int,
+        pool: Literal["tanh", "maxout"] = "tanh",
+        width: Width | None = None,
+    ) -> None:
+        super().__init__()
+        self.pairs = pool == "maxout"
+        width = width or (2 * d_word if self.pairs else d_word)
+        if self.pairs and width % 2:
+            raise ValueError(f"the width of the maxout is {width}; it must be even, since of every two one is left")
+        self.hidden = nn.Linear(d_hidden, width, bias=False)  # U
+        self.word = nn.Linear(d_word, width)  # V, b
+        self.context = nn.Linear(d_context, width, bias=False) if d_context else None  # C
+        self.output = nn.Linear(width // 2 if self.pairs else width, vocab_size)  # W, b'
+
+    def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
+        features = self.word(words) + self.hidden(hidden)
+        if self.context is not None:
+            features = features + self.context(context)
+        return features.unflatten(-1, (-1, 2)).amax(dim=-1) if self.pairs else features.tanh()
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.output(features)

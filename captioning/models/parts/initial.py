@@ -1,0 +1,69 @@
+"""Initial states: what the memory of a recurrent decoder is before the first word.
+
+B images, D features of a context vector on a grid of h x w, K tensors of memory with n features each.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from annotated_types import Interval
+from torch import Tensor, nn
+
+from captioning.backbones.context import ContextSet
+
+
+class Initial(nn.Module, ABC):
+    """Built by keyword with d_context (D), grid, d_hidden (n) and memories (K)."""
+
+    @abstractmethod
+    def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
+        """K tensors `[B, n]`."""
+
+
+class Zero(Initial):
+    """Zeros."""
+
+    def __init__(self, d_context: int, grid: tuple[int, int], d_hidden: int, memories: int) -> None:
+        super().__init__()
+        self.d_hidden, self.memories = d_hidden, memories
+
+    def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
+        return (context.vectors.new_zeros(len(context.vectors), self.d_hidden),) * self.memories
+
+
+class MLP(Initial):
+    """f_init: tanh(W_2 tanh(W_1 a_mean + b_1) + b_2) of width n (D), for each tensor (Xu et al. 2015, section 3.1.2).
+
+    Args:
+        layers: 1 is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean).
+        pool: `mean`, or `flat` for all vectors side by side, those that are masked zero; then h w is fixed.
+    """
+
+    def __init__(
+        self,
+        d_context: int,
+        grid: tuple[int, int],
+        d_hidden: int,
+        memories: int,
+        layers: Annotated[int, Interval(ge=1, le=100)] = 2,
+        pool: Literal["mean", "flat"] = "mean",
+    ) -> None:
+        super().__init__()
+        self.flat = pool == "flat"
+        widths = [d_context * (grid[0] * grid[1] if self.flat else 1)] + [d_hidden] * layers
+        self.maps = nn.ModuleList(nn.Sequential(*_tanh_layers(widths)) for _ in range(memories))
+
+    def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
+        seen = self._flattened(context) if self.flat else context.mean()
+        return tuple(map_(seen) for map_ in self.maps)
+
+    def _flattened(self, context: ContextSet) -> Tensor:
+        vectors = context.vectors if context.mask is None else context.vectors * context.mask[..., None]
+        return vectors.flatten(1)
+
+
+def _tanh_layers(widths: list[int]) -> Iterator[nn.Module]:
+    for before, after in pairwise(widths):
+        yield from (nn.Linear(before, after), nn.Tanh())

@@ -1,0 +1,162 @@
+"""Encoder and decoder layers of transformers (Vaswani et al. 2017, section 3; Springenberg et al. 2018, section 2).
+
+B images, N captions per image, T caption positions, L context vectors of D features, E = d_feat, H heads, A = E / H.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from captioning.models.parts.multi_head import MultiHeadProjection, attend, merge_heads
+
+Norm = Literal["post", "pre"]
+
+
+class KeyValue(NamedTuple):
+    """Projected keys and values of one layer, each `[..., H, S, A]`."""
+
+    key: Tensor
+    value: Tensor
+
+
+class Sublayer(nn.Module):
+    """LayerNorm(f(x) + x), as both papers have it (`post`), or f(LayerNorm(x)) + x (`pre`; Xiong et al. 2020)."""
+
+    def __init__(self, d_feat: int, norm: Norm) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_feat)
+        self.pre = norm == "pre"
+
+    def before(self, x: Tensor) -> Tensor:
+        """What f reads."""
+        return self.norm(x) if self.pre else x
+
+    def after(self, found: Tensor, x: Tensor) -> Tensor:
+        """The sublayer's output, from f's."""
+        return found + x if self.pre else self.norm(found + x)
+
+
+class FeedForward(Sublayer):
+    """f(x) = ReLU(x W_1 + b_1) W_2 + b_2 (Eq. 4 of Springenberg et al.)."""
+
+    def __init__(self, d_feat: int, d_hidden: int, norm: Norm = "post") -> None:
+        super().__init__(d_feat, norm)
+        self.layers = nn.Sequential(nn.Linear(d_feat, d_hidden), nn.ReLU(), nn.Linear(d_hidden, d_feat))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[..., E]` to `[..., E]`."""
+        return self.after(self.layers(self.before(x)), x)
+
+
+class SelfAttention(Sublayer):
+    """f(x) = Attn(x, x, x) (Eq. 1-3)."""
+
+    def __init__(self, d_feat: int, heads: int, dropout: float, norm: Norm = "post") -> None:
+        super().__init__(d_feat, norm)
+        self.project = MultiHeadProjection(d_feat, d_feat, heads, outputs=3)
+        self.output = nn.Linear(d_feat, d_feat, bias=False)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, tau: float | Tensor, mask: Tensor | None) -> Tensor:
+        """`[G, S, E]` to `[G, S, E]`; `mask` broadcasts to `[G, H, S, S]`."""
+        query, key, value = self.project(self.before(x))
+        attended, _ = attend(query, key, value, tau, mask, self.dropout if self.training else 0.0)
+        return self.after(self.output(merge_heads(attended)), x)
+
+    def step(self, x: Tensor, tau: float, past: KeyValue | None) -> tuple[Tensor, KeyValue]:
+        """One position `[G, 1, E]` that sees `past` `[G, H, t, A]` and itself; also gives the longer past."""
+        query, key, value = self.project(self.before(x))
+        if past is not None:
+            key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
+        attended, _ = attend(query, key, value, tau, dropout_p=self.dropout if self.training else 0.0)
+        return self.after(self.output(merge_heads(attended)), x), KeyValue(key, value)
+
+
+class InterAttention(Sublayer):
+    """f(caption) = Attn(caption, image, image).
+
+    Eq. 3 writes the residual as "+ V_input"; a caption and an image differ in length, so it is Q_input here (D).
+    """
+
+    def __init__(self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm = "post") -> None:
+        super().__init__(d_feat, norm)
+        self.project_query = MultiHeadProjection(d_feat, d_feat, heads, outputs=1)
+        self.project_image = MultiHeadProjection(d_image, d_feat, heads, outputs=2)
+        self.output = nn.Linear(d_feat, d_feat, bias=False)
+        self.dropout = dropout
+
+    def image(self, encoded: Tensor) -> KeyValue:
+        """Keys and values `[B, H, L, A]` of an encoded image `[B, L, D]`: once for all its captions."""
+        # Contiguous, because decoding multiplies by them at every step and would copy them each time.
+        return KeyValue(*(projected.contiguous() for projected in self.project_image(encoded)))
+
+    def forward(
+        self, x: Tensor, image: KeyValue, tau: float | Tensor, mask: Tensor | None, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Caption positions `[B, S, E]` of all of an image's captions; weights are `[B, H, S, L]` or None."""
+        (query,) = self.project_query(self.before(x))
+        dropout = self.dropout if self.training else 0.0
+        attended, weights = attend(query, image.key, image.value, tau, mask, dropout, need_weights)
+        return self.after(self.output(merge_heads(attended)), x), weights
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention over the context vectors, feed-forward."""
+
+    def __init__(self, d_feat: int, heads: int, d_hidden: int, dropout: float, norm: Norm = "post") -> None:
+        super().__init__()
+        self.attention = SelfAttention(d_feat, heads, dropout, norm)
+        self.feed_forward = FeedForward(d_feat, d_hidden, norm)
+
+    def forward(self, x: Tensor, tau: float | Tensor, mask: Tensor | None) -> Tensor:
+        """`[B, L, E]` to `[B, L, E]`."""
+        return self.feed_forward(self.attention(x, tau, mask))
+
+
+class DecoderLayer(nn.Module):
+    """Target encoding (masked self-attention), source-target mapping (inter-attention), feed-forward."""
+
+    def __init__(
+        self, d_feat: int, d_image: int, heads: int, d_hidden: int, dropout: float, norm: Norm = "post"
+    ) -> None:
+        super().__init__()
+        self.self_attention = SelfAttention(d_feat, heads, dropout, norm)
+        self.inter_attention = InterAttention(d_feat, d_image, heads, dropout, norm)
+        self.feed_forward = FeedForward(d_feat, d_hidden, norm)
+
+    def forward(
+        self,
+        x: Tensor,
+        text_tau: float,
+        text_mask: Tensor,
+        image: KeyValue,
+        image_tau: float | Tensor,
+        image_mask: Tensor | None,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """`[B, N, T, E]` to `[B, N, T, E]`, and inter-attention weights `[B, N, T, H, L]` or None."""
+        b, n, t, e = x.shape
+        x = self.self_attention(x.view(b * n, t, e), text_tau, text_mask)
+        x, weights = self.inter_attention(x.view(b, n * t, e), image, image_tau, image_mask, need_weights)
+        if weights is not None:
+            weights = weights.transpose(1, 2).unflatten(1, (n, t))
+        return self.feed_forward(x).view(b, n, t, e), weights
+
+    def step(
+        self,
+        x: Tensor,
+        text_tau: float,
+        past: KeyValue | None,
+        image: KeyValue,
+        image_tau: float | Tensor,
+        image_mask: Tensor | None,
+    ) -> tuple[Tensor, KeyValue, Tensor]:
+        """One position of each hypothesis, `[B, N, E]`: output, its past `[B, N, H, t, A]`, weights `[B, H, N, L]`."""
+        b, n, e = x.shape
+        flat = None if past is None else KeyValue(past.key.flatten(0, 1), past.value.flatten(0, 1))
+        x, longer = self.self_attention.step(x.view(b * n, 1, e), text_tau, flat)
+        x, weights = self.inter_attention(x.view(b, n, e), image, image_tau, image_mask, need_weights=True)
+        assert weights is not None
+        longer = KeyValue(longer.key.unflatten(0, (b, n)), longer.value.unflatten(0, (b, n)))
+        return self.feed_forward(x), longer, weights

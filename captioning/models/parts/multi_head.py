@@ -1,0 +1,102 @@
+"""Scaled dot-product attention of many heads (Vaswani et al. 2017, section 3.2; Springenberg et al. 2018, Eq. 1-3).
+
+G groups that attend apart, Q queries, K keys, H heads, A features per head, E features in all (E = H A).
+"""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from captioning.models.parts.dropout import dropout
+
+Scale = Literal["sqrt_len_d", "sqrt_d"]
+
+
+def temperature(scale: Scale, d_len: int, d_attn: int) -> float:
+    """The divisor tau of the scores: sqrt(d_len + d_attn) of Eq. 2, or sqrt(d_attn) of Vaswani et al. 2017.
+
+    Args:
+        scale: `sqrt_len_d` for Eq. 2, `sqrt_d` for Vaswani et al.
+        d_len: the number of keys.
+        d_attn: features per head.
+    """
+    if scale == "sqrt_len_d":
+        return math.sqrt(d_len + d_attn)
+    if scale == "sqrt_d":
+        return math.sqrt(d_attn)
+    raise ValueError(f"scale is {scale!r}; allowed: sqrt_len_d, sqrt_d")
+
+
+def temperature_over(scale: Scale, keys: Tensor, d_attn: int, mask: Tensor | None) -> float | Tensor:
+    """`temperature` of `keys` `[G, K, ...]`, d_len those that `mask` `[G, K]` allows: one number, or `[G, 1, 1, 1]`."""
+    if mask is None or scale == "sqrt_d":
+        return temperature(scale, keys.shape[1], d_attn)
+    return (mask.sum(dim=-1)[:, None, None, None] + d_attn).to(keys.dtype).sqrt()
+
+
+def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
+    """`[length, length]` bool, True = may attend: query t sees keys 0..t."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tau: float | Tensor,
+    mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """softmax(Q K^T / tau) V for every head (Eq. 2).
+
+    Args:
+        query: `[G, H, Q, A]`.
+        key: `[G, H, K, A]`.
+        value: `[G, H, K, A]`.
+        tau: divisor of the scores, one number or `[G, 1, 1, 1]`.
+        mask: bool, True = may attend, broadcast to `[G, H, Q, K]`; every query must have at least one key.
+        dropout_p: probability of dropping an attention weight (after the softmax).
+        need_weights: return the weights before dropout too; otherwise a fused kernel may do the work.
+
+    Returns:
+        `[G, H, Q, A]`, and the weights `[G, H, Q, K]` or None.
+    """
+    if not need_weights and dropout_p == 0.0 and not isinstance(tau, Tensor):
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=1.0 / tau), None
+    scores = (query / tau) @ key.transpose(-1, -2)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    weights = scores.softmax(dim=-1)
+    return dropout(weights, dropout_p, training=True) @ value, weights if need_weights else None
+
+
+class MultiHeadProjection(nn.Module):
+    """Linear maps without bias that are split into heads: P outputs of Eq. 1 in one matrix product.
+
+    Self-attention projects x to (Q, K, V); inter-attention projects the caption to (Q,) and the image to (K, V).
+
+    Args:
+        d_source: features of x.
+        d_feat: E.
+        heads: H.
+        outputs: P.
+    """
+
+    def __init__(self, d_source: int, d_feat: int, heads: int, outputs: int) -> None:
+        super().__init__()
+        self.heads, self.outputs, self.d_attn = heads, outputs, d_feat // heads
+        self.linear = nn.Linear(d_source, outputs * d_feat, bias=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """`[G, S, d_source]` to P tensors `[G, H, S, A]`."""
+        projected = self.linear(x).view(*x.shape[:2], self.outputs, self.heads, self.d_attn)
+        return projected.permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """The concatenation of Eq. 3: `[G, H, S, A]` to `[G, S, E]`."""
+    return x.transpose(1, 2).flatten(2)

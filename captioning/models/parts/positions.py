@@ -1,0 +1,50 @@
+"""Positional encodings (Vaswani et al. 2017, section 3.5)."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+ImagePositions = Literal["1d", "2d", "learned", "none"]
+TextPositions = Literal["sinusoidal", "learned"]
+
+
+class Positions(nn.Module):
+    """Adds a row of a table to each of at most S places: sinusoids, or a table that is learned.
+
+    Args:
+        table: `[S, E]`.
+        learned: then the table is drawn with variance 1/E (D), and only its size counts.
+    """
+
+    table: Tensor
+
+    def __init__(self, table: Tensor, learned: bool) -> None:
+        super().__init__()
+        if learned:
+            self.table = nn.Parameter(torch.empty_like(table))
+        else:
+            self.register_buffer("table", table, persistent=False)
+
+    def initialise(self) -> None:
+        """Draws a learned table."""
+        if isinstance(self.table, nn.Parameter):
+            nn.init.normal_(self.table, std=self.table.shape[1] ** -0.5)
+
+    def forward(self, x: Tensor, first: int = 0) -> Tensor:
+        """`[..., T, E]` at the places `first` to `first` + T - 1."""
+        return x + self.table[first : first + x.shape[-2]].to(x.dtype)
+
+
+def sinusoidal(length: int, features: int) -> Tensor:
+    """`[length, features]`: sin at even and cos at odd features, wavelengths from 2 pi to 20,000 pi."""
+    rate = 10000.0 ** (-torch.arange(0, features, 2, dtype=torch.float64) / features)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)[:, :features].float()
+
+
+def sinusoidal_2d(grid: tuple[int, int], features: int) -> Tensor:
+    """`[h * w, features]` in row order: the first half of the features encodes the row, the second the column."""
+    h, w = grid
+    rows, columns = sinusoidal(h, features // 2), sinusoidal(w, features - features // 2)
+    return torch.cat((rows[:, None].expand(h, w, -1), columns[None].expand(h, w, -1)), dim=-1).flatten(0, 1)

@@ -1,0 +1,219 @@
+"""Scores: how well each location of an image fits the state of a caption.
+
+B images, N captions per image, L context vectors c_i of D features, queries h of n features, A attention features.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Annotated, Any
+
+import torch
+from annotated_types import Interval
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Width
+from captioning.models.parts.additive import Keys, additive_scores
+
+
+class Score(nn.Module, ABC):
+    """e_ti for every location and caption. One of your own needs `keys` and `forward`.
+
+    Built by keyword with d_context (D) and d_query (n).
+
+    Attributes:
+        d_value: the features of `values`.
+        looks_back: whether `forward` reads the weights of the step before.
+    """
+
+    looks_back = False
+
+    def __init__(self, d_context: int) -> None:
+        super().__init__()
+        self.d_value = d_context
+
+    @abstractmethod
+    def keys(self, context: ContextSet) -> Any:
+        """What every step reads of the images, computed once for all of their captions."""
+
+    def values(self, vectors: Tensor) -> Tensor:
+        """What is averaged by the weights, `[B, L, d_value]`."""
+        return vectors
+
+    @abstractmethod
+    def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
+        """The scores `[B, N, L]` for queries `[B, N, n]`; `past` are the weights of the step before, None at the first.
+
+        What is masked is left out afterwards, whatever its score.
+        """
+
+    def initialise(self) -> None:
+        """Draws what is no matrix of a linear layer."""
+
+
+class MLP(Score):
+    """w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015).
+
+    Args:
+        d_attention: A; None is D (D), as in the released code of Xu et al.
+    """
+
+    def __init__(self, d_context: int, d_query: int, d_attention: Width | None = None) -> None:
+        super().__init__(d_context)
+        d_attention = d_context if d_attention is None else d_attention
+        self.context = nn.Linear(d_context, d_attention)  # W_a, b
+        self.query = nn.Linear(d_query, d_attention, bias=False)  # W_h
+        self.weight = nn.Parameter(torch.empty(d_attention))  # w
+
+    def initialise(self) -> None:
+        nn.init.uniform_(self.weight, -(len(self.weight) ** -0.5), len(self.weight) ** -0.5)
+
+    def keys(self, context: ContextSet) -> Keys:
+        return Keys.of(self.context(context.vectors))
+
+    def forward(self, keys: Keys, query: Tensor, past: Tensor | None = None) -> Tensor:
+        return additive_scores(keys, self.query(query), self.weight)
+
+
+class Location(MLP):
+    """w . tanh(W_a c_i + W_h h + U f_i + b), location-aware (Chorowski et al. 2015; Cho et al. 2015, Eq. 23).
+
+    f_i = sum_k v_{k-i} alpha_k of the step before: a convolution of (K + 1) x (K + 1) taps on the grid, zero
+    outside (D). alpha of step 0 is even (D).
+
+    Args:
+        d_attention: A; None is D.
+        filters: d, the features of f.
+        reach: K, even; the convolution sees K / 2 places to either side.
+    """
+
+    looks_back = True
+
+    def __init__(
+        self,
+        d_context: int,
+        d_query: int,
+        d_attention: Width | None = None,
+        filters: Width = 10,
+        reach: Annotated[int, Interval(ge=0, le=1000)] = 4,
+    ) -> None:
+        super().__init__(d_context, d_query, d_attention)
+        if reach % 2:
+            raise ValueError(f"reach is {reach}; it must be even, half of it to either side")
+        self.reach = reach
+        self.filters = nn.Parameter(torch.empty(filters, 1, reach + 1, reach + 1))  # v
+        self.location = nn.Linear(filters, len(self.weight), bias=False)  # U
+
+    def initialise(self) -> None:
+        super().initialise()
+        nn.init.uniform_(self.filters, -1 / (self.reach + 1), 1 / (self.reach + 1))
+
+    def keys(self, context: ContextSet) -> tuple[Keys, Tensor, tuple[int, int]]:  # type: ignore[override]
+        """W_a c + b, the even weights `[B, L]`, and the grid."""
+        vectors, mask = context.vectors, context.mask
+        even = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
+        return super().keys(context), even / even.sum(dim=1, keepdim=True), context.grid
+
+    def forward(  # type: ignore[override]
+        self, keys: tuple[Keys, Tensor, tuple[int, int]], query: Tensor, past: Tensor | None = None
+    ) -> Tensor:
+        content, even, grid = keys
+        alpha = even[:, None].expand(-1, query.shape[1], -1) if past is None else past.to(even.dtype)
+        return additive_scores(content, self.query(query), self.weight, self._seen(alpha, grid), self.location.weight)
+
+    def _seen(self, alpha: Tensor, grid: tuple[int, int]) -> Tensor:
+        """f, `[B, N, L, d]`."""
+        maps = F.conv2d(alpha.reshape(-1, 1, *grid), self.filters, padding=self.reach // 2)
+        return maps.flatten(2).mT.unflatten(0, alpha.shape[:2])
+
+
+class Linear(Score):
+    """w_c . c_i + w_h . h + b (the lecture's "f_att is a linear layer").
+
+    w_h . h is the same for every location and cancels in the softmax, as b does: the weights do not depend on the
+    state. It is the honest static attention, one map for the whole caption.
+    """
+
+    def __init__(self, d_context: int, d_query: int) -> None:
+        super().__init__(d_context)
+        self.context = nn.Linear(d_context, 1)  # w_c, b
+        self.query = nn.Linear(d_query, 1, bias=False)  # w_h
+
+    def keys(self, context: ContextSet) -> Tensor:
+        return self.context(context.vectors).mT
+
+    def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
+        return keys + self.query(query)
+
+
+class SingleLayer(Score):
+    """tanh(W_x c_i + W_c h), a number without any weight behind it (Hui 2017).
+
+    It lies in (-1, 1), so a weight is at most e^2 / (e^2 + L - 1): 3.7 % of 196 locations. It cannot focus.
+
+    Args:
+        learned_scale: multiply it by exp(s), s = 0 at first, which is no longer the source's (D).
+    """
+
+    def __init__(self, d_context: int, d_query: int, learned_scale: bool = False) -> None:
+        super().__init__(d_context)
+        self.context = nn.Linear(d_context, 1, bias=False)  # W_x
+        self.query = nn.Linear(d_query, 1, bias=False)  # W_c
+        self.log_scale = nn.Parameter(torch.zeros(())) if learned_scale else None
+
+    def keys(self, context: ContextSet) -> Tensor:
+        return self.context(context.vectors).mT
+
+    def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
+        scores = (keys + self.query(query)).tanh()
+        return scores if self.log_scale is None else self.log_scale.exp() * scores
+
+
+class Dot(Score):
+    """h . c_i, or (W_q h) . c_i where a query is not as wide as a context vector (D).
+
+    Args:
+        scaled: divide by sqrt(D), since long vectors make the softmax peak (Vaswani et al. 2017, section 3.2.1).
+        project: whether W_q, without bias, may stand in where the widths differ.
+    """
+
+    def __init__(self, d_context: int, d_query: int, scaled: bool = False, project: bool = True) -> None:
+        super().__init__(d_context)
+        if d_context != d_query and not project:
+            raise ValueError(
+                f"a dot product needs equal widths: a context vector has {d_context} features and a query {d_query}; "
+                f"set project=true or the width of the cell to {d_context}"
+            )
+        self.query = nn.Linear(d_query, d_context, bias=False) if d_context != d_query else nn.Identity()
+        self.tau = math.sqrt(d_context) if scaled else 1.0
+
+    def keys(self, context: ContextSet) -> Tensor:
+        return context.vectors
+
+    def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
+        return (self.query(query) / self.tau) @ keys.mT
+
+
+class ProjectedDot(Score):
+    """q . k_i / sqrt(A) with q = W_q h, k_i = W_k c_i and, in place of c_i, v_i = W_v c_i (Vaswani et al. 2017, Eq. 1).
+
+    Args:
+        d_attention: A, of queries, keys and values; None is D.
+    """
+
+    def __init__(self, d_context: int, d_query: int, d_attention: Width | None = None) -> None:
+        super().__init__(d_context)
+        self.d_value = d_context if d_attention is None else d_attention
+        self.query = nn.Linear(d_query, self.d_value, bias=False)  # W_q
+        self.key = nn.Linear(d_context, self.d_value, bias=False)  # W_k
+        self.value = nn.Linear(d_context, self.d_value, bias=False)  # W_v
+
+    def keys(self, context: ContextSet) -> Tensor:
+        return self.key(context.vectors)
+
+    def values(self, vectors: Tensor) -> Tensor:
+        return self.value(vectors)
+
+    def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
+        return (self.query(query) / math.sqrt(self.d_value)) @ keys.mT

@@ -1,0 +1,119 @@
+"""What a model returns: the border between models and training, decoding and pictures.
+
+B images, N captions (or hypotheses) per image, C prediction steps, E hidden features, L context vectors, V words.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from torch import Tensor
+
+from captioning.backbones.context import ContextSet
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The random choices of a pass: the location that each step of a sampled image attends to.
+
+    Attributes:
+        log_prob: `[B, N, C]`, log alpha_t(s_t) of the location taken; 0 where not sampled.
+        entropy: `[B, N, C]`, of alpha_t in nats; 0 where not sampled.
+        sampled: `[B]` bool, the images whose locations were drawn.
+    """
+
+    log_prob: Tensor
+    entropy: Tensor
+    sampled: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionOutput:
+    """The parallel forward pass over given captions.
+
+    Attributes:
+        hidden: `[B, N, C, E]`, what `readout` turns into logits.
+        attention: `[B, N, C, L]`, the map of each step as shown in pictures; None unless asked for.
+        policy: of a pass along sampled paths (hard attention).
+    """
+
+    hidden: Tensor
+    attention: Tensor | None = None
+    policy: Policy | None = None
+
+
+class DecodeState(Protocol):
+    """All that a model remembers between two steps; a value, never a buffer of the model."""
+
+    def reorder(self, parents: Tensor) -> Self:
+        """The state of hypotheses that go on from `parents` `[B, N]`, indices along the old hypothesis axis.
+
+        Only what belongs to a hypothesis is gathered; what belongs to the image is stored once and shared.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of decoding.
+
+    Attributes:
+        logits: `[B, N, V]`.
+        attention: `[B, N, L]` or None for a model without attention.
+        state: the state after this step.
+    """
+
+    logits: Tensor
+    attention: Tensor | None
+    state: DecodeState
+
+
+class Captioner(Protocol):
+    """The verbs that every captioning model has."""
+
+    def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
+        """Teacher forcing: inputs `tokens` `[B, N, C]` begin with BOS."""
+        ...
+
+    def readout(self, hidden: Tensor) -> Tensor:
+        """Logits `[..., V]` of hidden features `[..., E]`."""
+        ...
+
+    def start(self, context: ContextSet, n: int) -> DecodeState:
+        """The state of `n` equal hypotheses per image before the first word."""
+        ...
+
+    def step(self, tokens: Tensor, state: DecodeState) -> Step:
+        """Reads the last token of each hypothesis, `[B, N]`, BOS first."""
+        ...
+
+    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        """Named maps `[B, N, C, M, L]` for pictures; M is layers x heads, or one."""
+        ...
+
+
+class StochasticCaptioner(Captioner, Protocol):
+    """A captioner that can attend to sampled locations, for objectives that learn from them.
+
+        Attributes:
+    <<<<<<< HEAD:captioning/models/outputs.py
+            stochastic: True; a captioner that does not say so cannot.
+    =======
+            stochastic: true, which others need not have.
+    >>>>>>> 12eca117893ff2399c6c86a51c2956d9c11742c3:captioning/models/protocol.py
+    """
+
+    stochastic: bool
+
+    def __call__(
+        self,
+        context: ContextSet,
+        tokens: Tensor,
+        need_weights: bool = False,
+        sampled: Tensor | None = None,
+        uniform: Tensor | None = None,
+    ) -> CaptionOutput:
+        """As `Captioner`, with a policy if `sampled` `[B]` tells which images attend to sampled locations.
+
+        They are drawn by `uniform` `[B, N, C]` in [0, 1), or by torch's generator.
+        """
+        ...

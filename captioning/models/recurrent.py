@@ -1,0 +1,238 @@
+"""Captioners whose decoder is recurrent: one class, a system is the parts that it is given.
+
+B images, N captions per image, C input positions, L context vectors of D features, m = d_embed, n = d_hidden, V words.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Positive, Share, Width
+from captioning.models.parts.attention import Annotations, Attention, Choice, Look, Window
+from captioning.models.parts.cells import Cell, Memory
+from captioning.models.parts.dropout import dropout
+from captioning.models.parts.encoders import Encoder
+from captioning.models.parts.heads import Head
+from captioning.models.parts.initial import Initial
+from captioning.models.parts.initialise import glorot
+from captioning.models.parts.inject import Inject
+from captioning.models.parts.scores import Score
+from captioning.models.protocol import CaptionOutput, Policy, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What every step reads of the images, computed once for all of their captions.
+
+    Attributes:
+        annotations: what attention reads, or None.
+        constant: the image's part of every step of the cell, `[B, 1, K]`, or None.
+    """
+
+    annotations: Annotations | None
+    constant: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentState:
+    """Decode state: the images once, and of each hypothesis the memory of the cell and the last weights, if needed."""
+
+    image: Image
+    memory: Memory
+    past: Tensor | None = None
+
+    def reorder(self, parents: Tensor) -> Self:
+        """See `DecodeState.reorder`."""
+        rows = torch.arange(parents.shape[0], device=parents.device)[:, None]
+        memory = tuple(kept[rows, parents] for kept in self.memory)
+        return replace(self, memory=memory, past=None if self.past is None else self.past[rows, parents])
+
+
+class Recurrent(nn.Module):
+    """A decoder that steps a cell from word to word and sees the image by attention, as a whole, or both.
+
+    Parts are given as functions that build them from the sizes that they share (`functools.partial` of a class).
+
+    Args:
+        vocab_size: V.
+        d_context: D of the backbone.
+        grid: (h, w) of the backbone; only parts of a fixed size heed it.
+        cell: gives the next state.
+        head: gives the logits of the next word.
+        initial: gives the state before the first word.
+        score: of attention; None: there is none.
+        inject: shows the cell the image as a whole, before the first word or at every step; None: nothing does.
+        encoder: from context set to context set, before all of them.
+        d_embed: m; one embedding serves cell and head.
+        d_hidden: n.
+        dropout: on the initial states and on the argument of the last layer, not inside the cell (D).
+        gate: see `Attention`, as for the next four.
+        choice: the context of a step unless the caller says otherwise.
+        temperature: divisor of the scores.
+        smoothing: sigmoids in place of exponentials.
+        window: places around the last ones.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        d_context: int,
+        grid: tuple[int, int],
+        *,
+        cell: Callable[..., Cell],
+        head: Callable[..., Head],
+        initial: Callable[..., Initial],
+        score: Callable[..., Score] | None = None,
+        inject: Callable[..., Inject] | None = None,
+        encoder: Callable[..., Encoder] | None = None,
+        d_embed: Width = 512,
+        d_hidden: Width = 1024,
+        dropout: Share = 0.5,
+        gate: bool = False,
+        choice: Choice = "expected",
+        temperature: Positive = 1.0,
+        smoothing: bool = False,
+        window: Window | None = None,
+    ) -> None:
+        super().__init__()
+        if not grid[0] * grid[1]:
+            raise ValueError(f"the grid is {grid[0]} x {grid[1]}; a context set needs at least one vector")
+        self.dropout = dropout
+        self.embed = nn.Embedding(vocab_size, d_embed)
+        self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
+        d_image = self.encoder.d_out if self.encoder else d_context
+        look = score(d_context=d_image, d_query=d_hidden) if score else None
+        shown = inject(d_context=d_image, d_word=d_embed, d_hidden=d_hidden) if inject else None
+        each_step = shown.d_image if shown and not shown.once else 0
+        sizes = {"d_word": d_embed, "d_hidden": d_hidden, "d_context": look.d_value if look else 0}
+        built = cell(**sizes, d_image=each_step)
+        # in the order in which they are drawn
+        self.initial = initial(d_context=d_image, grid=grid, d_hidden=d_hidden, memories=built.memories)
+        self.attention = Attention(look, d_hidden, gate, choice, temperature, smoothing, window) if look else None
+        self.inject = shown
+        self.cell = built
+        self.head = head(**sizes, vocab_size=vocab_size)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        glorot(self)
+        self.cell.initialise()
+        nn.init.normal_(self.embed.weight, std=0.1)  # (D)
+        if self.attention:
+            self.attention.score.initialise()
+        if self.encoder:
+            self.encoder.initialise()
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether it can attend to sampled locations."""
+        return self.attention is not None
+
+    def forward(
+        self,
+        context: ContextSet,
+        tokens: Tensor,
+        need_weights: bool = False,
+        sampled: Tensor | None = None,
+        uniform: Tensor | None = None,
+    ) -> CaptionOutput:
+        """Teacher forcing.
+
+        Args:
+            context: the images.
+            tokens: `[B, N, C]` inputs that begin with BOS; PAD may follow the last word.
+            need_weights: also give alpha, where there is attention.
+            sampled: `[B]` bool, the images whose locations are drawn from alpha; the others take the expected context.
+                None: `choice` for all, and no policy.
+            uniform: `[B, N, C]` in [0, 1), the numbers that draw the locations; None: torch's generator does.
+        """
+        image, memory = self._read(context, tokens.shape[1])
+        words = self.embed(tokens)
+        x = self.cell.words(words)
+        if image.constant is not None:
+            x = x + image.constant[:, None]
+        hiddens: list[Tensor] = []
+        looks: list[Look] = []
+        look: Look | None = None
+        for t, x_t in enumerate(x.unbind(dim=2)):  # slices would cost a whole zero tensor each in backward
+            past = None if look is None else look.alpha
+            drawn = None if uniform is None else uniform[..., t]
+            memory, look = self._advance(image, x_t, memory, past, sampled, drawn)
+            hiddens.append(memory[0])
+            if look is not None:
+                looks.append(look)
+        attended = torch.stack([look.context for look in looks], dim=2) if looks else None
+        features = self.head.features(words, torch.stack(hiddens, dim=2), attended)
+        attention = torch.stack([look.alpha for look in looks], dim=2) if looks and need_weights else None
+        return CaptionOutput(features, attention, None if sampled is None else _policy(looks, sampled))
+
+    def readout(self, hidden: Tensor) -> Tensor:
+        """Logits `[..., V]`."""
+        return self.head(dropout(hidden, self.dropout, self.training))
+
+    def start(self, context: ContextSet, n: int) -> RecurrentState:
+        """Reads each image once, for `n` hypotheses of it."""
+        return RecurrentState(*self._read(context, n))
+
+    def step(self, tokens: Tensor, state: RecurrentState) -> Step:
+        """Reads one token `[B, N]` of each hypothesis."""
+        words = self.embed(tokens)
+        x = self.cell.words(words)
+        if state.image.constant is not None:
+            x = x + state.image.constant
+        memory, look = self._advance(state.image, x, state.memory, state.past)
+        features = self.head.features(words, memory[0], None if look is None else look.context)
+        alpha = None if look is None else look.alpha
+        past = alpha if self.attention and self.attention.looks_back else None
+        return Step(self.readout(features), alpha, replace(state, memory=memory, past=past))
+
+    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        """`alpha`: `[B, N, C, 1, L]`, where there is attention."""
+        attention = self(context, tokens, need_weights=True).attention
+        return {} if attention is None else {"alpha": attention[..., None, :]}
+
+    def _read(self, context: ContextSet, n: int) -> tuple[Image, Memory]:
+        """The images, and the memory `[B, n, d_hidden]` of `n` captions each before BOS."""
+        if self.encoder:
+            context = self.encoder(context)
+        annotations = self.attention.read(context) if self.attention else None
+        initial = self.initial(context)
+        # of each caption its own dropout, as if the image came once per caption
+        memory = tuple(dropout(x[:, None].repeat(1, n, 1), self.dropout, self.training) for x in initial)
+        if self.inject is None:
+            return Image(annotations, None), memory
+        shown = self.inject(context, initial[0])[:, None]
+        if not self.inject.once:
+            return Image(annotations, self.cell.image(shown)), memory
+        x = self.cell.words(shown)
+        return Image(annotations, None), self.cell(x, None, self.cell.ask(x, memory)[1])
+
+    def _advance(
+        self,
+        image: Image,
+        x: Tensor,
+        memory: Memory,
+        past: Tensor | None,
+        sampled: Tensor | None = None,
+        uniform: Tensor | None = None,
+    ) -> tuple[Memory, Look | None]:
+        """One step of the cell from its inputs `[B, N, K]`, and what attention has found before it."""
+        query, memory = self.cell.ask(x, memory)
+        if self.attention is None or image.annotations is None:
+            return self.cell(x, None, memory), None
+        look = self.attention(image.annotations, query, past, sampled, uniform)
+        return self.cell(x, look.context, memory), look
+
+
+def _policy(looks: Sequence[Look], sampled: Tensor) -> Policy:
+    if not looks:
+        raise ValueError("locations are to be sampled, and the model has no attention: set a score")
+    where = sampled[:, None, None]
+    # not a product: 0 times the minus infinity of a masked location is not a number
+    log_prob = torch.stack([look.log_prob for look in looks if look.log_prob is not None], dim=2).where(where, 0.0)
+    entropy = torch.stack([look.entropy for look in looks if look.entropy is not None], dim=2).where(where, 0.0)
+    return Policy(log_prob, entropy, sampled)

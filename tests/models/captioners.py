@@ -1,0 +1,124 @@
+"""The registry of captioners: every system of conf/model and mixtures of their parts, each small, for the laws to hold.
+
+V words, L context vectors of D features on a grid; sizes are different primes where they can be.
+"""
+
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from captioning.backbones.context import ContextSet
+from captioning.config.registry import CONF
+from captioning.tokens import BOS
+
+V, D, GRID = 23, 17, (1, 11)
+B, N, C, L = 2, 3, 5, 11
+MASK = torch.tensor([[k not in (1, 7, 10) for k in range(L)], [k in (0, 2, 3, 5) for k in range(L)]])
+
+RECURRENT = {"d_embed": 7, "d_hidden": 13}
+TRANSFORMER = {"d_feat": 14, "heads": 2, "d_hidden": 19, "decoder_layers": 2, "encoder.layers": 1, "max_tokens": 29}
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "spatial_transformer": TRANSFORMER,
+    "transformer": TRANSFORMER,
+    "show_tell": RECURRENT,
+    "lstm_every": RECURRENT,
+    "lstm_bottleneck": RECURRENT,
+    "sat_soft": RECURRENT,
+    "sat_hard": RECURRENT,
+    "sat_soft_self_attention": RECURRENT,
+    "hui_soft": RECURRENT,
+    "gru_attention": RECURRENT,
+    "gru_location": RECURRENT,
+    "gru_conditional": RECURRENT,
+    "up_down": RECURRENT,
+}
+MIXTURES: dict[str, dict[str, Any]] = {
+    "sat_hard model/score=linear": RECURRENT,
+    "sat_hard model/score=dot": RECURRENT,
+    "sat_soft model/score=scaled_dot": RECURRENT | {"d_hidden": D},
+    "sat_soft model/score=projected_dot": RECURRENT | {"score.d_attention": 19},
+    "hui_soft": RECURRENT | {"score.learned_scale": True},
+    "sat_hard model/score=location model/cell=gru": RECURRENT | {"temperature": 0.5},
+    "sat_hard model/cell=up_down model/inject=first": RECURRENT,
+    "gru_attention model/cell=gru_printed model/inject=every": RECURRENT | {"smoothing": True, "gate": True},
+    "show_tell model/cell=gru_printed": RECURRENT,
+    "gru_conditional model/inject=first": RECURRENT | {"cell.query": "before", "head.width": 19},
+    "up_down": RECURRENT | {"cell.query": "before", "window": 3},
+    "sat_soft model/encoder=layers model/initial=layer": RECURRENT
+    | {"encoder.d_feat": 14, "encoder.heads": 2, "encoder.d_hidden": 19, "encoder.dropout": 0.0, "head.tanh": True},
+    "lstm_bottleneck": RECURRENT | {"initial.pool": "flat"},
+    "sat_soft": RECURRENT | {"choice": "argmax"},
+    "spatial_transformer ~model/encoder": {k: v for k, v in TRANSFORMER.items() if k != "encoder.layers"},
+    "spatial_transformer": TRANSFORMER | {"norm": "pre", "encoder.positions": "2d", "text_positions": "learned"},
+    "transformer model/encoder=self_attention_block": {k: v for k, v in TRANSFORMER.items() if k != "encoder.layers"},
+    "transformer": TRANSFORMER | {"encoder.positions": "learned"},
+}
+CAPTIONERS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, sizes) for name, sizes in SYSTEMS.items()} | {
+    " ".join([name, *(f"{key}={value}" for key, value in sizes.items() if key not in RECURRENT | TRANSFORMER)]): (
+        name,
+        sizes,
+    )
+    for name, sizes in MIXTURES.items()
+}
+"""Every captioner by a name that tells it, with what to compose and the settings to change."""
+STOCHASTIC = [name for name in CAPTIONERS if not name.startswith(("show_tell", "lstm_", "spatial_", "transformer"))]
+"""Those with locations to sample."""
+
+
+@cache
+def composed(choices: str) -> DictConfig:
+    """The configuration of a run with the model `choices`, `sat_soft model/score=dot`, and with Hydra's own."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", f"model={choices}".split(), return_hydra_config=True)
+
+
+def captioner(choices: str, vocab_size: int, d_context: int, grid: tuple[int, int], **settings: Any) -> nn.Module:
+    """A model of `conf/model`, with settings such as `d_hidden` or, as `**{"score.d_attention": 5}`, of its parts."""
+    config = composed(choices).copy()
+    for key, value in settings.items():
+        OmegaConf.update(config.model, key, value)
+    return instantiate(config.model, vocab_size=vocab_size, d_context=d_context, grid=grid)
+
+
+@cache
+def _built(name: str, seed: int, changes: tuple[tuple[str, Any], ...]) -> nn.Module:
+    choices, sizes = CAPTIONERS[name]
+    torch.manual_seed(seed)
+    model = captioner(choices, V, D, GRID, **(sizes | dict(changes))).double().eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def build(name: str, seed: int = 0, **changes: Any) -> nn.Module:
+    """An entry of `CAPTIONERS` in double precision, evaluating, every parameter random: biases and norms too."""
+    return deepcopy(_built(name, seed, tuple(changes.items())))
+
+
+def normal(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def inputs(mask: Tensor | None = None, b: int = B, n: int = N, c: int = C) -> tuple[ContextSet, Tensor]:
+    """Images and captions that fit every entry."""
+    tokens = torch.randint(4, V, (b, n, c), generator=torch.Generator().manual_seed(2))
+    tokens[..., 0] = BOS
+    return ContextSet(normal(b, L, D), GRID, mask), tokens
+
+
+def led(model: nn.Module, locations: Tensor) -> Tensor:
+    """In place of the numbers that draw locations, `locations` `[B, N, C]` themselves; `model` then takes these."""
+    draw = type(model.attention).draw
+
+    def take(alpha: Tensor, number: Tensor | None = None) -> Tensor:
+        given = number is not None and not number.is_floating_point()
+        return number if given else draw(model.attention, alpha, number)
+
+    model.attention.draw = take
+    return locations

@@ -1,0 +1,129 @@
+"""Heads, initial states and what is injected, against their equations.
+
+B images, L context vectors of D features, features of word, state and context, V words.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from models.captioners import normal
+from torch import nn
+
+from captioning.backbones.context import ContextSet
+from captioning.models.parts.heads import Deep, Head, Linear, Xu
+from captioning.models.parts.initial import MLP, Initial, Zero
+from captioning.models.parts.inject import Inject, Mean, State
+
+B, L, D, WORD, STATE, CONTEXT, V = 2, 3, 5, 7, 11, 13, 17
+SIZES = {"d_word": WORD, "d_hidden": STATE, "d_context": CONTEXT, "vocab_size": V}
+Y, H, Z = normal(B, WORD), normal(B, STATE, seed=2), normal(B, CONTEXT, seed=3)
+MASK = torch.tensor([[True, False, True], [False, True, False]])
+CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
+
+
+def randomised(part: Any) -> Any:
+    torch.manual_seed(0)
+    for parameter in part.double().parameters():
+        nn.init.normal_(parameter)
+    return part
+
+
+@pytest.mark.parametrize("attends", [True, False])
+@pytest.mark.parametrize("name", ["linear", "xu", "xu, tanh", "deep", "maxout"])
+@torch.no_grad()
+def test_heads(name: str, attends: bool) -> None:
+    sizes = SIZES | ({} if attends else {"d_context": 0})
+    heads: dict[str, Head] = {
+        "linear": Linear(**sizes),
+        "xu": Xu(**sizes),
+        "xu, tanh": Xu(**sizes, tanh=True),
+        "deep": Deep(**sizes),
+        "maxout": Deep(**sizes, pool="maxout", width=6),
+    }
+    head = randomised(heads[name])
+    found = head(head.features(Y, H, Z if attends else None))
+    p = dict(head.named_parameters())
+    total = H if name == "linear" else H @ p["hidden.weight"].T
+    if attends and name != "linear":
+        total = total + Z @ p["context.weight"].T
+    if name.startswith("xu"):
+        total = total + Y
+    elif name != "linear":
+        total = total + Y @ p["word.weight"].T + p["word.bias"]
+    if name in ("xu, tanh", "deep"):
+        total = total.tanh()
+    if name == "maxout":
+        total = torch.stack([torch.maximum(total[:, 2 * k], total[:, 2 * k + 1]) for k in range(3)], dim=1)
+    expected = total @ p["output.weight"].T + p.get("output.bias", torch.zeros(V))
+    torch.testing.assert_close(found, expected, **CLOSE)
+    assert ("output.bias" in p) == (not name.startswith("xu"))
+
+
+def test_an_odd_width_has_no_pairs() -> None:
+    with pytest.raises(ValueError, match="width of the maxout is 7; it must be even"):
+        Deep(**SIZES, pool="maxout", width=7)
+    assert Deep(**SIZES, width=7).output.in_features == 7
+
+
+def image(masked: bool) -> tuple[ContextSet, torch.Tensor]:
+    vectors = normal(B, L, D)
+    rows = [[k for k in range(L) if not masked or MASK[b, k]] for b in range(B)]
+    mean = torch.stack([sum(vectors[b, k] for k in rows[b]) / len(rows[b]) for b in range(B)])
+    return ContextSet(vectors, (1, L), MASK if masked else None), mean
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@torch.no_grad()
+def test_initial_states(masked: bool) -> None:
+    context, mean = image(masked)
+    sizes = {"d_context": D, "grid": (1, L), "d_hidden": STATE, "memories": 2}
+
+    def outputs(initial: Initial) -> list[torch.Tensor]:
+        found = initial(context)
+        assert [x.shape for x in found] == [(B, STATE)] * 2
+        return list(found)
+
+    assert not any(x.any() for x in outputs(Zero(**sizes)))
+    two, one, flat = (randomised(MLP(**sizes, **how)) for how in ({}, {"layers": 1}, {"pool": "flat"}))
+    for k, found in enumerate(outputs(two)):
+        inner = (mean @ two.maps[k][0].weight.T + two.maps[k][0].bias).tanh()
+        torch.testing.assert_close(found, (inner @ two.maps[k][2].weight.T + two.maps[k][2].bias).tanh(), **CLOSE)
+    for k, found in enumerate(outputs(one)):
+        torch.testing.assert_close(found, (mean @ one.maps[k][0].weight.T + one.maps[k][0].bias).tanh(), **CLOSE)
+    kept = context.vectors * (MASK[..., None] if masked else 1)
+    for k, found in enumerate(outputs(flat)):
+        inner = (kept.reshape(B, L * D) @ flat.maps[k][0].weight.T + flat.maps[k][0].bias).tanh()
+        torch.testing.assert_close(found, (inner @ flat.maps[k][2].weight.T + flat.maps[k][2].bias).tanh(), **CLOSE)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@torch.no_grad()
+def test_injected_images(masked: bool) -> None:
+    context, mean = image(masked)
+    sizes = {"d_context": D, "d_word": WORD, "d_hidden": STATE}
+    parts: dict[str, Inject] = {
+        "every": Mean(**sizes),
+        "first": Mean(**sizes, once=True),
+        "mean": Mean(**sizes, project=False),
+        "state": State(**sizes),
+    }
+    assert {name for name, part in parts.items() if part.once} == {"first"}
+    for name, part in parts.items():
+        p = dict(randomised(part).named_parameters())
+        seen = {"mean": mean, "state": H}.get(name, mean)
+        expected = seen @ p["project.weight"].T + p.get("project.bias", 0) if p else seen
+        found = part(context, H)
+        torch.testing.assert_close(found, expected, **CLOSE)
+        assert found.shape == (B, part.d_image)
+
+
+def test_an_empty_set_has_no_mean() -> None:
+    context = ContextSet(torch.zeros(B, 0, D), (0, 5))
+    with pytest.raises(ValueError, match=r"context set of grid \(0, 5\) is empty"):
+        Mean(D, WORD, STATE, once=True)(context, H)
+
+
+def test_a_mean_of_another_width_is_no_word() -> None:
+    with pytest.raises(ValueError, match="image of 5 features cannot be read as a word of 7; set project=true"):
+        Mean(D, WORD, STATE, once=True, project=False)

@@ -1,0 +1,155 @@
+"""The three first systems give the numbers that they gave as classes of their own: the same seed, the same weights.
+
+The numbers were taken from `ShowAttendTell` and `SpatialTransformer` at commit 9520f5c.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from models.captioners import captioner
+from torch import Tensor
+
+from captioning.backbones.context import ContextSet
+
+V, D, GRID = 23, 17, (3, 5)
+SAT = {"d_embed": 7, "d_hidden": 13, "score.d_attention": 11}
+ST = {"d_feat": 14, "heads": 7, "d_hidden": 13, "decoder_layers": 3}
+FROZEN: dict[str, tuple[str, dict[str, Any], list[float]]] = {
+    "sat_soft": (
+        "sat_soft",
+        SAT | {"dropout": 0.0},
+        [
+            -0.42717960837334534,
+            -0.10306494847054787,
+            -0.2661370496777905,
+            -0.34953553727808323,
+            0.025213901085720622,
+            0.029957894910674136,
+            -104.37253834610895,
+            62.84005508496856,
+        ],
+    ),
+    "sat_soft, training": (
+        "sat_soft",
+        SAT | {"dropout": 0.5},
+        [
+            -0.33582160693536506,
+            0.04799329249161749,
+            -0.2734581962812893,
+            0.05235536772355617,
+            0.025301178267884063,
+            0.029901525185163334,
+            -103.60626486173905,
+            58.323778706694505,
+        ],
+    ),
+    "sat_soft, masked": (
+        "sat_soft",
+        SAT | {"score.d_attention": None, "temperature": 0.5, "head.tanh": True},
+        [
+            0.10626192255056331,
+            -0.06824496452008556,
+            0.1661396074243497,
+            0.31686570281430165,
+            0.085322181634838,
+            0.2486513846139,
+            -90.69414231163819,
+            76.79025085169364,
+        ],
+    ),
+    "sat_hard, sampled": (
+        "sat_hard",
+        SAT | {"dropout": 0.0},
+        [
+            -0.26405778268344177,
+            -0.3114330486429352,
+            0.1864641547361366,
+            -0.05392471259032339,
+            0.07078472970863146,
+            0.05871926890829024,
+            -39.41710064112914,
+            40.3508862943214,
+            -130.6985415953751,
+            59.23961637817359,
+        ],
+    ),
+    "spatial_transformer": (
+        "spatial_transformer",
+        ST | {"dropout": 0.0},
+        [
+            -0.13952920659180415,
+            0.3897790408499799,
+            -0.3800546067053131,
+            -1.4856495767433857,
+            0.0652499721568136,
+            0.06512726506969753,
+            -118.57458314758652,
+            364.6141655592034,
+        ],
+    ),
+    "spatial_transformer, training": (
+        "spatial_transformer",
+        ST | {"dropout": 0.5},
+        [
+            0.6138141432341511,
+            0.3654165583684614,
+            -0.20370495586372322,
+            -0.9532947069166654,
+            0.06476304097233918,
+            0.07100352120905028,
+            -109.56440025142777,
+            257.7117538474058,
+        ],
+    ),
+    "spatial_transformer, masked": (
+        "spatial_transformer",
+        ST | {"heads": 2, "decoder_layers": 1, "encoder.layers": 1, "scale": "sqrt_d", "encoder.positions": "2d"},
+        [
+            -0.9222458044055273,
+            -0.2689463295632615,
+            -0.48109396090159,
+            -0.4104028232456759,
+            0.05293350583538061,
+            0.3488283509606424,
+            -108.29571495791562,
+            153.94080041666317,
+        ],
+    ),
+}
+
+
+def wave(*shape: int, rate: float) -> Tensor:
+    """Numbers without a generator."""
+    count = int(torch.tensor(shape).prod())
+    return (rate * torch.arange(1, count + 1, dtype=torch.float64)).sin().view(*shape)
+
+
+def given(masked: bool) -> tuple[ContextSet, Tensor]:
+    mask = torch.ones(2, 15, dtype=torch.bool)
+    mask[0, [1, 7, 14]] = False
+    mask[1, 4:] = False
+    tokens = torch.tensor([[[1, 4, 9, 16, 3], [1, 22, 5, 5, 0], [1, 7, 0, 0, 0]]] * 2)
+    tokens[1] = torch.where(tokens[1] > 3, 26 - tokens[1], tokens[1])
+    return ContextSet(2 * wave(2, 15, D, rate=0.7), GRID, mask if masked else None), tokens
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_the_same_seed_gives_the_same_numbers(name: str) -> None:
+    choices, settings, expected = FROZEN[name]
+    torch.manual_seed(1)
+    model = captioner(choices, V, D, GRID, **settings).double().train("training" in name)
+    torch.manual_seed(2)
+    context, tokens = given("masked" in name)
+    hard = {"sampled": torch.tensor([True, False]), "uniform": 0.5 + 0.499 * wave(2, 3, 5, rate=1.3)}
+    output = model(context, tokens, need_weights=True, **(hard if "sampled" in name else {}))
+    logits = model.readout(output.hidden)
+    loss = logits.log_softmax(-1)[..., 5].sum() + output.attention.square().sum()
+    found = logits[[0, 0, 1, 1], [0, 2, 1, 2], [0, 4, 3, 4], [5, 11, 2, 22]].tolist()
+    found += output.attention[[0, 1], [1, 0], [2, 4], [3, 0]].tolist()
+    if output.policy is not None:
+        found += [output.policy.log_prob.sum().item(), output.policy.entropy.sum().item()]
+        loss = loss + output.policy.log_prob.sum()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    found += [loss.item(), sum(gradient.square().sum() for gradient in gradients).sqrt().item()]
+    assert found == pytest.approx(expected, rel=1e-12)

@@ -1,0 +1,379 @@
+"""What holds for every captioner of the registry, in double precision.
+
+B images, N captions per image, C input positions, L context vectors of D features, V words.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from models.captioners import CAPTIONERS, GRID, MASK, STOCHASTIC, B, C, D, L, N, V, build, composed, inputs, normal
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from captioning.backbones.context import ContextSet
+from captioning.config.registry import CONF
+from captioning.data.batch import collate
+from captioning.tokens import BOS, PAD
+from captioning.training.objectives import CrossEntropy, Draws, Objective, Reinforce
+
+CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
+PLACELESS = [name for name in CAPTIONERS if "transformer" not in name and "encoder=layers" not in name]
+"""Those that know no positions, so that a set without its masked vectors is the same set."""
+GRIDLESS = [name for name in PLACELESS if "location" not in name and "flat" not in name and "window" not in name]
+
+captioners = pytest.mark.parametrize("name", CAPTIONERS)
+stochastic = pytest.mark.parametrize("name", STOCHASTIC)
+masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
+
+
+def hard(name: str) -> dict[str, Tensor]:
+    """Arguments of a pass in which the first image is sampled, if it can be."""
+    uniform = torch.rand(B, N, C, generator=torch.Generator().manual_seed(3))
+    return {"sampled": torch.tensor([True, False]), "uniform": uniform} if name in STOCHASTIC else {}
+
+
+def seen(model: Any, context: ContextSet, tokens: Tensor, **how: Any) -> list[Tensor]:
+    """All that a pass gives, each `[B, N, C, ...]`."""
+    output = model(context, tokens, need_weights=True, **how)
+    policy = [] if output.policy is None else [output.policy.log_prob, output.policy.entropy]
+    return [model.readout(output.hidden), *([] if output.attention is None else [output.attention]), *policy]
+
+
+def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+def test_every_part_is_in_some_captioner() -> None:
+    chosen = {
+        (group, option)
+        for name, (choices, _) in CAPTIONERS.items()
+        for group, option in composed(choices).hydra.runtime.choices.items()
+    }
+    files = CONF.glob("model/*/*.yaml")
+    missing = {(str(file.parent.relative_to(CONF)), file.stem) for file in files} - chosen
+    assert not missing
+    assert [name for name in CAPTIONERS if build(name).stochastic] == STOCHASTIC
+    systems = {file.stem for file in CONF.glob("model/*.yaml") if not file.stem.endswith("_small")}
+    assert systems <= set(CAPTIONERS)
+
+
+# Step by step
+
+
+@captioners
+@masks
+@torch.no_grad()
+def test_step_by_step_equals_parallel_through_reorder(name: str, mask: Tensor | None) -> None:
+    model, (context, _) = build(name), inputs(mask)
+    generator = torch.Generator().manual_seed(2)
+    parents = [  # from 1 to 3, 3, 5 and 2 hypotheses: copies, swaps, deaths; the images go different ways
+        [[0, 0, 0], [0, 0, 0]],
+        [[2, 0, 0], [1, 1, 2]],
+        [[1, 0, 2, 1, 0], [2, 2, 2, 0, 1]],
+        [[4, 0], [3, 3]],
+    ]
+    history = torch.full((B, 1, 1), BOS)
+    state = model.start(context, 1)
+    image = state.image
+    for chosen in [*parents, None]:
+        step = model.step(history[..., -1], state)
+        output = model(context, history, need_weights=True)
+        torch.testing.assert_close(step.logits, model.readout(output.hidden[:, :, -1]), **CLOSE)
+        assert (step.attention is None) == (output.attention is None)
+        if output.attention is not None:
+            torch.testing.assert_close(step.attention, output.attention[:, :, -1], **CLOSE)
+        again = model.step(history[..., -1], state)  # a state is a value: stepping from it twice is the same
+        assert torch.equal(again.logits, step.logits)
+        if chosen is None:
+            break
+        rows = torch.tensor(chosen)
+        state = step.state.reorder(rows)
+        assert state.image is image  # what belongs to the image is stored once
+        words = torch.randint(4, V, (B, rows.shape[1], 1), generator=generator)
+        history = torch.cat((history.gather(1, rows[:, :, None].expand(-1, -1, history.shape[2])), words), dim=2)
+
+
+@captioners
+@torch.no_grad()
+def test_several_hypotheses_start_as_one_does(name: str) -> None:
+    model, (context, tokens) = build(name), inputs(MASK)
+    state = model.start(context, N)
+    for t in range(C):
+        step = model.step(tokens[..., t], state)
+        state = step.state
+    torch.testing.assert_close(step.logits, model.readout(model(context, tokens).hidden)[:, :, -1], **CLOSE)
+
+
+# Images and captions
+
+
+@captioners
+@torch.no_grad()
+def test_images_and_captions_are_apart(name: str) -> None:
+    model, (context, tokens), how = build(name), inputs(MASK), hard(name)
+    together = seen(model, context, tokens, **how)
+    for i in range(B):
+        for j in range(N):
+            image = ContextSet(context.vectors[i : i + 1], GRID, MASK[i : i + 1])
+            own = {key: x[i : i + 1] if x.ndim == 1 else x[i : i + 1, j : j + 1] for key, x in how.items()}
+            alone = seen(model, image, tokens[i : i + 1, j : j + 1], **own)
+            assert_same([x[i : i + 1, j : j + 1] for x in together], alone)
+
+
+class Given(nn.Module):
+    """In place of an embedding: what the words are is given, so that it can be differentiated."""
+
+    def __init__(self, rows: Tensor) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def forward(self, _: Tensor) -> Tensor:
+        return self.rows
+
+
+@captioners
+def test_no_gradient_from_future_tokens_or_other_captions(name: str) -> None:
+    model, (context, tokens) = build(name), inputs()
+    rows = normal(B, N, C, model.embed.embedding_dim).requires_grad_()
+    vectors = context.vectors.requires_grad_()
+    model.embed = Given(rows)
+    found = seen(model, ContextSet(vectors, GRID), tokens, **hard(name))
+    for t in range(C):
+        loss = sum(x[1, 2, t].cos().sum() for x in found)
+        rows_grad, vectors_grad = torch.autograd.grad(loss, (rows, vectors), retain_graph=True)
+        assert rows_grad[1, 2, : t + 1].any(dim=-1).all()
+        rows_grad[1, 2, : t + 1] = 0
+        assert not rows_grad.any(), t  # nothing later, no other caption, no other image
+        assert vectors_grad[1].any()
+        assert not vectors_grad[0].any()
+
+
+@captioners
+@torch.no_grad()
+def test_padding_changes_nothing_before_it(name: str) -> None:
+    model, (context, tokens), how = build(name), inputs(), hard(name)
+    further = {key: F.pad(x, (0, 3)) if x.ndim == 3 else x for key, x in how.items()}
+    padded = seen(model, context, F.pad(tokens, (0, 3), value=PAD), **further)
+    assert_same([x[:, :, :C] for x in padded], seen(model, context, tokens, **how))
+
+
+@captioners
+@masks
+@pytest.mark.parametrize("training", [True, False])
+def test_a_missing_caption_makes_no_nan_and_changes_no_other(name: str, mask: Tensor | None, training: bool) -> None:
+    model, (context, tokens), how = build(name), inputs(mask), hard(name)
+    expected = seen(model, context, tokens, **how)
+    tokens[1, 0] = PAD
+    others = torch.ones(B, N, dtype=torch.bool)
+    others[1, 0] = False
+    assert_same([x[others] for x in seen(model, context, tokens, **how)], [x[others] for x in expected])
+    context.vectors.requires_grad_()
+    found = seen(model.train(training), context, tokens, **how)
+    assert all(x.isfinite().all() for x in found)
+    sum((x * others.unflatten(1, (N, *[1] * (x.ndim - 2)))).sum() for x in found).backward()
+    assert context.vectors.grad.isfinite().all()
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+# Masks
+
+
+@captioners
+def test_masked_vectors_have_no_influence(name: str) -> None:
+    model, (context, tokens), how = build(name), inputs(MASK), hard(name)
+    vectors = context.vectors.requires_grad_()
+    found = seen(model, context, tokens, **how)
+    other = torch.where(MASK[:, :, None], vectors, 100 * normal(B, L, D, seed=9))
+    assert_same(seen(model, ContextSet(other, GRID, MASK), tokens, **how), found)
+    if len(found) > 1:
+        assert not found[1].transpose(1, 3)[~MASK].any()
+    (grad,) = torch.autograd.grad(sum(x.cos().sum() for x in found), vectors)
+    assert not grad[~MASK].any()
+    assert grad[MASK].any(dim=-1).float().mean() > (0.3 if "argmax" in name else 0.99)
+
+
+@captioners
+@torch.no_grad()
+def test_a_mask_of_ones_is_no_mask(name: str) -> None:
+    model, (context, tokens), how = build(name), inputs(), hard(name)
+    masked = ContextSet(context.vectors, GRID, torch.ones(B, L, dtype=torch.bool))
+    assert_same(seen(model, masked, tokens, **how), seen(model, context, tokens, **how))
+
+
+@pytest.mark.parametrize("name", GRIDLESS)
+@torch.no_grad()
+def test_a_masked_pass_is_the_pass_on_the_other_vectors(name: str) -> None:
+    model, (context, tokens), how = build(name), inputs(MASK), hard(name)
+    masked = seen(model, context, tokens, **how)
+    for i in range(B):
+        real = MASK[i].nonzero().flatten()
+        image = ContextSet(context.vectors[i : i + 1, real], (1, len(real)))
+        alone = seen(model, image, tokens[i : i + 1], **{key: x[i : i + 1] for key, x in how.items()})
+        if len(masked) > 1:
+            alone[1] = torch.zeros(1, N, C, L).double().index_copy(-1, real, alone[1])
+        assert_same([x[i : i + 1] for x in masked], alone)
+
+
+@pytest.mark.parametrize("name", [name for name in PLACELESS if name not in STOCHASTIC and "flat" not in name])
+@torch.no_grad()
+def test_without_attention_only_the_mean_counts(name: str) -> None:
+    """Two images with equal means get equal captions, whatever is where; attention tells them apart."""
+    model, attentive, (context, tokens) = build(name), build("sat_soft"), inputs()
+    other = normal(B, L, D, seed=8)
+    other += (context.vectors - other).mean(dim=1, keepdim=True)
+    blind, sighted = (
+        [seen(m, ContextSet(x, GRID), tokens)[0] for x in (context.vectors, other)] for m in (model, attentive)
+    )
+    torch.testing.assert_close(*blind, **CLOSE)
+    assert (sighted[0] - sighted[1]).abs().max() > 1e-2
+    further = seen(model, ContextSet(context.vectors + 0.1, GRID), tokens)[0]
+    assert (further - blind[0]).abs().max() > 1e-3  # but it does see the mean
+
+
+# Attention
+
+
+@captioners
+@masks
+@torch.no_grad()
+def test_attention_maps(name: str, mask: Tensor | None) -> None:
+    model, (context, tokens) = build(name), inputs(mask)
+    maps = model.attention_maps(context, tokens)
+    attention = model(context, tokens, need_weights=True).attention
+    assert model(context, tokens).attention is None
+    assert bool(maps) == (attention is not None)
+    for shown in maps.values():
+        assert shown.shape[:3] == (B, N, C)
+        assert shown.shape[4] == L
+        torch.testing.assert_close(shown.sum(dim=-1), torch.ones(shown.shape[:4]).double(), **CLOSE)
+        heads = shown.shape[3] if name in STOCHASTIC else model.decoder[0].inter_attention.project_query.heads
+        torch.testing.assert_close(shown[..., -heads:, :].mean(dim=-2), attention, **CLOSE)
+
+
+@stochastic
+@masks
+@torch.no_grad()
+def test_locations_are_drawn_where_attention_may_be(name: str, mask: Tensor | None) -> None:
+    model, (context, tokens) = build(name), inputs(mask)
+    output = model(context, tokens, need_weights=True, sampled=torch.ones(B, dtype=torch.bool))
+    distance = (output.attention.log() - output.policy.log_prob[..., None]).abs()
+    assert (distance.amin(dim=-1) < 1e-12).all()
+    assert (output.policy.log_prob <= 0).all()
+    even = torch.full((B, 1, 1), L).log() if mask is None else mask.sum(dim=1)[:, None, None].log()
+    assert (output.policy.entropy <= even + 1e-12).all()
+    assert (output.policy.entropy > 0).all()
+
+
+@pytest.mark.parametrize("name", [name for name in CAPTIONERS if name not in STOCHASTIC and "transformer" not in name])
+def test_what_has_no_attention_samples_none(name: str) -> None:
+    with pytest.raises(ValueError, match="has no attention"):
+        build(name)(*inputs(), sampled=torch.ones(B, dtype=torch.bool))
+
+
+# Training
+
+
+@captioners
+def test_every_parameter_learns_and_the_gradient_is_that_of_small_differences(name: str) -> None:
+    model, (context, tokens) = build(name), inputs(MASK)
+
+    def loss() -> Tensor:
+        return sum(x.cos().mean() for x in seen(model, context, tokens))
+
+    loss().backward()
+    directions = [normal(*p.shape, seed=i) for i, p in enumerate(model.parameters())]
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        # the query of a linear score cancels in the softmax, and argmax teaches attention nothing but its map
+        assert parameter.grad.abs().max() > 1e-15 or "score" in parameter_name, parameter_name
+    slope = sum((p.grad * d).sum() for p, d in zip(model.parameters(), directions, strict=True)).item()
+    values = []
+    with torch.no_grad():
+        for step in (1e-5, -2e-5):
+            for parameter, direction in zip(model.parameters(), directions, strict=True):
+                parameter += step * direction
+            values.append(loss().item())
+    if "argmax" not in name:
+        assert (values[0] - values[1]) / 2e-5 == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+@captioners
+@torch.no_grad()
+def test_dropout_while_training_alone(name: str) -> None:
+    model, (context, _) = build(name, dropout=0.5), inputs()
+    tokens = torch.full((B, N, C), BOS)
+    assert torch.equal(seen(model, context, tokens)[0], seen(model, context, tokens)[0])
+    model.train()
+    logits = seen(model, context, tokens)[0]
+    assert not torch.equal(seen(model, context, tokens)[0], logits)
+    assert not torch.equal(logits[:, 0], logits[:, 1])  # of each caption its own
+    still = build(name, dropout=0.0)
+    assert torch.equal(seen(still.train(), context, tokens)[0], seen(still.eval(), context, tokens)[0])
+
+
+@captioners
+def test_all_that_it_is_is_in_its_state(name: str, tmp_path: Path) -> None:
+    model, (context, tokens) = build(name), inputs()
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    other = build(name, seed=1)
+    other.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
+    assert_same(seen(other, context, tokens), seen(model, context, tokens))
+
+
+def objectives(name: str) -> list[Objective]:
+    return [CrossEntropy(0.1)] + ([Reinforce(samples=2, doubly_stochastic=0.5)] if name in STOCHASTIC else [])
+
+
+@captioners
+def test_a_batch_is_the_sum_of_its_images(name: str) -> None:
+    """Loss and gradient, so that processes that share a batch come to the same; with masks and missing captions too."""
+    model, (context, _) = build(name), inputs(MASK)
+    captions = [[[5, 6, 7], [8]], [[9, 4]]]
+    for objective in objectives(name):
+        found = []
+        for rows in ([0, 1], [0], [1]):
+            batch = collate(rows, context.vectors[rows], [captions[i] for i in rows])
+            images = ContextSet(batch.inputs, GRID, MASK[rows])
+            draws = Draws(0, 0, batch.index)
+            loss = objective(model, images, batch.sources, batch.targets, batch.word_index, draws).total
+            gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
+            found.append([loss, *gradients])
+        assert_same(found[0], [a + b for a, b in zip(found[1], found[2], strict=True)])
+
+
+@captioners
+def test_under_bfloat16_autocast(name: str) -> None:
+    model, (context, tokens) = build(name).float(), inputs(MASK)
+    single = ContextSet(context.vectors.float(), GRID, MASK)
+    exact = seen(model, single, tokens)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = seen(model, single, tokens)
+        state = model.start(single, N)
+        for t in range(C):
+            step = model.step(tokens[..., t], state)
+            state = step.state
+    assert found[0].dtype == step.logits.dtype == torch.bfloat16
+    if "argmax" not in name:  # the second best may be as good
+        for one, other in zip(found, exact, strict=True):
+            bound = 0.05 * max(1.0, float(other.detach().abs().max()))
+            torch.testing.assert_close(one.float(), other, rtol=0, atol=bound)
+    sum(x.float().cos().sum() for x in found).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@captioners
+@torch.no_grad()
+def test_in_bfloat16(name: str) -> None:
+    model, (context, tokens) = build(name).bfloat16(), inputs(MASK)
+    images = ContextSet(context.vectors.bfloat16(), GRID, MASK)
+    state = model.start(images, N)
+    for t in range(C):
+        step = model.step(tokens[..., t], state)
+        state = step.state
+    logits = seen(model, images, tokens)[0]
+    assert logits.dtype == torch.bfloat16
+    torch.testing.assert_close(step.logits, logits[:, :, -1], rtol=0, atol=0.2)

@@ -1,0 +1,72 @@
+"""The systems at the sizes of their files, counted by hand, and narrow ones of equal size."""
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from models.captioners import captioner
+from torch import nn
+
+from captioning.config.registry import CONF
+
+V, D, GRID = 10_000, 512, (14, 14)
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def lstm(n: int, *inputs: int) -> int:
+    return 4 * n * (n + sum(inputs)) + 4 * n
+
+
+def gru(n: int, *inputs: int) -> int:
+    return 3 * n * (n + sum(inputs)) + 3 * n
+
+
+def additive(n: int) -> int:
+    return D * D + D + n * D + D  # W_a and b, W_h, w
+
+
+SAT = 2 * (D * 1216 + 1216 + 1216 * 1216 + 1216) + additive(1216) + lstm(1216, 512, D) + 1216 * 512 + D * 512
+MAXOUT = (1024 + 512 + D) * 1024 + 1024 + 512 * V + V
+ATTENTION, NORM, FEED_FORWARD = 4 * 512 * 512, 2 * 512, 2 * 512 * 2048 + 2048 + 512
+SIZES = {
+    "sat_soft": V * 512 + SAT + 1217 + 512 * V,
+    "sat_hard": V * 512 + SAT + 512 * V,
+    "sat_soft_self_attention": V * 512 + SAT + 1217 + 512 * V + D * (64 + 64 + 256) + 256 * D + 1,
+    "show_tell": V * 512 + D * 512 + 512 + lstm(1216, 512) + 1216 * V + V,
+    "lstm_every": V * 512 + D * 512 + 512 + lstm(1216, 512, 512) + 1216 * V + V,
+    "gru_attention": V * 512 + D * 1024 + 1024 + additive(1024) + gru(1024, 512, D) + MAXOUT,
+    "gru_location": V * 512 + D * 1024 + 1024 + additive(1024) + 10 * 25 + 10 * D + gru(1024, 512, D) + MAXOUT,
+    "up_down": V * 1000 + additive(1000) + lstm(1000, 1000, D, 1000) + lstm(1000, 1000, D) + 1000 * V + V,
+    "transformer": V * 512
+    + 6 * (ATTENTION + NORM + FEED_FORWARD + NORM)
+    + 6 * (2 * (ATTENTION + NORM) + FEED_FORWARD + NORM)
+    + 512 * V
+    + V,
+}
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES.items())
+def test_size(name: str, size: int) -> None:
+    with torch.device("meta"):
+        assert parameters(captioner(name, V, D, GRID)) == size
+
+
+def test_soft_attention_is_about_as_large_as_the_spatial_transformer() -> None:
+    assert abs(SIZES["sat_soft"] / 27_052_816 - 1) < 0.01
+
+
+def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
+    sizes = {}
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", ["experiment=zoo_shapes"], return_hydra_config=True)
+        for name in config.hydra.sweeper.params.model.split(","):
+            one = compose("config", ["experiment=zoo_shapes", f"model={name}"])
+            with torch.device("meta"):
+                sizes[name] = parameters(
+                    instantiate(one.model, vocab_size=40, d_context=one.backbone.dim, grid=(one.backbone.grid,) * 2)
+                )
+    assert set(sizes) == {file.stem for file in CONF.glob("model/*_small.yaml")}
+    assert max(sizes.values()) < 1.1 * min(sizes.values())
