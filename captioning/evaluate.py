@@ -15,7 +15,6 @@ from typing import Any, Literal
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from captioning.backbones import Backbone
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.borders.files import write_json
 from captioning.config.command import command, start
@@ -25,13 +24,13 @@ from captioning.config.settings import merged, relocate
 from captioning.config.signatures import check_call, check_table
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.data.example import Splits, digest, reference_texts
-from captioning.data.inputs import Inputs, Photographs
+from captioning.data.inputs import Inputs
 from captioning.data.module import CaptionData
 from captioning.data.photographs import readable
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, no_setting, quoted
-from captioning.features.build import build_features
+from captioning.features.inputs import inputs_of
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import paired_bootstrap
 from captioning.metrics.scorer import Metrics
@@ -163,13 +162,8 @@ class CheckpointCaptions:
         return {example.image_id: caption for example, caption in zip(self._examples, decoded, strict=True)}
 
     def _inputs(self) -> list[Inputs]:
-        return [self._inputs_of(network.backbone) for network in self._captioner.networks]
-
-    def _inputs_of(self, backbone: Backbone) -> Inputs:
-        paths = [example.path for example in self._examples]
-        if backbone.trainable:
-            return Photographs(paths, backbone.transform)
-        return build_features(backbone, paths, self._cache / "features", progress=f"features of {self._split}")
+        networks = self._captioner.networks
+        return [inputs_of(self._examples, network.backbone, self._cache, self._split) for network in networks]
 
     def provenance(self) -> dict[str, Any]:
         """Checkpoint, data and decoding."""

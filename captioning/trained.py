@@ -239,10 +239,9 @@ def _load(path: Path, device: torch.device, modules: Sequence[str]) -> tuple[dic
         vocabulary = Vocabulary(saved.words)
         with AllocationLimit(LARGEST_BACKBONE):
             backbone = build("backbone", config["backbone"], modules)
-        sizes = {"vocab_size": len(vocabulary), "d_context": backbone.dim, "grid": backbone.grid}
         # What initialises a network takes some times its size, and positions come on top.
         with AllocationLimit(8 * sum(tensor.numel() for tensor in saved.state.values()) + 2**24):
-            model = build("model", config["model"], modules, **sizes)
+            model = build("model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes)
     for name, network in (("backbone", backbone), ("model", model)):
         fill(path, name, network, saved.state)
     return config, vocabulary, Network(backbone, model, device)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_checks import config
+from test_check import config
 from test_run import PACKAGE, SHAPES, folder_of, run
 from trained_runs import LONGER
 

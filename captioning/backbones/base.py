@@ -6,6 +6,7 @@ B images of 3 colours, H rows and W columns of pixels; L context vectors of D fe
 import copy
 import hashlib
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +62,11 @@ class Backbone(nn.Module):
             sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return sha.hexdigest()
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What a model is told of the context sets: `d_context`, D, and `grid`."""
+        return {"d_context": self.dim, "grid": self.grid}
 
     def forward(self, images: Tensor) -> Tensor:
         """Context vectors of images, unscaled: `[B, 3, H, W]` uint8 to `[B, L, D]`, L in row order of the grid."""

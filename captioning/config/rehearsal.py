@@ -52,8 +52,7 @@ def _networks(config: DictConfig) -> nn.Module | None:
     try:
         with torch.device("meta"):
             backbone = _built(described, "backbone")
-            sizes = {"vocab_size": len(NAMES) + 1, "d_context": backbone.dim, "grid": backbone.grid}
-            return _built(described, "model", **sizes)
+            return _built(described, "model", vocab_size=len(NAMES) + 1, **backbone.sizes)
     except CaptioningError as refusal:
         if isinstance(refusal.__cause__, RuntimeError):
             return None

@@ -67,11 +67,16 @@ class CaptioningModule(L.LightningModule):
         self.latest: dict[str, Scores] = {}
         self.nll = MeanMetric()
         self._words = 0
+        self.training_has_begun = False
 
     def context(self, batch: Batch) -> ContextSet:
         """The context set of cached features `[B, L, D]` or of images `[B, 3, H, W]`."""
         features = self.backbone(batch.inputs) if batch.pixels else batch.inputs
         return self.backbone.context(features)
+
+    def on_train_start(self) -> None:
+        """Notes that all that a checkpoint has to restore is restored."""
+        self.training_has_begun = True
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
         """Gives every batch random numbers of its own, so that nothing that went before has to be restored."""

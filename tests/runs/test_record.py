@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_checks import config
+from test_check import config
 
 from captioning.backbones import Backbone
 from captioning.backbones.small_cnn import SmallCNN

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from test_checks import config
+from test_check import config
 
 from captioning.errors import CaptioningError
 from captioning.runs.earlier import earlier_run

@@ -14,8 +14,8 @@ from captioning.training.callbacks.pointing import Pointing
 from captioning.training.callbacks.results import Results, write_captions
 from captioning.training.callbacks.stopwatch import Stopwatch
 
-from .tested import SAID, run_test
-from .world import QUIET
+from ..tested import SAID, run_test
+from ..world import QUIET
 
 pytestmark = QUIET
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from captioning.training.callbacks.stopwatch import Stopwatch
 
-from .world import QUIET, Idle, loader, trainer
+from ..world import QUIET, Idle, loader, trainer
 
 pytestmark = QUIET
 

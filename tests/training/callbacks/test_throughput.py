@@ -12,7 +12,7 @@ from captioning.data.batch import Batch, collate
 from captioning.training.callbacks.throughput import Throughput
 from captioning.training.loggers.metrics_file import MetricsFile
 
-from .world import QUIET, Idle, loader, trainer
+from ..world import QUIET, Idle, loader, trainer
 
 pytestmark = QUIET
 

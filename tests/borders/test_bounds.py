@@ -1,4 +1,4 @@
-"""Bounds in annotations, held against callers in Python; `test_checks` holds configurations against them."""
+"""Bounds in annotations, held against callers in Python; `test_check` holds configurations against them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

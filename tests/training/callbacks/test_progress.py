@@ -9,7 +9,7 @@ from torch import Tensor
 from captioning.training.callbacks.progress import Progress
 from captioning.training.callbacks.resume_points import ResumePoints
 
-from .world import QUIET, Idle, loader, trainer
+from ..world import QUIET, Idle, loader, trainer
 
 pytestmark = QUIET
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import captioning
 from captioning.training.callbacks.wandb_record import WandbRecord
 
-from .tested import run_test
-from .world import QUIET
+from ..tested import run_test
+from ..world import QUIET
 
 pytestmark = QUIET
 

@@ -15,8 +15,8 @@ from captioning.data.module import CaptionData
 from captioning.models.protocol import Step
 from captioning.training.callbacks.attention_statistics import LogAttentionStatistics
 
-from .tested import Pointer, Spots, State, photographs, run_test
-from .world import QUIET, data, module, trainer
+from ..tested import Pointer, Spots, State, photographs, run_test
+from ..world import QUIET, data, module, trainer
 
 pytestmark = QUIET
 

@@ -10,8 +10,8 @@ from PIL import Image
 from captioning.training.callbacks import attention_panels
 from captioning.training.callbacks.attention_panels import AttentionPanels
 
-from .tested import CELLS, SAID, Pointer, run_test
-from .world import QUIET, module
+from ..tested import CELLS, SAID, Pointer, run_test
+from ..world import QUIET, module
 
 pytestmark = QUIET
 

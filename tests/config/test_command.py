@@ -1,6 +1,7 @@
 """Mistakes on the command line: one clear line each, before anything is computed."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -121,11 +122,11 @@ def test_errors_of_our_own_keep_their_traceback() -> None:
         start(main)
 
 
-def test_interrupted_quietly(capsys: pytest.CaptureFixture[str]) -> None:
-    def main() -> None:
-        raise KeyboardInterrupt
-
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_in_a_sentence(capsys: pytest.CaptureFixture[str], number: signal.Signals) -> None:
+    before = signal.getsignal(number)
     with pytest.raises(SystemExit) as ended:
-        start(main)
-    assert ended.value.code == 130
-    assert capsys.readouterr().err == ""
+        start(lambda: signal.raise_signal(number))  # type: ignore[arg-type]
+    signal.signal(number, before)
+    assert ended.value.code == 128 + number
+    assert f"stopped by {number.name}. What is finished is kept" in capsys.readouterr().err
