@@ -90,7 +90,7 @@ def launched(processes: int, **settings: Any) -> L.Trainer:
 def captioner() -> CaptioningModule:
     """A model with captions of its own for every image."""
     found = module(show_attend_tell(), splits=SPLITS, metrics=("BLEU", "CIDEr"))
-    generator = torch.Generator().manual_seed(3)
+    generator = torch.Generator().manual_seed(4)
     for parameter in found.model.parameters():
         parameter.data.normal_(std=1.0, generator=generator)
     return found
