@@ -5,16 +5,16 @@ B images, H rows and W columns of pixels, T words, L context vectors on a grid o
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
-from captioning.backbones import Backbone, ContextSet
+from captioning.backbones import ContextSet
 from captioning.config.registry import build
 from captioning.config.searches import USUAL_FILTERS, check_decoding, search_settings
 from captioning.data.vocabulary import Vocabulary
@@ -22,11 +22,8 @@ from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.decoding.maps import caption_maps
 from captioning.errors import CaptioningError, quoted
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoint import AllocationLimit, fill, load
+from captioning.runs.networks import Network, load_network, naming
 from captioning.tokens import EOS
-
-LARGEST_BACKBONE = 2**30
-"""Numbers in a network of a library before it is cut; which it is comes from a closed list of names."""
 
 Photograph = str | Path | Image.Image
 """A file or an image in memory."""
@@ -51,16 +48,6 @@ class Prediction:
     words: list[str] = field(repr=False)
     attention: Tensor | None = field(repr=False)
     alternatives: list["Prediction"] = field(default_factory=list, repr=False)
-
-
-class Network:
-    """Backbone and model of one checkpoint, frozen and in evaluation mode."""
-
-    def __init__(self, backbone: Backbone, model: Captioner, device: torch.device) -> None:
-        self.backbone, self.model = backbone, model
-        for network in (backbone, model):
-            assert isinstance(network, nn.Module)
-            network.to(device).eval().requires_grad_(False)
 
 
 class TrainedCaptioner:
@@ -115,10 +102,10 @@ class TrainedCaptioner:
         modules = _modules(modules)
         decoding = dict(decoding or {})
         paths = _members(path, decoding.pop("ensemble", None))
-        config, vocabulary, network = _load(paths[0], place, modules)
+        config, vocabulary, network = load_network(paths[0], place, modules)
         networks = [network]
         for other in paths[1:]:
-            _, words, network = _load(other, place, modules)
+            _, words, network = load_network(other, place, modules)
             if words != vocabulary:
                 shared = len(set(words.words) & set(vocabulary.words))
                 raise CaptioningError(
@@ -129,7 +116,7 @@ class TrainedCaptioner:
             networks.append(network)
         if decoding:
             config["decoding"] = _with_settings(config["decoding"], decoding)
-        with nullcontext() if decoding else _naming(paths[0]):
+        with nullcontext() if decoding else naming(paths[0]):
             search = build("decoding", search_settings(config["decoding"], vocabulary), (*modules, *_named(decoding)))
             check_decoding(config["decoding"], config["model"].get("max_tokens"))
         if len(paths) > 1:
@@ -225,35 +212,6 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
             "name it in both"
         )
     return members
-
-
-def _load(path: Path, device: torch.device, modules: Sequence[str]) -> tuple[dict[str, Any], Vocabulary, Network]:
-    """Configuration, vocabulary and networks of one checkpoint."""
-    saved = load(path)
-    config = saved.config
-    config["decoding"].pop("select", None)  # it was of that run
-    if "weights" in config["backbone"]:
-        config["backbone"]["weights"] = None  # the checkpoint holds them; neither a file nor a download is needed
-    # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
-    with _naming(path), torch.random.fork_rng(devices=[]):
-        vocabulary = Vocabulary(saved.words)
-        with AllocationLimit(LARGEST_BACKBONE):
-            backbone = build("backbone", config["backbone"], modules)
-        # What initialises a network takes some times its size, and positions come on top.
-        with AllocationLimit(8 * sum(tensor.numel() for tensor in saved.state.values()) + 2**24):
-            model = build("model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes)
-    for name, network in (("backbone", backbone), ("model", model)):
-        fill(path, name, network, saved.state)
-    return config, vocabulary, Network(backbone, model, device)
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Says which checkpoint it is that cannot be built."""
-    try:
-        yield
-    except CaptioningError as error:
-        raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: {error}") from error
 
 
 def _modules(modules: Any) -> tuple[str, ...]:

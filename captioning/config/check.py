@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from captioning.borders.bounds import Name, PathText, Probability, Seconds, Seed
+from captioning.config.registry import check_parts
 from captioning.config.rehearsal import rehearse
 from captioning.config.searches import check_decoding
 from captioning.config.signatures import Part, check_call, check_settings, check_table, check_value
@@ -100,6 +101,9 @@ def _check_values(config: DictConfig) -> None:
     for name in PARTIAL:
         if settings[name].get("_partial_") is not True:
             raise CaptioningError(f"{name}._partial_ must be true: training calls this part itself")
+    for place in ("backbone", "model", "decoding"):
+        check_parts(place, settings[place])
+    check_parts("data.reader", settings["data"]["reader"])
     del settings["decoding"]  # its words become numbers later; `check_decoding` looks at it
     check_settings("", settings)
 

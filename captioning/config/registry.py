@@ -19,6 +19,7 @@ from captioning.errors import CaptioningError, quoted
 PACKAGE = Path(__file__).parents[1]
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 """The configuration: inside an installed wheel, else beside the package in a checkout."""
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> Any:
@@ -62,6 +63,16 @@ def locate(place: str, target: Any, modules: Sequence[str] = ()) -> Callable[...
     return found
 
 
+def check_parts(place: str, node: Any) -> None:
+    """Refuses what a checkpoint could not be loaded with, though Hydra builds it: what no module of its own defines.
+
+    Raises:
+        CaptioningError: names it.
+    """
+    for keys, target in _targets(node, tuple(place.split("."))):
+        locate(".".join(keys), target, [str(target).rpartition(".")[0]])
+
+
 @functools.cache
 def registered(place: str) -> frozenset[str]:
     """What the shipped configuration names at `place`, such as `model`; at `model.score`, all that is within."""
@@ -71,7 +82,7 @@ def registered(place: str) -> frozenset[str]:
     found: set[str] = set()
     for file in sorted(group.rglob("*.yaml")):
         path = (outermost[0], *file.relative_to(group).parts[:-1])
-        for keys, target in _targets(yaml.safe_load(file.read_text(encoding="utf-8")), path):
+        for keys, target in _targets(yaml.load(file.read_text(encoding="utf-8"), LOADER), path):
             if (keys != outermost) == within:
                 found.add(target)
     return frozenset(found)

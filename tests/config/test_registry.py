@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from captioning.config.registry import CONF, build, registered
+from captioning.config.registry import CONF, build, check_parts, registered
 from captioning.decoding import Filters, beam_search, greedy
 from captioning.errors import CaptioningError
 
@@ -91,3 +91,10 @@ def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(CaptioningError):
             build("decoding", {**GREEDY, "filters": {"_target_": f"quiet_filter.{name}"}}, ["quiet_filter"])
     assert os.path.isdir(tmp_path)  # noqa: PTH112
+
+
+def test_what_a_checkpoint_could_not_be_loaded_with_is_refused_before_training() -> None:
+    check_parts("decoding", {**GREEDY, "filters": {"_target_": "captioning.decoding.Filters"}})
+    for target in ("os.getcwd", "captioning.config.registry.Path", "absent_module.Filter"):
+        with pytest.raises(CaptioningError, match=target):
+            check_parts("decoding", {**GREEDY, "filters": {"_target_": target}})

@@ -1,0 +1,64 @@
+"""The networks of a checkpoint, built from what it says of them and filled with what it holds."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from captioning.backbones import Backbone
+from captioning.config.registry import build
+from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError
+from captioning.models.protocol import Captioner
+from captioning.runs.checkpoint import AllocationLimit, fill, load
+
+LARGEST_BACKBONE = 2**30
+"""Numbers in a network of a library before it is cut; which it is comes from a closed list of names."""
+
+
+class Network:
+    """Backbone and model of one checkpoint, frozen and in evaluation mode."""
+
+    def __init__(self, backbone: Backbone, model: Captioner, device: torch.device) -> None:
+        self.backbone, self.model = backbone, model
+        for network in (backbone, model):
+            assert isinstance(network, nn.Module)
+            network.to(device).eval().requires_grad_(False)
+
+
+def load_network(
+    path: Path, device: torch.device, modules: Sequence[str]
+) -> tuple[dict[str, Any], Vocabulary, Network]:
+    """Configuration, vocabulary and networks of one checkpoint; its parts are ours, or of `modules`.
+
+    Raises:
+        CaptioningError: the checkpoint cannot be read, or does not fit this version.
+    """
+    saved = load(path)
+    config = saved.config
+    config["decoding"].pop("select", None)  # it was of that run
+    if "weights" in config["backbone"]:
+        config["backbone"]["weights"] = None  # the checkpoint holds them; neither a file nor a download is needed
+    # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
+    with naming(path), torch.random.fork_rng(devices=[]):
+        vocabulary = Vocabulary(saved.words)
+        with AllocationLimit(LARGEST_BACKBONE):
+            backbone = build("backbone", config["backbone"], modules)
+        # What initialises a network takes some times its size, and positions come on top.
+        with AllocationLimit(8 * sum(tensor.numel() for tensor in saved.state.values()) + 2**24):
+            model = build("model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes)
+    for name, network in (("backbone", backbone), ("model", model)):
+        fill(path, name, network, saved.state)
+    return config, vocabulary, Network(backbone, model, device)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Says which checkpoint it is that cannot be built."""
+    try:
+        yield
+    except CaptioningError as error:
+        raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: {error}") from error
