@@ -1,6 +1,7 @@
 """Items fetched ahead by worker processes."""
 
 from collections.abc import Callable, Iterator
+from multiprocessing import get_all_start_methods
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
@@ -19,7 +20,11 @@ class Loader(DataLoader[T]):
     """
 
     def __init__(self, fetch: Callable[[Any], T], **settings: Any) -> None:
-        super().__init__(_Fetched(fetch), batch_size=None, worker_init_fn=start_worker, **settings)
+        # joblib's processes, of hydra/launcher=processes, have a way of their own that starts no workers.
+        how = "fork" if settings.get("num_workers") and "fork" in get_all_start_methods() else None
+        super().__init__(
+            _Fetched(fetch), batch_size=None, worker_init_fn=start_worker, multiprocessing_context=how, **settings
+        )
 
     def __iter__(self) -> Iterator[T]:  # type: ignore[override]
         with starting_workers():
