@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import gc
 import os
 import signal
 import sys
@@ -68,33 +67,6 @@ def on_signal(act: Callable[[int], object]) -> Iterator[None]:
         for number, handler in before.items():
             if signal.getsignal(number) is first:  # after a signal it stays with the next one's end
                 signal.signal(number, handler)
-
-
-@contextmanager
-def starting_workers() -> Iterator[None]:
-    """Keeps the signals waiting while workers are started within, for them until they come to `start_worker`."""
-    if not hasattr(signal, "pthread_sigmask"):  # on Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def start_worker(worker: int) -> None:
-    """What every worker of a `DataLoader` does first (its `worker_init_fn`); it is started within `starting_workers`.
-
-    It ignores the signals, so that the main process can save what there is before all of them end: PyTorch ends workers
-    by a message, and a worker whose main process has died ends by itself. And it keeps the garbage collector from
-    touching, and so copying, all that the main process has read.
-    """
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    gc.freeze()
 
 
 def end_with_launcher() -> None:

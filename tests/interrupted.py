@@ -1,6 +1,7 @@
 """Commands that a terminal starts and interrupts: each in a session of its own, forked off a process that has imported
 everything already."""
 
+import atexit
 import multiprocessing
 import os
 import pty
@@ -92,20 +93,25 @@ def _run(command: Any, home: Path, arguments: tuple[str, ...], environment: Mapp
     except BaseException:
         traceback.print_exc()
     finally:
+        atexit._run_exitfuncs()  # as Python does, which this process is to leave without
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
 
 
-def processes(session: int) -> list[int]:
-    """Those of a session that are left."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            state, _, _, its = (process / "stat").read_text().rpartition(") ")[2].split()[:4]
-            if int(its) == session and state != "Z":
-                found.append(int(process.name))
-    return found
+def wait_for_the_end_of(session: int) -> None:
+    """Of all its processes, whose first one has ended."""
+    end = time.monotonic() + LIMIT
+    while any(_is_of(session, process) for process in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def _is_of(session: int, process: Path) -> bool:
+    with suppress(OSError):
+        state, _, _, its = (process / "stat").read_text().rpartition(") ")[2].split()[:4]
+        return int(its) == session and state != "Z"
+    return False
 
 
 def train() -> object:

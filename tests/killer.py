@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import lightning as L
 
 class Killer(L.Callback):
     """KILL=train:7 kills before the seventh batch of training, validation:2 before the second of validation, save:3 in
-    the middle of the third writing of a checkpoint; KILL_WITH is the signal, KILL_GROUP sends it to all processes of
-    the group, as a terminal does."""
+    the middle of the third writing of a checkpoint; KILL_WITH is the signal, KILL_GROUP lets another process
+    send it to all of the group."""
 
     def __init__(self) -> None:
         point, _, number = os.environ.get("KILL", "never:0").partition(":")
@@ -33,7 +34,10 @@ class Killer(L.Callback):
         if point == self.point:
             self.left -= 1
             if self.left == 0:
-                os.kill(-os.getpgrp() if "KILL_GROUP" in os.environ else os.getpid(), self.signal)
+                if "KILL_GROUP" in os.environ:
+                    subprocess.run(["sh", "-c", f"kill -s {self.signal.name[3:]} -- -{os.getpgrp()}"])
+                else:
+                    os.kill(os.getpid(), self.signal)
 
     def on_train_batch_start(self, *_: Any) -> None:
         self.passed("train")

@@ -2,7 +2,6 @@
 
 import re
 import signal
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from interrupted import CTRL_C, Interrupted, compute_features, draw, end_slowly, processes, terminals, train
+from interrupted import CTRL_C, Interrupted, compute_features, draw, end_slowly, terminals, train, wait_for_the_end_of
 from PIL import Image
 from test_resume import COMMAND, TRANSFORMER
 
@@ -32,7 +31,7 @@ def one_sentence(ended: Interrupted, number: int, sentence: str) -> re.Match[str
     assert found, ended.said
     assert ended.said[found.start() :].count("\n") == 1, ended.said
     assert not re.search("Traceback|Error|Warning|[Ww]orker", ended.said)
-    assert processes(ended.pid) == []
+    wait_for_the_end_of(ended.pid)
     return found
 
 
@@ -122,7 +121,4 @@ def test_workers_do_not_outlive_a_killed_process(interrupt: Interrupt, tmp_path:
     environment = {"KILL": "train:3"}
     ended = interrupt(train, tmp_path, never, arguments=TRAINING, environment=environment)
     assert ended.status == -signal.SIGKILL, ended.said
-    end = time.monotonic() + 100
-    while processes(ended.pid):
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_for_the_end_of(ended.pid)

@@ -6,8 +6,8 @@ from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
+from captioning.data.workers import start_worker, starting_workers
 from captioning.errors import CaptioningError
-from captioning.machine import start_worker, starting_workers
 
 T = TypeVar("T")
 
