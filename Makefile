@@ -25,8 +25,8 @@ demo: install  ## train the spatial transformer on drawn shapes and show what it
 test: install lint  ## linters, type checker and all tests, two at a time
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
-soak: install  ## the long trials: twenty kills at random moments; the way to COCO's table, in miniature
-	$(BIN)/python -m pytest -m soak
+soak: install  ## the long trials: twenty kills at random moments; the way to COCO's table, in miniature; 1,500 inputs at each border
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m soak --numprocesses=2 --dist=loadfile
 
 lint: install  ## linters and type checker only
 	$(BIN)/ruff check .

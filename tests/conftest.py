@@ -17,7 +17,7 @@ from trained_runs import LONGER, CachedRun, Run
 
 from captioning.backbones.torchvision import TorchvisionBackbone
 
-PROFILES = {"test": 200, "soak": 5000}
+PROFILES = {"test": 200, "soak": 1500}
 for name, examples in PROFILES.items():
     settings.register_profile(
         name,
