@@ -54,13 +54,7 @@ class DecodeState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of decoding.
-
-    Attributes:
-        logits: `[B, N, V]`.
-        attention: `[B, N, L]` or None for a model without attention.
-        state: the state after this step.
-    """
+    """One step of decoding: logits `[B, N, V]`, the map `[B, N, L]` where there is attention, and the state after."""
 
     logits: Tensor
     attention: Tensor | None
@@ -68,7 +62,10 @@ class Step:
 
 
 class Captioner(Protocol):
-    """The verbs that every captioning model has."""
+    """The verbs that every captioning model has.
+
+    One without attention may say so by `attends = False`, and what needs attention is then refused before data are read.
+    """
 
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
         """Teacher forcing: inputs `tokens` `[B, N, C]` begin with BOS."""
@@ -92,15 +89,7 @@ class Captioner(Protocol):
 
 
 class StochasticCaptioner(Captioner, Protocol):
-    """A captioner that can attend to sampled locations, for objectives that learn from them.
-
-        Attributes:
-    <<<<<<< HEAD:captioning/models/outputs.py
-            stochastic: True; a captioner that does not say so cannot.
-    =======
-            stochastic: true, which others need not have.
-    >>>>>>> 12eca117893ff2399c6c86a51c2956d9c11742c3:captioning/models/protocol.py
-    """
+    """A captioner that says by `stochastic = True` that it can attend to sampled locations, and so learn from them."""
 
     stochastic: bool
 
