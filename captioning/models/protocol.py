@@ -13,32 +13,20 @@ from captioning.backbones.context import ContextSet
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The random choices of a pass: the location that each step of a sampled image attends to.
+    """The random choices of a pass: the location that each step of a sampled image attends to."""
 
-    Attributes:
-        log_prob: `[B, N, C]`, log alpha_t(s_t) of the location taken; 0 where not sampled.
-        entropy: `[B, N, C]`, of alpha_t in nats; 0 where not sampled.
-        sampled: `[B]` bool, the images whose locations were drawn.
-    """
-
-    log_prob: Tensor
-    entropy: Tensor
-    sampled: Tensor
+    log_prob: Tensor  # `[B, N, C]`, log alpha_t(s_t) of the location taken; 0 where not sampled
+    entropy: Tensor  # `[B, N, C]`, of alpha_t in nats; 0 where not sampled
+    sampled: Tensor  # `[B]` bool, the images whose locations were drawn
 
 
 @dataclass(frozen=True, slots=True)
 class CaptionOutput:
-    """The parallel forward pass over given captions.
+    """The parallel forward pass over given captions."""
 
-    Attributes:
-        hidden: `[B, N, C, E]`, what `readout` turns into logits.
-        attention: `[B, N, C, L]`, the map of each step as shown in pictures; None unless asked for.
-        policy: of a pass along sampled paths (hard attention).
-    """
-
-    hidden: Tensor
-    attention: Tensor | None = None
-    policy: Policy | None = None
+    hidden: Tensor  # `[B, N, C, E]`, what `readout` turns into logits
+    attention: Tensor | None = None  # `[B, N, C, L]`, the map of each step as shown in pictures, where asked for
+    policy: Policy | None = None  # of a pass along sampled paths (hard attention)
 
 
 class DecodeState(Protocol):
@@ -54,17 +42,17 @@ class DecodeState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of decoding: logits `[B, N, V]`, the map `[B, N, L]` where there is attention, and the state after."""
+    """One step of decoding."""
 
-    logits: Tensor
-    attention: Tensor | None
-    state: DecodeState
+    logits: Tensor  # `[B, N, V]`
+    attention: Tensor | None  # `[B, N, L]`; None for a model without attention
+    state: DecodeState  # after this step
 
 
 class Captioner(Protocol):
     """The verbs that every captioning model has.
 
-    One without attention may say so by `attends = False`, and what needs attention is then refused before data are read.
+    One without attention may say so by `attends = False`: what needs attention is then refused before data are read.
     """
 
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
@@ -103,6 +91,6 @@ class StochasticCaptioner(Captioner, Protocol):
     ) -> CaptionOutput:
         """As `Captioner`, with a policy if `sampled` `[B]` tells which images attend to sampled locations.
 
-        They are drawn by `uniform` `[B, N, C]` in [0, 1), or by torch's generator.
+        They are drawn by `uniform` `[B, N, C]` in [0, 1), or by torch's generator. Others take the expected context.
         """
         ...

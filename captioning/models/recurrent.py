@@ -3,7 +3,7 @@
 B images, N captions per image, C input positions, L context vectors of D features, m = d_embed, n = d_hidden, V words.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -133,18 +133,9 @@ class Recurrent(nn.Module):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
-        """Teacher forcing.
-
-        Args:
-            context: the images.
-            tokens: `[B, N, C]` inputs that begin with BOS; PAD may follow the last word.
-            need_weights: also give alpha, where there is attention.
-            sampled: `[B]` bool, the images whose locations are drawn from alpha; the others take the expected context.
-                None: `choice` for all, and no policy.
-            uniform: `[B, N, C]` in [0, 1), the numbers that draw the locations; None: torch's generator does.
-        """
+        """See `StochasticCaptioner`; without `sampled`, `choice` is every image's, and there is no policy."""
         features, looks, _ = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
-        attention = _joined([look.alpha for look in looks]) if looks and need_weights else None
+        attention = _joined(look.alpha for look in looks) if looks and need_weights else None
         return CaptionOutput(features, attention, None if sampled is None else _policy(looks, sampled))
 
     def readout(self, hidden: Tensor) -> Tensor:
@@ -200,14 +191,15 @@ class Recurrent(nn.Module):
                 looks.append(look)
             memory = self.cell(x_t, found, memory)
             hiddens.append(memory[0])
-        attended = _joined([look.context for look in looks]) if looks else None
+        attended = _joined(look.context for look in looks) if looks else None
         features = self.head.features(words, _joined(hiddens), attended)
         kept = past if self.attention and self.attention.looks_back else None
         return features, looks, replace(state, memory=memory, past=kept)
 
 
-def _joined(steps: Sequence[Tensor]) -> Tensor:
+def _joined(steps: Iterable[Tensor]) -> Tensor:
     """C tensors `[B, N, ...]` as `[B, N, C, ...]`."""
+    steps = list(steps)
     return torch.stack(steps, dim=2) if len(steps) > 1 else steps[0].unsqueeze(2)
 
 
@@ -216,7 +208,5 @@ def _policy(looks: Sequence[Look], sampled: Tensor) -> Policy:
         raise ValueError("locations are to be sampled, and the model has no attention: set a score")
     where = sampled[:, None, None]
     # not a product: 0 times the minus infinity of a masked location is not a number
-    log_prob, entropy = (
-        _joined(steps).where(where, 0.0) for steps in zip(*(look.policy for look in looks), strict=True)
-    )
-    return Policy(log_prob, entropy, sampled)
+    log_prob, entropy = map(_joined, zip(*(look.policy for look in looks), strict=True))
+    return Policy(log_prob.where(where, 0.0), entropy.where(where, 0.0), sampled)

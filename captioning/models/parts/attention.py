@@ -89,9 +89,8 @@ class Attention(nn.Module):
             image: what `read` has given.
             query: of the decoder.
             past: the weights of the step before, `[B, N, L]`; None at the first.
-            sampled: `[B]` bool, the images whose locations are drawn from alpha (Eq. 8); the others take the expected
-                context. None: `choice` for all, and no policy.
-            uniform: `[B, N]` in [0, 1), the numbers that draw the locations; None: torch's generator does.
+            sampled: `[B]`, see `StochasticCaptioner`; None: `choice` for all, and no policy.
+            uniform: `[B, N]`, see there.
         """
         scores = self.score(image.keys, query, past) / self.temperature
         if self.smoothing:

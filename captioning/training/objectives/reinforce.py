@@ -73,7 +73,7 @@ class Reinforce(Objective):
         steps = max_words + 1 if credit == "future" else 1
         self.register_buffer("baseline", torch.zeros(steps, dtype=torch.float64))
         self.register_buffer("variance", torch.zeros_like(self.baseline) if normalise else None)
-        # rewards of the optimiser step's batches so far, for each baseline: their sum, number and, for v, sum of squares
+        # rewards of the optimiser step's batches so far, for each baseline: sum, number and, for v, sum of squares
         self.register_buffer("_rewards", torch.zeros(2 + normalise, steps, dtype=torch.float64), persistent=False)
 
     def forward(  # type: ignore[override]
