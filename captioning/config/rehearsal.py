@@ -38,6 +38,11 @@ def rehearse(config: DictConfig) -> None:
                 f"{config.model._target_} samples none: use model=sat_hard or model=sat_soft, or "
                 "objective=cross_entropy"
             )
+        if objective.needs_attention and not getattr(model, "attends", True):
+            raise CaptioningError(
+                f"objective {config.objective._target_} regularises attention, and model {config.model._target_} has "
+                "none: set objective.doubly_stochastic=0, or give it attention (model/score=mlp for a recurrent one)"
+            )
         optimizer = _called("optimizer", _built(config, "optimizer"), [nn.Parameter(torch.zeros(1))])
         _called("schedule", _built(config, "schedule"), optimizer, 1)
         callbacks = [_built(config, f"callbacks.{name}") for name, part in config.callbacks.items() if part is not None]

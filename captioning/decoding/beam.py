@@ -4,6 +4,7 @@ B images, G groups of K hypotheses per image, k of them open before a step, n ca
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -88,16 +89,11 @@ def diverse_beam_search(
     the same step. Scores are the model's own. (D) An end is no word, and a group that has ended says nothing.
 
     Args:
-        model: as for `beam_search`.
+        model: as for `beam_search`, as all that is not named here.
         context: B images.
         width: hypotheses per image, a multiple of `groups`.
         groups: G.
         diversity: lambda.
-        max_length: as for `beam_search`, like all that follow.
-        length_penalty: see there.
-        forbidden: see there.
-        filters: see there.
-        normalisation: see there.
 
     Returns:
         B captions: the best of the groups' best ones, the others as its alternatives; each caption once.
@@ -110,11 +106,13 @@ def diverse_beam_search(
     return _search(model, context, width // groups, groups, diversity, max_length, ranking, forbidden, filters)
 
 
+@dataclass(frozen=True)
 class _Ranking:
     """How many captions are kept, and by what."""
 
-    def __init__(self, length_penalty: float, normalisation: Normalisation, n: int) -> None:
-        self.length_penalty, self.normalisation, self.n = length_penalty, normalisation, n
+    length_penalty: float
+    normalisation: Normalisation
+    n: int
 
     def divisor(self, length: int) -> float:
         """What ranking divides the log-probability of `length` tokens by."""
@@ -238,13 +236,9 @@ class _Beam:
         # What is done stays as it is, whatever longer searches of other images in the batch come by.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)
         self._ended += (scores > -torch.inf).sum(dim=1)
-        new = (
-            scores / self.ranking.divisor(length),
-            rows,
-            torch.full_like(rows, length),
-            torch.full_like(rows, cut, dtype=torch.bool),
-        )
         old = self._score, self._row, self._length, self._cut
+        is_cut = torch.full_like(rows, cut, dtype=torch.bool)
+        new = scores / self.ranking.divisor(length), rows, torch.full_like(rows, length), is_cut
         score, *others = (torch.cat(pair, dim=1) for pair in zip(old, new, strict=True))
         self._score, order = (x[:, : self.ranking.n] for x in score.sort(dim=1, descending=True, stable=True))
         self._row, self._length, self._cut = (x.gather(1, order) for x in others)

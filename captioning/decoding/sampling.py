@@ -14,10 +14,9 @@ from captioning.backbones.context import ContextSet
 from captioning.borders.bounds import Length, Positive, Samples, bounded
 from captioning.decoding.caption import FORBIDDEN, Caption, best_first
 from captioning.decoding.filters import Filter
+from captioning.decoding.generate import generate
 from captioning.decoding.keyed_random import derived, uniform
-from captioning.decoding.log_probs import log_probs
 from captioning.models.protocol import Captioner
-from captioning.tokens import BOS, EOS, PAD
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -62,40 +61,13 @@ def sample(
     Raises:
         ValueError: a number that is not allowed.
     """
-    b, device = context.vectors.shape[0], context.vectors.device
     keys = image_keys(context)
     draws = uniform(derived(keys, torch.full_like(keys, seed)), n, max_length)
-    state = model.start(context, n)
-    token = torch.full((b, n), BOS, device=device)
-    ended = torch.zeros(b, n, dtype=torch.bool, device=device)
-    score = torch.zeros(b, n, dtype=torch.float64, device=device)
-    lengths = torch.zeros_like(token)
-    tokens, maps = token.new_empty(b, n, 0), []
-    for t in range(max_length):
-        step = model.step(token, state)
-        state = step.state
-        words = log_probs(step.logits, forbidden, filters, tokens)
-        token = draw(words / temperature, draws[..., t], top_k, top_p)
-        score += words.gather(-1, token[..., None]).squeeze(-1).masked_fill(ended, 0.0)
-        lengths += ~ended
-        token = token.masked_fill(ended, PAD)
-        tokens = torch.cat([tokens, token[..., None]], dim=-1)
-        if step.attention is not None:
-            maps.append(step.attention)
-        ended |= token == EOS
-        if ended.all():
-            break
-    tokens, scores = tokens.cpu(), score.tolist()
-    attention = torch.stack(maps, dim=2).cpu() if maps else None
-    return [
-        best_first(
-            [
-                Caption(tokens[i, j, :t].tolist(), scores[i][j], None if attention is None else attention[i, j, :t])
-                for j, t in enumerate(row)
-            ]
-        )
-        for i, row in enumerate(lengths.tolist())
-    ]
+
+    def choose(words: Tensor, t: int) -> Tensor:
+        return draw(words / temperature, draws[..., t], top_k, top_p)
+
+    return [best_first(found) for found in generate(model, context, n, choose, max_length, forbidden, filters)]
 
 
 def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float = 1.0) -> Tensor:

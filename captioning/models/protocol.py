@@ -13,32 +13,20 @@ from captioning.backbones.context import ContextSet
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The random choices of a pass: the location that each step of a sampled image attends to.
+    """The random choices of a pass: the location that each step of a sampled image attends to."""
 
-    Attributes:
-        log_prob: `[B, N, C]`, log alpha_t(s_t) of the location taken; 0 where not sampled.
-        entropy: `[B, N, C]`, of alpha_t in nats; 0 where not sampled.
-        sampled: `[B]` bool, the images whose locations were drawn.
-    """
-
-    log_prob: Tensor
-    entropy: Tensor
-    sampled: Tensor
+    log_prob: Tensor  # `[B, N, C]`, log alpha_t(s_t) of the location taken; 0 where not sampled
+    entropy: Tensor  # `[B, N, C]`, of alpha_t in nats; 0 where not sampled
+    sampled: Tensor  # `[B]` bool, the images whose locations were drawn
 
 
 @dataclass(frozen=True, slots=True)
 class CaptionOutput:
-    """The parallel forward pass over given captions.
+    """The parallel forward pass over given captions."""
 
-    Attributes:
-        hidden: `[B, N, C, E]`, what `readout` turns into logits.
-        attention: `[B, N, C, L]`, the map of each step as shown in pictures; None unless asked for.
-        policy: of a pass along sampled paths (hard attention).
-    """
-
-    hidden: Tensor
-    attention: Tensor | None = None
-    policy: Policy | None = None
+    hidden: Tensor  # `[B, N, C, E]`, what `readout` turns into logits
+    attention: Tensor | None = None  # `[B, N, C, L]`, the map of each step as shown in pictures, where asked for
+    policy: Policy | None = None  # of a pass along sampled paths (hard attention)
 
 
 class DecodeState(Protocol):
@@ -54,21 +42,18 @@ class DecodeState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of decoding.
+    """One step of decoding."""
 
-    Attributes:
-        logits: `[B, N, V]`.
-        attention: `[B, N, L]` or None for a model without attention.
-        state: the state after this step.
-    """
-
-    logits: Tensor
-    attention: Tensor | None
-    state: DecodeState
+    logits: Tensor  # `[B, N, V]`
+    attention: Tensor | None  # `[B, N, L]`; None for a model without attention
+    state: DecodeState  # after this step
 
 
 class Captioner(Protocol):
-    """The verbs that every captioning model has."""
+    """The verbs that every captioning model has.
+
+    One without attention may say so by `attends = False`: what needs attention is then refused before data are read.
+    """
 
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
         """Teacher forcing: inputs `tokens` `[B, N, C]` begin with BOS."""
@@ -92,15 +77,7 @@ class Captioner(Protocol):
 
 
 class StochasticCaptioner(Captioner, Protocol):
-    """A captioner that can attend to sampled locations, for objectives that learn from them.
-
-        Attributes:
-    <<<<<<< HEAD:captioning/models/outputs.py
-            stochastic: True; a captioner that does not say so cannot.
-    =======
-            stochastic: true, which others need not have.
-    >>>>>>> 12eca117893ff2399c6c86a51c2956d9c11742c3:captioning/models/protocol.py
-    """
+    """A captioner that says by `stochastic = True` that it can attend to sampled locations, and so learn from them."""
 
     stochastic: bool
 
@@ -114,6 +91,6 @@ class StochasticCaptioner(Captioner, Protocol):
     ) -> CaptionOutput:
         """As `Captioner`, with a policy if `sampled` `[B]` tells which images attend to sampled locations.
 
-        They are drawn by `uniform` `[B, N, C]` in [0, 1), or by torch's generator.
+        They are drawn by `uniform` `[B, N, C]` in [0, 1), or by torch's generator. Others take the expected context.
         """
         ...

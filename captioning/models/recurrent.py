@@ -3,15 +3,15 @@
 B images, N captions per image, C input positions, L context vectors of D features, m = d_embed, n = d_hidden, V words.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Positive, Share, Width
+from captioning.borders.bounds import Positive, Share, Width, bounded
 from captioning.models.parts.attention import Annotations, Attention, Choice, Look, Window
 from captioning.models.parts.cells import Cell, Memory
 from captioning.models.parts.dropout import dropout
@@ -24,17 +24,11 @@ from captioning.models.parts.scores import Score
 from captioning.models.protocol import CaptionOutput, Policy, Step
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    """What every step reads of the images, computed once for all of their captions.
+class Image(NamedTuple):
+    """What every step reads of the images, computed once for all of their captions."""
 
-    Attributes:
-        annotations: what attention reads, or None.
-        constant: the image's part of every step of the cell, `[B, 1, K]`, or None.
-    """
-
-    annotations: Annotations | None
-    constant: Tensor | None
+    annotations: Annotations | None  # for attention
+    constant: Tensor | None  # the image's part of every step of the cell, `[B, 1, K]`
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +46,7 @@ class RecurrentState:
         return replace(self, memory=memory, past=None if self.past is None else self.past[rows, parents])
 
 
+@bounded
 class Recurrent(nn.Module):
     """A decoder that steps a cell from word to word and sees the image by attention, as a whole, or both.
 
@@ -70,7 +65,7 @@ class Recurrent(nn.Module):
         d_embed: m; one embedding serves cell and head.
         d_hidden: n.
         dropout: on the initial states and on the argument of the last layer, not inside the cell (D).
-        gate: see `Attention`, as for the next four.
+        gate: see `Attention`, as for all that follow.
         choice: the context of a step unless the caller says otherwise.
         temperature: divisor of the scores.
         smoothing: sigmoids in place of exponentials.
@@ -105,7 +100,7 @@ class Recurrent(nn.Module):
         self.embed = nn.Embedding(vocab_size, d_embed)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
         d_image = self.encoder.d_out if self.encoder else d_context
-        look = score(d_context=d_image, d_query=d_hidden) if score else None
+        look = score(d_context=d_image, d_query=d_hidden, grid=grid) if score else None
         shown = inject(d_context=d_image, d_word=d_embed, d_hidden=d_hidden) if inject else None
         each_step = shown.d_image if shown and not shown.once else 0
         sizes = {"d_word": d_embed, "d_hidden": d_hidden, "d_context": look.d_value if look else 0}
@@ -116,21 +111,19 @@ class Recurrent(nn.Module):
         self.inject = shown
         self.cell = built
         self.head = head(**sizes, vocab_size=vocab_size)
-        self._initialise()
-
-    def _initialise(self) -> None:
         glorot(self)
-        self.cell.initialise()
+        built.initialise()
         nn.init.normal_(self.embed.weight, std=0.1)  # (D)
-        if self.attention:
-            self.attention.score.initialise()
-        if self.encoder:
-            self.encoder.initialise()
+        for part in (look, self.encoder):
+            if part:
+                part.initialise()
 
     @property
-    def stochastic(self) -> bool:
-        """Whether it can attend to sampled locations."""
+    def attends(self) -> bool:
+        """Whether it has attention, and so locations to sample (`stochastic`) too."""
         return self.attention is not None
+
+    stochastic = attends
 
     def forward(
         self,
@@ -140,34 +133,9 @@ class Recurrent(nn.Module):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
-        """Teacher forcing.
-
-        Args:
-            context: the images.
-            tokens: `[B, N, C]` inputs that begin with BOS; PAD may follow the last word.
-            need_weights: also give alpha, where there is attention.
-            sampled: `[B]` bool, the images whose locations are drawn from alpha; the others take the expected context.
-                None: `choice` for all, and no policy.
-            uniform: `[B, N, C]` in [0, 1), the numbers that draw the locations; None: torch's generator does.
-        """
-        image, memory = self._read(context, tokens.shape[1])
-        words = self.embed(tokens)
-        x = self.cell.words(words)
-        if image.constant is not None:
-            x = x + image.constant[:, None]
-        hiddens: list[Tensor] = []
-        looks: list[Look] = []
-        look: Look | None = None
-        for t, x_t in enumerate(x.unbind(dim=2)):  # slices would cost a whole zero tensor each in backward
-            past = None if look is None else look.alpha
-            drawn = None if uniform is None else uniform[..., t]
-            memory, look = self._advance(image, x_t, memory, past, sampled, drawn)
-            hiddens.append(memory[0])
-            if look is not None:
-                looks.append(look)
-        attended = torch.stack([look.context for look in looks], dim=2) if looks else None
-        features = self.head.features(words, torch.stack(hiddens, dim=2), attended)
-        attention = torch.stack([look.alpha for look in looks], dim=2) if looks and need_weights else None
+        """See `StochasticCaptioner`; without `sampled`, `choice` is every image's, and there is no policy."""
+        features, looks, _ = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
+        attention = _joined(look.alpha for look in looks) if looks and need_weights else None
         return CaptionOutput(features, attention, None if sampled is None else _policy(looks, sampled))
 
     def readout(self, hidden: Tensor) -> Tensor:
@@ -176,56 +144,63 @@ class Recurrent(nn.Module):
 
     def start(self, context: ContextSet, n: int) -> RecurrentState:
         """Reads each image once, for `n` hypotheses of it."""
-        return RecurrentState(*self._read(context, n))
-
-    def step(self, tokens: Tensor, state: RecurrentState) -> Step:
-        """Reads one token `[B, N]` of each hypothesis."""
-        words = self.embed(tokens)
-        x = self.cell.words(words)
-        if state.image.constant is not None:
-            x = x + state.image.constant
-        memory, look = self._advance(state.image, x, state.memory, state.past)
-        features = self.head.features(words, memory[0], None if look is None else look.context)
-        alpha = None if look is None else look.alpha
-        past = alpha if self.attention and self.attention.looks_back else None
-        return Step(self.readout(features), alpha, replace(state, memory=memory, past=past))
-
-    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """`alpha`: `[B, N, C, 1, L]`, where there is attention."""
-        attention = self(context, tokens, need_weights=True).attention
-        return {} if attention is None else {"alpha": attention[..., None, :]}
-
-    def _read(self, context: ContextSet, n: int) -> tuple[Image, Memory]:
-        """The images, and the memory `[B, n, d_hidden]` of `n` captions each before BOS."""
         if self.encoder:
             context = self.encoder(context)
         annotations = self.attention.read(context) if self.attention else None
         initial = self.initial(context)
         # of each caption its own dropout, as if the image came once per caption
         memory = tuple(dropout(x[:, None].repeat(1, n, 1), self.dropout, self.training) for x in initial)
-        if self.inject is None:
-            return Image(annotations, None), memory
-        shown = self.inject(context, initial[0])[:, None]
-        if not self.inject.once:
-            return Image(annotations, self.cell.image(shown)), memory
-        x = self.cell.words(shown)
-        return Image(annotations, None), self.cell(x, None, self.cell.ask(x, memory)[1])
+        constant = None
+        if self.inject:
+            shown = self.inject(context, initial[0])[:, None]
+            if self.inject.once:
+                x = self.cell.words(shown)
+                memory = self.cell(x, None, self.cell.ask(x, memory)[1])
+            else:
+                constant = self.cell.image(shown)
+        return RecurrentState(Image(annotations, constant), memory)
 
-    def _advance(
-        self,
-        image: Image,
-        x: Tensor,
-        memory: Memory,
-        past: Tensor | None,
-        sampled: Tensor | None = None,
-        uniform: Tensor | None = None,
-    ) -> tuple[Memory, Look | None]:
-        """One step of the cell from its inputs `[B, N, K]`, and what attention has found before it."""
-        query, memory = self.cell.ask(x, memory)
-        if self.attention is None or image.annotations is None:
-            return self.cell(x, None, memory), None
-        look = self.attention(image.annotations, query, past, sampled, uniform)
-        return self.cell(x, look.context, memory), look
+    def step(self, tokens: Tensor, state: RecurrentState) -> Step:
+        """Reads one token `[B, N]` of each hypothesis."""
+        features, looks, state = self._read(state, tokens[..., None])
+        return Step(self.readout(features[:, :, 0]), looks[0].alpha if looks else None, state)
+
+    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        """`alpha`: `[B, N, C, 1, L]`, where there is attention."""
+        attention = self(context, tokens, need_weights=True).attention
+        return {} if attention is None else {"alpha": attention[..., None, :]}
+
+    def _read(
+        self, state: RecurrentState, tokens: Tensor, sampled: Tensor | None = None, uniform: Tensor | None = None
+    ) -> tuple[Tensor, list[Look], RecurrentState]:
+        """Steps through tokens `[B, N, C]`: what `readout` takes, what attention has found, and the state after."""
+        (annotations, constant), memory, past = state.image, state.memory, state.past
+        words = self.embed(tokens)
+        x = self.cell.words(words)
+        if constant is not None:
+            x = x + constant[:, None]
+        hiddens: list[Tensor] = []
+        looks: list[Look] = []
+        for t, x_t in enumerate(x.unbind(dim=2)):  # slices would cost a whole zero tensor each in backward
+            query, memory = self.cell.ask(x_t, memory)
+            found = None
+            if self.attention and annotations:
+                drawn = None if uniform is None else uniform[..., t]
+                look = self.attention(annotations, query, past, sampled, drawn)
+                found, past = look.context, look.alpha
+                looks.append(look)
+            memory = self.cell(x_t, found, memory)
+            hiddens.append(memory[0])
+        attended = _joined(look.context for look in looks) if looks else None
+        features = self.head.features(words, _joined(hiddens), attended)
+        kept = past if self.attention and self.attention.looks_back else None
+        return features, looks, replace(state, memory=memory, past=kept)
+
+
+def _joined(steps: Iterable[Tensor]) -> Tensor:
+    """C tensors `[B, N, ...]` as `[B, N, C, ...]`."""
+    steps = list(steps)
+    return torch.stack(steps, dim=2) if len(steps) > 1 else steps[0].unsqueeze(2)
 
 
 def _policy(looks: Sequence[Look], sampled: Tensor) -> Policy:
@@ -233,6 +208,5 @@ def _policy(looks: Sequence[Look], sampled: Tensor) -> Policy:
         raise ValueError("locations are to be sampled, and the model has no attention: set a score")
     where = sampled[:, None, None]
     # not a product: 0 times the minus infinity of a masked location is not a number
-    log_prob = torch.stack([look.log_prob for look in looks if look.log_prob is not None], dim=2).where(where, 0.0)
-    entropy = torch.stack([look.entropy for look in looks if look.entropy is not None], dim=2).where(where, 0.0)
-    return Policy(log_prob, entropy, sampled)
+    log_prob, entropy = map(_joined, zip(*(look.policy for look in looks), strict=True))
+    return Policy(log_prob.where(where, 0.0), entropy.where(where, 0.0), sampled)

@@ -10,35 +10,29 @@ A = d_attn = E / H, V words.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self, cast
+from itertools import repeat
+from typing import NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Count, Length, Share, Width
+from captioning.borders.bounds import Count, Length, Share, Width, bounded
 from captioning.models.parts.dropout import dropout
 from captioning.models.parts.encoders import Encoder
 from captioning.models.parts.initialise import glorot
 from captioning.models.parts.layers import DecoderLayer, KeyValue, Norm
-from captioning.models.parts.multi_head import Scale, causal_mask, temperature, temperature_over
+from captioning.models.parts.multi_head import Scale, causal_mask, over_image, temperature
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
 from captioning.models.protocol import CaptionOutput, Step
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedImage:
-    """What the decoder layers read of an image, computed once for all of its captions.
+class EncodedImage(NamedTuple):
+    """What the decoder layers read of an image, computed once for all of its captions."""
 
-    Attributes:
-        layers: keys and values `[B, H, L, A]`, one pair per decoder layer.
-        tau: divisor of the scores over the image, one number or `[B, 1, 1, 1]`.
-        mask: `[B, 1, 1, L]` bool or None.
-    """
-
-    layers: tuple[KeyValue, ...]
-    tau: float | Tensor
-    mask: Tensor | None
+    layers: tuple[KeyValue, ...]  # `[B, H, L, A]`, one pair per decoder layer
+    tau: float | Tensor  # divisor of the scores over the image, one number or `[B, 1, 1, 1]`
+    mask: Tensor | None  # `[B, 1, 1, L]` bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +40,15 @@ class TransformerState:
     """Decode state: the image once, the keys and values `[B, N, H, t, A]` of each hypothesis' words so far."""
 
     image: EncodedImage
-    hypotheses: int
-    text: tuple[KeyValue, ...] | None
+    text: tuple[KeyValue, ...] = ()
 
     def reorder(self, parents: Tensor) -> Self:
         """See `DecodeState.reorder`."""
-        assert self.text is not None
         rows = torch.arange(parents.shape[0], device=parents.device)[:, None]
-        text = tuple(KeyValue(layer.key[rows, parents], layer.value[rows, parents]) for layer in self.text)
-        return replace(self, hypotheses=parents.shape[1], text=text)
+        return replace(self, text=tuple(KeyValue(*(kept[rows, parents] for kept in layer)) for layer in self.text))
 
 
+@bounded
 class Transformer(nn.Module):
     """A decoder of self-attention over the caption and inter-attention over the image, behind an encoder or none.
 
@@ -77,7 +69,7 @@ class Transformer(nn.Module):
         text_positions: sinusoids, or a table that is learned.
     """
 
-    stochastic = False
+    attends, stochastic = True, False
 
     def __init__(
         self,
@@ -129,9 +121,8 @@ class Transformer(nn.Module):
         """The image as the encoder gives it, as keys and values of every decoder layer."""
         if self.encoder:
             context = self.encoder(context)
-        tau = temperature_over(self.scale, context.vectors, self.d_attn, context.mask)
-        mask = None if context.mask is None else context.mask[:, None, None, :]
-        return EncodedImage(tuple(layer.inter_attention.image(context.vectors) for layer in self.decoder), tau, mask)
+        layers = tuple(layer.inter_attention.image(context.vectors) for layer in self.decoder)
+        return EncodedImage(layers, *over_image(context, self.scale, self.d_attn))
 
     def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
         """Teacher forcing.
@@ -144,32 +135,16 @@ class Transformer(nn.Module):
         Raises:
             ValueError: C is larger than `max_tokens`.
         """
-        hidden, weights = self._decode(context, tokens, need_weights)
-        return CaptionOutput(hidden, weights[-1].mean(dim=-2) if need_weights else None)
-
-    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """`inter`: `[B, N, C, M, L]`, the inter-attention of every head; M = layers x heads, layer by layer."""
-        return {"inter": torch.cat(self._decode(context, tokens, need_weights=True)[1], dim=-2)}
-
-    def _decode(self, context: ContextSet, tokens: Tensor, need_weights: bool) -> tuple[Tensor, list[Tensor]]:
-        length = tokens.shape[-1]
-        self._check_length(length)
-        image = self.encode(context)
-        x = self._embed(tokens)
-        mask = causal_mask(length, tokens.device)
-        maps = []
-        for layer, key_value in zip(self.decoder, image.layers, strict=True):
-            x, weights = layer(x, self.text_tau, mask, key_value, image.tau, image.mask, need_weights)
-            maps.append(weights)
-        return self.norm(x), maps
+        hidden, _, maps = self._read(self.start(context, tokens.shape[1]), tokens, need_weights)
+        return CaptionOutput(hidden, maps[-1].mean(dim=-2) if need_weights else None)
 
     def readout(self, hidden: Tensor) -> Tensor:
         """Logits `[..., V]`; the weights are not tied to the embedding (D)."""
         return self.output(hidden)
 
     def start(self, context: ContextSet, n: int) -> TransformerState:
-        """Encodes each image once, for `n` hypotheses of it."""
-        return TransformerState(self.encode(context), n, None)
+        """Encodes each image once, for any number of hypotheses of it."""
+        return TransformerState(self.encode(context))
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
         """Reads one token `[B, N]` of each hypothesis.
@@ -177,26 +152,34 @@ class Transformer(nn.Module):
         Raises:
             ValueError: `max_tokens` tokens have been read already.
         """
-        assert tokens.shape[1] == state.hypotheses
-        position = 0 if state.text is None else state.text[0].key.shape[-2]
-        self._check_length(position + 1)
-        x = self._embed(tokens[..., None], position)[:, :, 0]
-        past = state.text or (None,) * len(self.decoder)
-        text = []
-        weights: Tensor
-        for layer, image, layer_past in zip(self.decoder, state.image.layers, past, strict=True):
-            x, longer, weights = layer.step(x, self.text_tau, layer_past, image, state.image.tau, state.image.mask)
-            text.append(longer)
-        return Step(self.readout(self.norm(x)), weights.mean(dim=1), replace(state, text=tuple(text)))
+        hidden, state, maps = self._read(state, tokens[..., None], need_weights=True)
+        return Step(self.readout(hidden[:, :, 0]), maps[-1][:, :, 0].mean(dim=-2), state)
 
-    def _embed(self, tokens: Tensor, first: int = 0) -> Tensor:
-        """Tokens `[B, N, T]` at the places from `first` on."""
-        # (D) embeddings times sqrt(d_feat) as in Vaswani et al., section 3.4
-        return dropout(self.positions(self.embed(tokens) * math.sqrt(self.d_feat), first), self.dropout, self.training)
+    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        """`inter`: `[B, N, C, M, L]`, the inter-attention of every head; M = layers x heads, layer by layer."""
+        return {"inter": torch.cat(self._read(self.start(context, 1), tokens, need_weights=True)[2], dim=-2)}
 
-    def _check_length(self, length: int) -> None:
-        if length > self.max_tokens:
+    def _read(
+        self, state: TransformerState, tokens: Tensor, need_weights: bool
+    ) -> tuple[Tensor, TransformerState, list[Tensor]]:
+        """Tokens `[B, N, T]`, one alone behind others: what `readout` takes, the state after, each layer's weights."""
+        first = state.text[0].key.shape[-2] if state.text else 0
+        length = tokens.shape[-1]
+        if first + length > self.max_tokens:
             raise ValueError(
-                f"{length} input tokens came (BOS included), the model is built for max_tokens={self.max_tokens}: "
-                "its text temperature (Eq. 2) is fixed to that length. Decode fewer words or train with a larger one."
+                f"{first + length} input tokens came (BOS included), the model is built for max_tokens="
+                f"{self.max_tokens}: its text temperature (Eq. 2) is fixed to that length. Decode fewer words or train "
+                "with a larger one."
             )
+        # (D) embeddings times sqrt(d_feat) as in Vaswani et al., section 3.4
+        x = self.positions(self.embed(tokens) * math.sqrt(self.d_feat), first)
+        x = dropout(x, self.dropout, self.training)
+        mask = causal_mask(length, tokens.device) if length > 1 else None
+        text, maps = [], []
+        for layer, past, image in zip(self.decoder, state.text or repeat(None), state.image.layers, strict=False):
+            x, longer, weights = layer(
+                x, self.text_tau, mask, past, image, state.image.tau, state.image.mask, need_weights
+            )
+            text.append(longer)
+            maps.append(weights)
+        return self.norm(x), replace(state, text=tuple(text)), maps

@@ -66,6 +66,8 @@ def composed(*overrides: str) -> DictConfig:
         ["decoding=greedy"],
         ["model=sat_soft", "objective=reinforce"],
         ["model=sat_hard", "objective=cross_entropy"],
+        ["model=sat_soft", "~model/score", "objective.doubly_stochastic=0"],
+        ["objective=doubly_stochastic"],
     ],
 )
 def test_what_works_passes(overrides: list[str]) -> None:
@@ -80,6 +82,8 @@ def test_what_works_passes(overrides: list[str]) -> None:
             ["data.max_words=15", "model.max_tokens=15", "model.max_tokens=16", "data.max_words=14"],
         ),
         (["objective=reinforce"], ["Reinforce", "Transformer", "model=sat_hard"]),
+        (["model=sat_soft", "~model/score"], ["CrossEntropy regularises", "Recurrent has none", "doubly_stochastic=0"]),
+        (["model=show_tell", "objective=doubly_stochastic"], ["give it attention (model/score=mlp"]),
         (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption, future"]),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),

@@ -5,6 +5,8 @@ import re
 import pytest
 from models.captioners import captioner
 
+SIZES = {"d_embed": 7, "d_hidden": 13}
+
 
 @pytest.mark.parametrize(
     ("choices", "settings", "message"),
@@ -15,14 +17,15 @@ from models.captioners import captioner
         ("gru_attention", {"head.width": 7}, "width of the maxout is 7; it must be even"),
         ("gru_conditional ~model/score", {}, "attention between its cells, and the model has none: set a score"),
         ("show_tell", {"inject.project": False}, "17 features cannot be read as a word of 7; set project=true"),
-        ("sat_soft", {"choice": "hard"}, "choice is 'hard'; allowed: expected, sample, argmax"),
-        ("sat_soft", {"temperature": 0.0}, "temperature is 0.0; it must be above 0"),
+        ("sat_soft", {"choice": "hard"}, "choice=hard is not allowed; it must be one of expected, sample, argmax"),
+        ("sat_soft", {"temperature": 0.0}, "temperature=0.0 is not allowed; it must be a number above 0"),
+        ("spatial_transformer ~model/encoder", {"scale": "sqrt"}, "scale=sqrt is not allowed; it must be one of sqrt_"),
         ("sat_soft model/encoder=layers", {"encoder.heads": 5}, "d_feat is 512 and heads is 5"),
     ],
 )
 def test_parts_that_do_not_fit(choices: str, settings: dict[str, object], message: str) -> None:
     with pytest.raises(Exception, match=re.escape(message)):
-        captioner(choices, 23, 17, (1, 11), d_embed=7, d_hidden=13, **settings)
+        captioner(choices, 23, 17, (1, 11), **({} if "transformer" in choices else SIZES), **settings)
 
 
 @pytest.mark.parametrize("name", ["show_tell", "sat_soft", "spatial_transformer"])

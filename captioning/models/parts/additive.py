@@ -13,24 +13,17 @@ Features F `[B, N, L, d]` of the pairs themselves may join, w . tanh(P_i + Q_n +
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """What the scores of every step read of the images, computed once.
+class Keys(NamedTuple):
+    """What the scores of every step read of the images, computed once."""
 
-    Attributes:
-        values: W_a a_i + b, `[B, L, A]`.
-        powers: e^2values, in single precision at least.
-    """
-
-    values: Tensor
-    powers: Tensor
+    values: Tensor  # W_a a_i + b, `[B, L, A]`
+    powers: Tensor  # e^2values, in single precision at least
 
     @classmethod
     def of(cls, values: Tensor) -> Self:
@@ -59,12 +52,6 @@ def additive_scores(
     return _AdditiveScores.apply(keys.values, keys.powers, query, weight, pairs, matrix)
 
 
-def _blocks(keys: Tensor) -> Iterator[slice]:
-    """Images to treat at once: one on a CPU, all on a GPU."""
-    size = 1 if keys.device.type == "cpu" else len(keys)
-    return (slice(start, start + size) for start in range(0, len(keys), size))
-
-
 def _power(x: Tensor) -> Tensor:
     """e^2x, neither zero nor infinite."""
     x = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -72,35 +59,34 @@ def _power(x: Tensor) -> Tensor:
     return x.clamp(-limit, limit).mul_(2).exp_()
 
 
-def _r(keys: Tensor, query: Tensor, pairs: Tensor | None, matrix: Tensor | None, out: Tensor | None) -> Tensor:
-    """r of a block of images, `[b, N, L, A]`, from the powers of keys and query; written over `out` if given."""
-    if pairs is None or matrix is None:
-        return torch.addcmul(query.new_ones(()), keys[:, None], query[:, :, None], out=out).reciprocal_()
-    out = torch.mul(keys[:, None], query[:, :, None], out=out)
-    return out.mul_(_power(pairs.to(matrix.dtype) @ matrix.T)).add_(1).reciprocal_()
+def _tiles(keys: Tensor, query: Tensor, pairs: Tensor | None, matrix: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
+    """r from the powers of keys and query, `[b, N, L, A]`: of one image at a time on a CPU, of all on a GPU.
+
+    Each is written over the one before.
+    """
+    size = 1 if keys.device.type == "cpu" else len(keys)
+    tile = None
+    for start in range(0, len(keys), size):
+        block = slice(start, start + size)
+        factors = keys[block, None], query[block, :, None]
+        if pairs is None or matrix is None:
+            tile = torch.addcmul(query.new_ones(()), *factors, out=tile)
+        else:
+            tile = torch.mul(*factors, out=tile).mul_(_power(pairs[block].to(matrix.dtype) @ matrix.T)).add_(1)
+        yield block, tile.reciprocal_()
 
 
 class _AdditiveScores(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        keys: Tensor,
-        key_powers: Tensor,
-        query: Tensor,
-        weight: Tensor,
-        pairs: Tensor | None,
-        matrix: Tensor | None,
-    ) -> Tensor:
-        ctx.save_for_backward(key_powers, query, weight, pairs, matrix)
+    def forward(ctx: Any, keys: Tensor, key_powers: Tensor, query: Tensor, weight: Tensor, *pair: Any) -> Tensor:
+        ctx.save_for_backward(key_powers, query, weight, *pair)
         ctx.dtype = keys.dtype
-        powers = _power(query).to(key_powers.dtype)
-        weight = weight.to(powers.dtype)
-        wide = matrix if matrix is None else matrix.to(powers.dtype)
-        sums = powers.new_empty(*query.shape[:2], keys.shape[1])
-        tile = None
-        for block in _blocks(key_powers):
-            tile = _r(key_powers[block], powers[block], None if pairs is None else pairs[block], wide, tile)
-            sums[block] = torch.mv(tile.flatten(0, 2), weight).view(sums[block].shape)
+        wide = key_powers.dtype
+        pairs, matrix = pair
+        weight = weight.to(wide)
+        sums = key_powers.new_empty(*query.shape[:2], keys.shape[1])
+        for block, r in _tiles(key_powers, _power(query).to(wide), pairs, None if matrix is None else matrix.to(wide)):
+            sums[block] = torch.mv(r.flatten(0, 2), weight).view(sums[block].shape)
         return (weight.sum() - 2 * sums).to(keys.dtype)
 
     @staticmethod
@@ -110,16 +96,14 @@ class _AdditiveScores(torch.autograd.Function):
         gradient = gradients[0].to(powers.dtype)
         scale = 4 * weight.to(powers.dtype)
         d_keys, d_query, by_weight = (torch.empty_like(x) for x in (key_powers, powers, powers))
-        wide = d_pairs = d_matrix = None
+        wide = d_pairs = d_matrix = slope = None
         if pairs is not None:
             wide = matrix.to(powers.dtype)
             d_pairs, d_matrix = torch.empty_like(pairs), torch.zeros_like(wide)
-        tile = slope = None
-        for block in _blocks(key_powers):
-            tile = _r(key_powers[block], powers[block], None if pairs is None else pairs[block], wide, tile)
-            slope = torch.mul(tile, gradient[block][..., None], out=slope)  # g r
+        for block, r in _tiles(key_powers, powers, pairs, wide):
+            slope = torch.mul(r, gradient[block][..., None], out=slope)  # g r
             torch.sum(slope, dim=2, out=by_weight[block])
-            slope.addcmul_(slope, tile, value=-1)  # g r (1 - r)
+            slope.addcmul_(slope, r, value=-1)  # g r (1 - r)
             torch.sum(slope, dim=2, out=d_query[block])
             torch.sum(slope, dim=1, out=d_keys[block])
             if d_pairs is not None and wide is not None:

@@ -3,8 +3,7 @@
 B images, N captions per image, L context vectors of D features, values of Z features, queries of n features.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from annotated_types import Interval
@@ -12,46 +11,33 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Positive
+from captioning.borders.bounds import Positive, bounded
 from captioning.models.parts.scores import Score
 
 Choice = Literal["expected", "sample", "argmax"]
 Window = Annotated[int, Interval(ge=0, le=65_536)]
 
 
-@dataclass(frozen=True, slots=True)
-class Annotations:
-    """What every step reads of the images, computed once for all of their captions.
+class Annotations(NamedTuple):
+    """What every step reads of the images, computed once for all of their captions."""
 
-    Attributes:
-        values: what is averaged, `[B, L, Z]`.
-        keys: of the score.
-        grid: (h, w).
-        mask: `[B, 1, L]` bool, True = may be attended, or None.
-    """
-
-    values: Tensor
-    keys: Any
+    values: Tensor  # what is averaged, `[B, L, Z]`
+    keys: Any  # of the score
     grid: tuple[int, int]
-    mask: Tensor | None
+    mask: Tensor | None  # `[B, 1, L]` bool, True = may be attended
 
 
 class Look(NamedTuple):
-    """One step of attention.
+    """One step of attention."""
 
-    Attributes:
-        context: z_t, `[B, N, Z]`.
-        alpha: `[B, N, L]`.
-        log_prob: of the location taken, `[B, N]`, where locations are sampled; otherwise None.
-        entropy: of alpha in nats, `[B, N]`, where locations are sampled; otherwise None.
-    """
-
-    context: Tensor
-    alpha: Tensor
-    log_prob: Tensor | None = None
-    entropy: Tensor | None = None
+    context: Tensor  # z_t, `[B, N, Z]`
+    alpha: Tensor  # `[B, N, L]`
+    policy: tuple[
+        Tensor, ...
+    ] = ()  # where locations are sampled, `[B, N]`: log alpha_t(s_t), entropy of alpha_t in nats
 
 
+@bounded
 class Attention(nn.Module):
     """z_t = beta_t sum_i alpha_ti c_i with alpha_t = softmax(e_t) (Xu et al. 2015, Eq. 4, 5, 13).
 
@@ -78,10 +64,6 @@ class Attention(nn.Module):
         window: Window | None = None,
     ) -> None:
         super().__init__()
-        if choice not in get_args(Choice):
-            raise ValueError(f"choice is {choice!r}; allowed: {', '.join(get_args(Choice))}")
-        if temperature <= 0:
-            raise ValueError(f"temperature is {temperature}; it must be above 0")
         self.score = score
         self.gate = nn.Linear(d_query, 1) if gate else None  # f_beta
         self.choice: Choice = choice
@@ -107,41 +89,32 @@ class Attention(nn.Module):
             image: what `read` has given.
             query: of the decoder.
             past: the weights of the step before, `[B, N, L]`; None at the first.
-            sampled: `[B]` bool, the images whose locations are drawn from alpha (Eq. 8); the others take the expected
-                context. None: `choice` for all, and no log-probabilities.
-            uniform: `[B, N]` in [0, 1), the numbers that draw the locations; None: torch's generator does.
+            sampled: `[B]`, see `StochasticCaptioner`; None: `choice` for all, and no policy.
+            uniform: `[B, N]`, see there.
         """
+        scores = self.score(image.keys, query, past) / self.temperature
+        if self.smoothing:
+            scores = F.logsigmoid(scores)
         allowed = image.mask
         if self.window is not None and past is not None:
             allowed = _near(past, image.grid, self.window, image.mask)
-        log_alpha = self._log_alpha(self.score(image.keys, query, past), allowed)
-        alpha = log_alpha.exp()
-        if sampled is None:
-            return Look(self._context(image, query, self._chosen(alpha)), alpha)
-        location = self.draw(alpha, uniform)
-        weights = torch.where(sampled[:, None, None], _one_hot(location, alpha), alpha)
-        log_prob = log_alpha.gather(-1, location[..., None]).squeeze(-1)
-        return Look(self._context(image, query, weights), alpha, log_prob, _entropy(alpha, log_alpha, allowed))
-
-    def _log_alpha(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
-        """The logarithm of Eq. 5, `[B, N, L]`."""
-        scores = scores / self.temperature
-        if self.smoothing:
-            scores = F.logsigmoid(scores)
         if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))
-        return scores.log_softmax(dim=-1)
-
-    def _chosen(self, alpha: Tensor) -> Tensor:
-        """The weights of the context under `choice`, `[B, N, L]`."""
-        if self.choice == "expected":
-            return alpha
-        return _one_hot(self.draw(alpha) if self.choice == "sample" else alpha.argmax(dim=-1), alpha)
-
-    def _context(self, image: Annotations, query: Tensor, weights: Tensor) -> Tensor:
-        """z_t, `[B, N, Z]`: Eq. 13, or Eq. 9 where the weights are one-hot."""
-        z = weights.to(image.values.dtype) @ image.values
-        return z if self.gate is None else self.gate(query).sigmoid() * z
+        log_alpha = scores.log_softmax(dim=-1)
+        alpha = weights = log_alpha.exp()  # Eq. 5
+        policy: tuple[Tensor, ...] = ()
+        if sampled is not None:
+            location = self.draw(alpha, uniform)[..., None]
+            weights = torch.where(sampled[:, None, None], _one_hot(location, alpha), alpha)
+            log_prob = log_alpha.gather(-1, location).squeeze(-1)
+            if allowed is not None:
+                log_alpha = log_alpha.masked_fill(~allowed, 0.0)  # 0 log 0 = 0
+            policy = log_prob, -(alpha * log_alpha).sum(dim=-1)
+        elif self.choice != "expected":
+            location = self.draw(alpha) if self.choice == "sample" else alpha.argmax(dim=-1)
+            weights = _one_hot(location[..., None], alpha)
+        z = weights.to(image.values.dtype) @ image.values  # Eq. 13, or Eq. 9 where the weights are one-hot
+        return Look(z if self.gate is None else self.gate(query).sigmoid() * z, alpha, policy)
 
     def draw(self, alpha: Tensor, uniform: Tensor | None = None) -> Tensor:
         """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`: where the sum of alpha first exceeds `uniform` `[B, N]`.
@@ -159,15 +132,8 @@ class Attention(nn.Module):
 
 
 def _one_hot(location: Tensor, alpha: Tensor) -> Tensor:
-    """s_t as a vector, `[B, N, L]`."""
-    return torch.zeros_like(alpha).scatter(-1, location[..., None], 1.0)
-
-
-def _entropy(alpha: Tensor, log_alpha: Tensor, allowed: Tensor | None) -> Tensor:
-    """H[s_t] in nats, `[B, N]`."""
-    if allowed is not None:
-        log_alpha = log_alpha.masked_fill(~allowed, 0.0)  # 0 log 0 = 0
-    return -(alpha * log_alpha).sum(dim=-1)
+    """s_t `[B, N, 1]` as a vector, `[B, N, L]`."""
+    return torch.zeros_like(alpha).scatter(-1, location, 1.0)
 
 
 def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) -> Tensor:

@@ -60,6 +60,10 @@ class Unit(Cell):
         assert self.constant is not None
         return self.constant(image)
 
+    def seen(self, x: Tensor, context: Tensor | None) -> Tensor:
+        """`x` and the context's part."""
+        return x if self.context is None or context is None else x + self.context(context)
+
     def initialise(self) -> None:
         """Orthogonal recurrences (Saxe et al. 2014) (D)."""
         for block in self.hidden.weight.split(self.hidden.in_features):
@@ -79,10 +83,7 @@ class LSTM(Unit):
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         hidden, cell = memory
-        x = x + self.hidden(hidden)
-        if self.context is not None and context is not None:
-            x = x + self.context(context)
-        i, f, o, g = x.chunk(4, dim=-1)
+        i, f, o, g = self.seen(x + self.hidden(hidden), context).chunk(4, dim=-1)
         cell = f.sigmoid() * cell.to(torch.promote_types(cell.dtype, torch.float32)) + i.sigmoid() * g.tanh()
         return (o.sigmoid() * cell.tanh()).to(hidden.dtype), cell
 
@@ -106,9 +107,7 @@ class GRU(Unit):
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         (hidden,) = memory
-        if self.context is not None and context is not None:
-            x = x + self.context(context)
-        gates, candidate = x.split((2 * hidden.shape[-1], hidden.shape[-1]), dim=-1)
+        gates, candidate = self.seen(x, context).split((2 * hidden.shape[-1], hidden.shape[-1]), dim=-1)
         u, r = (gates + self.hidden(hidden)).sigmoid().chunk(2, dim=-1)
         candidate = (candidate + self.candidate((r * hidden).to(hidden.dtype))).tanh()
         return ((u * candidate + (1 - u) * hidden).to(hidden.dtype),)
@@ -144,11 +143,11 @@ class PrintedGRU(Unit):
         (hidden,) = memory
         n = hidden.shape[-1]
         gates, x = x.split((n + self.d_input, self.d_word + self.d_image), dim=-1)
-        if self.context is not None:
-            context = x.new_zeros(*x.shape[:-1], self.context.in_features) if context is None else context
-            gates, x = gates + self.context(context), torch.cat((x, context), dim=-1)
+        # without a context, before the first word, there are zeros in its place
+        missing = self.d_input - x.shape[-1]
+        x = nn.functional.pad(x, (0, missing)) if context is None else torch.cat((x, context), dim=-1)
         recurrent = self.hidden(hidden)
-        u, r = (gates + recurrent[..., :-n]).sigmoid().split((n, self.d_input), dim=-1)
+        u, r = (self.seen(gates, context) + recurrent[..., :-n]).sigmoid().split((n, self.d_input), dim=-1)
         candidate = (self.candidate(r * x) + recurrent[..., -n:]).tanh()
         return ((u * candidate + (1 - u) * hidden).to(hidden.dtype),)
 

@@ -16,7 +16,7 @@ from captioning.backbones.context import ContextSet
 from captioning.borders.bounds import Count, Share, Width
 from captioning.models.parts.dropout import dropout
 from captioning.models.parts.layers import EncoderLayer, Norm
-from captioning.models.parts.multi_head import Scale, attend, temperature_over
+from captioning.models.parts.multi_head import Scale, attend, over_image
 from captioning.models.parts.positions import ImagePositions, Positions, sinusoidal, sinusoidal_2d
 
 
@@ -83,8 +83,7 @@ class SelfAttentionLayers(Encoder):
         if x.shape[1] != self.places:
             raise ValueError(f"{x.shape[1]} context vectors came, the model is built for {self.places}")
         x = dropout(x if self.positions is None else self.positions(x), self.dropout, self.training)
-        tau = temperature_over(self.scale, x, self.d_attn, context.mask)
-        mask = None if context.mask is None else context.mask[:, None, None, :]
+        tau, mask = over_image(context, self.scale, self.d_attn)
         for layer in self.layers:
             x = layer(x, tau, mask)
         return replace(context, vectors=self.norm(x))

@@ -12,15 +12,21 @@ from captioning.borders.bounds import Width
 
 
 class Head(nn.Module, ABC):
-    """Built by keyword with d_word (m), d_hidden (n), d_context (Z) and vocab_size; between its halves is dropout."""
+    """Built by keyword with d_word (m), d_hidden (n), d_context (Z) and vocab_size; between its halves is dropout.
+
+    Attributes:
+        output: the last layer.
+    """
+
+    output: nn.Linear
 
     @abstractmethod
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
         """What words are chosen by, `[..., E]`, from `[..., m]`, `[..., n]` and `[..., Z]`."""
 
-    @abstractmethod
     def forward(self, features: Tensor) -> Tensor:
         """Logits `[..., V]`."""
+        return self.output(features)
 
 
 class Linear(Head):
@@ -32,9 +38,6 @@ class Linear(Head):
 
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
         return hidden
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.output(features)
 
 
 class Xu(Head):
@@ -56,9 +59,6 @@ class Xu(Head):
         if self.context is not None:
             features = features + self.context(context)
         return features.tanh() if self.tanh else features
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.output(features)
 
 
 class Deep(Head):
@@ -94,6 +94,3 @@ class Deep(Head):
         if self.context is not None:
             features = features + self.context(context)
         return features.unflatten(-1, (-1, 2)).amax(dim=-1) if self.pairs else features.tanh()
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.output(features)

@@ -4,7 +4,6 @@ B images, D features of a context vector on a grid of h x w, K tensors of memory
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -53,17 +52,14 @@ class MLP(Initial):
         super().__init__()
         self.flat = pool == "flat"
         widths = [d_context * (grid[0] * grid[1] if self.flat else 1)] + [d_hidden] * layers
-        self.maps = nn.ModuleList(nn.Sequential(*_tanh_layers(widths)) for _ in range(memories))
+        self.maps = nn.ModuleList(
+            nn.Sequential(*(part for sizes in pairwise(widths) for part in (nn.Linear(*sizes), nn.Tanh())))
+            for _ in range(memories)
+        )
 
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
-        seen = self._flattened(context) if self.flat else context.mean()
+        if self.flat:
+            seen = (context.vectors if context.mask is None else context.vectors * context.mask[..., None]).flatten(1)
+        else:
+            seen = context.mean()
         return tuple(map_(seen) for map_ in self.maps)
-
-    def _flattened(self, context: ContextSet) -> Tensor:
-        vectors = context.vectors if context.mask is None else context.vectors * context.mask[..., None]
-        return vectors.flatten(1)
-
-
-def _tanh_layers(widths: list[int]) -> Iterator[nn.Module]:
-    for before, after in pairwise(widths):
-        yield from (nn.Linear(before, after), nn.Tanh())

@@ -58,18 +58,17 @@ class SelfAttention(Sublayer):
         self.output = nn.Linear(d_feat, d_feat, bias=False)
         self.dropout = dropout
 
-    def forward(self, x: Tensor, tau: float | Tensor, mask: Tensor | None) -> Tensor:
-        """`[G, S, E]` to `[G, S, E]`; `mask` broadcasts to `[G, H, S, S]`."""
-        query, key, value = self.project(self.before(x))
-        attended, _ = attend(query, key, value, tau, mask, self.dropout if self.training else 0.0)
-        return self.after(self.output(merge_heads(attended)), x)
+    def forward(
+        self, x: Tensor, tau: float | Tensor, mask: Tensor | None = None, past: KeyValue | None = None
+    ) -> tuple[Tensor, KeyValue]:
+        """Positions `[G, S, E]` that see `past` `[G, H, t, A]` and each other; also gives the longer past.
 
-    def step(self, x: Tensor, tau: float, past: KeyValue | None) -> tuple[Tensor, KeyValue]:
-        """One position `[G, 1, E]` that sees `past` `[G, H, t, A]` and itself; also gives the longer past."""
+        `mask` broadcasts to `[G, H, S, t + S]`.
+        """
         query, key, value = self.project(self.before(x))
         if past is not None:
             key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
-        attended, _ = attend(query, key, value, tau, dropout_p=self.dropout if self.training else 0.0)
+        attended, _ = attend(query, key, value, tau, mask, self.dropout if self.training else 0.0)
         return self.after(self.output(merge_heads(attended)), x), KeyValue(key, value)
 
 
@@ -111,7 +110,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, tau: float | Tensor, mask: Tensor | None) -> Tensor:
         """`[B, L, E]` to `[B, L, E]`."""
-        return self.feed_forward(self.attention(x, tau, mask))
+        return self.feed_forward(self.attention(x, tau, mask)[0])
 
 
 class DecoderLayer(nn.Module):
@@ -129,34 +128,22 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         text_tau: float,
-        text_mask: Tensor,
-        image: KeyValue,
-        image_tau: float | Tensor,
-        image_mask: Tensor | None,
-        need_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """`[B, N, T, E]` to `[B, N, T, E]`, and inter-attention weights `[B, N, T, H, L]` or None."""
-        b, n, t, e = x.shape
-        x = self.self_attention(x.view(b * n, t, e), text_tau, text_mask)
-        x, weights = self.inter_attention(x.view(b, n * t, e), image, image_tau, image_mask, need_weights)
-        if weights is not None:
-            weights = weights.transpose(1, 2).unflatten(1, (n, t))
-        return self.feed_forward(x).view(b, n, t, e), weights
-
-    def step(
-        self,
-        x: Tensor,
-        text_tau: float,
+        text_mask: Tensor | None,
         past: KeyValue | None,
         image: KeyValue,
         image_tau: float | Tensor,
         image_mask: Tensor | None,
-    ) -> tuple[Tensor, KeyValue, Tensor]:
-        """One position of each hypothesis, `[B, N, E]`: output, its past `[B, N, H, t, A]`, weights `[B, H, N, L]`."""
-        b, n, e = x.shape
-        flat = None if past is None else KeyValue(past.key.flatten(0, 1), past.value.flatten(0, 1))
-        x, longer = self.self_attention.step(x.view(b * n, 1, e), text_tau, flat)
-        x, weights = self.inter_attention(x.view(b, n, e), image, image_tau, image_mask, need_weights=True)
-        assert weights is not None
-        longer = KeyValue(longer.key.unflatten(0, (b, n)), longer.value.unflatten(0, (b, n)))
-        return self.feed_forward(x), longer, weights
+        need_weights: bool,
+    ) -> tuple[Tensor, KeyValue, Tensor | None]:
+        """`[B, N, T, E]` to the same, behind `past` `[B, N, H, t, A]`, by which it is longer, and the weights.
+
+        These are inter-attention's, `[B, N, T, H, L]`, or None.
+        """
+        b, n, t, e = x.shape
+        flat = None if past is None else KeyValue(*(kept.flatten(0, 1) for kept in past))
+        x, longer = self.self_attention(x.view(b * n, t, e), text_tau, text_mask, flat)
+        x, weights = self.inter_attention(x.view(b, n * t, e), image, image_tau, image_mask, need_weights)
+        if weights is not None:
+            weights = weights.transpose(1, 2).unflatten(1, (n, t))
+        longer = KeyValue(*(kept.unflatten(0, (b, n)) for kept in longer))
+        return self.feed_forward(x).view(b, n, t, e), longer, weights

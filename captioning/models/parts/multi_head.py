@@ -10,31 +10,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from captioning.backbones.context import ContextSet
 from captioning.models.parts.dropout import dropout
 
 Scale = Literal["sqrt_len_d", "sqrt_d"]
 
 
 def temperature(scale: Scale, d_len: int, d_attn: int) -> float:
-    """The divisor tau of the scores: sqrt(d_len + d_attn) of Eq. 2, or sqrt(d_attn) of Vaswani et al. 2017.
+    """The divisor tau of the scores over `d_len` keys.
 
-    Args:
-        scale: `sqrt_len_d` for Eq. 2, `sqrt_d` for Vaswani et al.
-        d_len: the number of keys.
-        d_attn: features per head.
+    It is sqrt(d_len + d_attn) of Eq. 2 with `sqrt_len_d`, or with `sqrt_d` sqrt(d_attn) of Vaswani et al. 2017.
     """
-    if scale == "sqrt_len_d":
-        return math.sqrt(d_len + d_attn)
-    if scale == "sqrt_d":
-        return math.sqrt(d_attn)
-    raise ValueError(f"scale is {scale!r}; allowed: sqrt_len_d, sqrt_d")
+    return math.sqrt(d_len + d_attn if scale == "sqrt_len_d" else d_attn)
 
 
-def temperature_over(scale: Scale, keys: Tensor, d_attn: int, mask: Tensor | None) -> float | Tensor:
-    """`temperature` of `keys` `[G, K, ...]`, d_len those that `mask` `[G, K]` allows: one number, or `[G, 1, 1, 1]`."""
-    if mask is None or scale == "sqrt_d":
-        return temperature(scale, keys.shape[1], d_attn)
-    return (mask.sum(dim=-1)[:, None, None, None] + d_attn).to(keys.dtype).sqrt()
+def over_image(context: ContextSet, scale: Scale, d_attn: int) -> tuple[float | Tensor, Tensor | None]:
+    """tau of attention over images, one number or `[B, 1, 1, 1]`, and what may be attended, `[B, 1, 1, L]` or None.
+
+    d_len is the number of vectors that may be.
+    """
+    if context.mask is None or scale == "sqrt_d":
+        tau: float | Tensor = temperature(scale, context.vectors.shape[1], d_attn)
+    else:
+        tau = (context.mask.sum(dim=-1)[:, None, None, None] + d_attn).to(context.vectors.dtype).sqrt()
+    return tau, None if context.mask is None else context.mask[:, None, None, :]
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
@@ -75,15 +74,9 @@ def attend(
 
 
 class MultiHeadProjection(nn.Module):
-    """Linear maps without bias that are split into heads: P outputs of Eq. 1 in one matrix product.
+    """Linear maps without bias that are split into heads: P = `outputs` of Eq. 1 in one matrix product.
 
     Self-attention projects x to (Q, K, V); inter-attention projects the caption to (Q,) and the image to (K, V).
-
-    Args:
-        d_source: features of x.
-        d_feat: E.
-        heads: H.
-        outputs: P.
     """
 
     def __init__(self, d_source: int, d_feat: int, heads: int, outputs: int) -> None:

@@ -1,6 +1,7 @@
 """Scores: how well each location of an image fits the state of a caption.
 
-B images, N captions per image, L context vectors c_i of D features, queries h of n features, A attention features.
+B images, N captions per image, L context vectors c_i of D features on a grid of (h, w), queries h of n features,
+A attention features.
 """
 
 import math
@@ -16,11 +17,13 @@ from captioning.backbones.context import ContextSet
 from captioning.borders.bounds import Width
 from captioning.models.parts.additive import Keys, additive_scores
 
+Grid = tuple[int, int]
+
 
 class Score(nn.Module, ABC):
     """e_ti for every location and caption. One of your own needs `keys` and `forward`.
 
-    Built by keyword with d_context (D) and d_query (n).
+    Built by keyword with d_context (D), d_query (n) and the grid, (h, w) with L = h w.
 
     Attributes:
         d_value: the features of `values`.
@@ -59,9 +62,9 @@ class MLP(Score):
         d_attention: A; None is D (D), as in the released code of Xu et al.
     """
 
-    def __init__(self, d_context: int, d_query: int, d_attention: Width | None = None) -> None:
+    def __init__(self, d_context: int, d_query: int, grid: Grid, d_attention: Width | None = None) -> None:
         super().__init__(d_context)
-        d_attention = d_context if d_attention is None else d_attention
+        d_attention = d_attention or d_context
         self.context = nn.Linear(d_context, d_attention)  # W_a, b
         self.query = nn.Linear(d_query, d_attention, bias=False)  # W_h
         self.weight = nn.Parameter(torch.empty(d_attention))  # w
@@ -69,17 +72,17 @@ class MLP(Score):
     def initialise(self) -> None:
         nn.init.uniform_(self.weight, -(len(self.weight) ** -0.5), len(self.weight) ** -0.5)
 
-    def keys(self, context: ContextSet) -> Keys:
+    def keys(self, context: ContextSet) -> Any:
         return Keys.of(self.context(context.vectors))
 
-    def forward(self, keys: Keys, query: Tensor, past: Tensor | None = None) -> Tensor:
+    def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
         return additive_scores(keys, self.query(query), self.weight)
 
 
 class Location(MLP):
     """w . tanh(W_a c_i + W_h h + U f_i + b), location-aware (Chorowski et al. 2015; Cho et al. 2015, Eq. 23).
 
-    f_i = sum_k v_{k-i} alpha_k of the step before: a convolution of (K + 1) x (K + 1) taps on the grid, zero
+    f_i = sum_k v_{k-i} alpha_k of the step before: a convolution of K + 1 taps along each axis that the grid has, zero
     outside (D). alpha of step 0 is even (D).
 
     Args:
@@ -94,38 +97,35 @@ class Location(MLP):
         self,
         d_context: int,
         d_query: int,
+        grid: Grid,
         d_attention: Width | None = None,
         filters: Width = 10,
         reach: Annotated[int, Interval(ge=0, le=1000)] = 4,
     ) -> None:
-        super().__init__(d_context, d_query, d_attention)
+        super().__init__(d_context, d_query, grid, d_attention)
         if reach % 2:
             raise ValueError(f"reach is {reach}; it must be even, half of it to either side")
-        self.reach = reach
-        self.filters = nn.Parameter(torch.empty(filters, 1, reach + 1, reach + 1))  # v
+        taps = [reach + 1 if size > 1 else 1 for size in grid]
+        self.filters = nn.Parameter(torch.empty(filters, 1, *taps))  # v
         self.location = nn.Linear(filters, len(self.weight), bias=False)  # U
 
     def initialise(self) -> None:
         super().initialise()
-        nn.init.uniform_(self.filters, -1 / (self.reach + 1), 1 / (self.reach + 1))
+        bound = self.filters[0].numel() ** -0.5
+        nn.init.uniform_(self.filters, -bound, bound)
 
-    def keys(self, context: ContextSet) -> tuple[Keys, Tensor, tuple[int, int]]:  # type: ignore[override]
+    def keys(self, context: ContextSet) -> Any:
         """W_a c + b, the even weights `[B, L]`, and the grid."""
         vectors, mask = context.vectors, context.mask
         even = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
         return super().keys(context), even / even.sum(dim=1, keepdim=True), context.grid
 
-    def forward(  # type: ignore[override]
-        self, keys: tuple[Keys, Tensor, tuple[int, int]], query: Tensor, past: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
         content, even, grid = keys
         alpha = even[:, None].expand(-1, query.shape[1], -1) if past is None else past.to(even.dtype)
-        return additive_scores(content, self.query(query), self.weight, self._seen(alpha, grid), self.location.weight)
-
-    def _seen(self, alpha: Tensor, grid: tuple[int, int]) -> Tensor:
-        """f, `[B, N, L, d]`."""
-        maps = F.conv2d(alpha.reshape(-1, 1, *grid), self.filters, padding=self.reach // 2)
-        return maps.flatten(2).mT.unflatten(0, alpha.shape[:2])
+        maps = F.conv2d(alpha.reshape(-1, 1, *grid), self.filters, padding="same")
+        seen = maps.flatten(2).mT.unflatten(0, alpha.shape[:2])  # f, `[B, N, L, d]`
+        return additive_scores(content, self.query(query), self.weight, seen, self.location.weight)
 
 
 class Linear(Score):
@@ -135,9 +135,9 @@ class Linear(Score):
     state. It is the honest static attention, one map for the whole caption.
     """
 
-    def __init__(self, d_context: int, d_query: int) -> None:
+    def __init__(self, d_context: int, d_query: int, grid: Grid, *, bias: bool = True) -> None:
         super().__init__(d_context)
-        self.context = nn.Linear(d_context, 1)  # w_c, b
+        self.context = nn.Linear(d_context, 1, bias=bias)  # w_c, b
         self.query = nn.Linear(d_query, 1, bias=False)  # w_h
 
     def keys(self, context: ContextSet) -> Tensor:
@@ -147,7 +147,7 @@ class Linear(Score):
         return keys + self.query(query)
 
 
-class SingleLayer(Score):
+class SingleLayer(Linear):
     """tanh(W_x c_i + W_c h), a number without any weight behind it (Hui 2017).
 
     It lies in (-1, 1), so a weight is at most e^2 / (e^2 + L - 1): 3.7 % of 196 locations. It cannot focus.
@@ -156,17 +156,12 @@ class SingleLayer(Score):
         learned_scale: multiply it by exp(s), s = 0 at first, which is no longer the source's (D).
     """
 
-    def __init__(self, d_context: int, d_query: int, learned_scale: bool = False) -> None:
-        super().__init__(d_context)
-        self.context = nn.Linear(d_context, 1, bias=False)  # W_x
-        self.query = nn.Linear(d_query, 1, bias=False)  # W_c
+    def __init__(self, d_context: int, d_query: int, grid: Grid, learned_scale: bool = False) -> None:
+        super().__init__(d_context, d_query, grid, bias=False)
         self.log_scale = nn.Parameter(torch.zeros(())) if learned_scale else None
 
-    def keys(self, context: ContextSet) -> Tensor:
-        return self.context(context.vectors).mT
-
     def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
-        scores = (keys + self.query(query)).tanh()
+        scores = super().forward(keys, query).tanh()
         return scores if self.log_scale is None else self.log_scale.exp() * scores
 
 
@@ -178,7 +173,7 @@ class Dot(Score):
         project: whether W_q, without bias, may stand in where the widths differ.
     """
 
-    def __init__(self, d_context: int, d_query: int, scaled: bool = False, project: bool = True) -> None:
+    def __init__(self, d_context: int, d_query: int, grid: Grid, scaled: bool = False, project: bool = True) -> None:
         super().__init__(d_context)
         if d_context != d_query and not project:
             raise ValueError(
@@ -202,9 +197,8 @@ class ProjectedDot(Score):
         d_attention: A, of queries, keys and values; None is D.
     """
 
-    def __init__(self, d_context: int, d_query: int, d_attention: Width | None = None) -> None:
-        super().__init__(d_context)
-        self.d_value = d_context if d_attention is None else d_attention
+    def __init__(self, d_context: int, d_query: int, grid: Grid, d_attention: Width | None = None) -> None:
+        super().__init__(d_attention or d_context)
         self.query = nn.Linear(d_query, self.d_value, bias=False)  # W_q
         self.key = nn.Linear(d_context, self.d_value, bias=False)  # W_k
         self.value = nn.Linear(d_context, self.d_value, bias=False)  # W_v

@@ -26,11 +26,12 @@ class CrossEntropy(Objective):
     def __init__(self, label_smoothing: Share = 0.0, doubly_stochastic: NotNegative = 0.0) -> None:
         super().__init__()
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
+        self.needs_attention = doubly_stochastic > 0
 
     def forward(
         self, model: Captioner, context: ContextSet, sources: Tensor, targets: Tensor, word_index: Tensor, draws: Draws
     ) -> Loss:
-        penalised = self.training and self.doubly_stochastic > 0
+        penalised = self.training and self.needs_attention
         output = model(context, sources, need_weights=penalised)
         logits = model.readout(output.hidden.flatten(0, 2)[word_index])
         nll, losses = word_losses(logits, targets, self.label_smoothing)

@@ -39,9 +39,11 @@ class Objective(nn.Module, ABC):
 
     Attributes:
         stochastic: whether it learns from sampled attention, and so needs a `StochasticCaptioner`.
+        needs_attention: whether, as it is set, it needs a captioner with attention.
     """
 
     stochastic: ClassVar[bool] = False
+    needs_attention: bool = False
 
     @abstractmethod
     def forward(

@@ -39,6 +39,8 @@ class Reinforce(Objective):
         entropy: lambda_e.
         decay: of the baseline, b_k = decay b_{k-1} + (1 - decay) mean_k with b_0 = 0, the mean over all sampled
             captions of an optimiser step on all processes. Step k uses b_{k-1}; one without samples leaves it (D).
+        normalise: divide the advantage by max(1, sqrt(v)) with v the running variance of the reward, moved by decay as
+            the baseline is: v_k = decay v_{k-1} + (1 - decay) var_k with v_0 = 0 (Mnih, Gregor 2014, section 2.3).
         credit: `caption` rewards every location by the whole caption's log p(y|s,a), as Eq. 12 does. `future` rewards
             s_t by the words that it can influence, those at and after t, with a baseline of its own for each step.
         max_words: the longest caption, for the number of baselines under `future`.
@@ -46,6 +48,7 @@ class Reinforce(Objective):
 
     stochastic = True
     baseline: Tensor
+    variance: Tensor | None
     _rewards: Tensor
 
     @bounded
@@ -58,6 +61,7 @@ class Reinforce(Objective):
         reinforce: NotNegative = 1.0,
         entropy: NotNegative = 0.002,
         decay: Share = 0.9,
+        normalise: bool = False,
         credit: Credit = "caption",
         max_words: Length = 14,
     ) -> None:
@@ -68,8 +72,9 @@ class Reinforce(Objective):
         self.credit: Credit = credit
         steps = max_words + 1 if credit == "future" else 1
         self.register_buffer("baseline", torch.zeros(steps, dtype=torch.float64))
-        # rewards of the optimiser step's batches so far: their sum and their number for each baseline
-        self.register_buffer("_rewards", torch.zeros(2, steps, dtype=torch.float64), persistent=False)
+        self.register_buffer("variance", torch.zeros_like(self.baseline) if normalise else None)
+        # rewards of the optimiser step's batches so far, for each baseline: sum, number and, for v, sum of squares
+        self.register_buffer("_rewards", torch.zeros(2 + normalise, steps, dtype=torch.float64), persistent=False)
 
     def forward(  # type: ignore[override]
         self,
@@ -100,7 +105,10 @@ class Reinforce(Objective):
         assert policy is not None
         on_path = real & sampled[:, None, None]
         rewards = self._reward(nll.detach(), word_index, sources.shape)
-        advantage = rewards - self.baseline[: rewards.shape[-1]].to(rewards.dtype)
+        steps = rewards.shape[-1]
+        advantage = rewards - self.baseline[:steps].to(rewards.dtype)
+        if self.variance is not None:
+            advantage = advantage / self.variance[:steps].clamp(min=1).sqrt().to(rewards.dtype)
         total = total - self.reinforce * (advantage * policy.log_prob * on_path).sum()
         total = total - self.entropy * (policy.entropy * on_path).sum()
         self._note(rewards, on_path)
@@ -130,16 +138,22 @@ class Reinforce(Objective):
     def _note(self, rewards: Tensor, on_path: Tensor) -> None:
         """Adds the batch to the rewards of the optimiser step."""
         counted = on_path.any(dim=-1, keepdim=True) if self.credit == "caption" else on_path
-        sums = torch.stack([(rewards * counted).sum(dim=(0, 1)), counted.sum(dim=(0, 1)).to(rewards.dtype)])
-        self._rewards[:, : sums.shape[1]] += sums
+        moments = (rewards, torch.ones_like(rewards), rewards.double().square())[: len(self._rewards)]
+        for sums, moment in zip(self._rewards, moments, strict=True):
+            sums[: rewards.shape[-1]] += (moment * counted).sum(dim=(0, 1))
 
     def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Moves the baseline by the rewards since the last call; logs it (under `future` that of the first step)."""
-        reward, count = total(self._rewards)
-        moved = self.decay * self.baseline + (1 - self.decay) * reward / count.clamp(min=1)
-        self.baseline = torch.where(count > 0, moved, self.baseline)
+        reward, count, *squares = total(self._rewards)
+        mean = reward / count.clamp(min=1)
+        if self.variance is not None:
+            self.variance = self._moved(self.variance, squares[0] / count.clamp(min=1) - mean.square(), count)
+        self.baseline = self._moved(self.baseline, mean, count)
         self._rewards.zero_()
         return {"baseline": self.baseline[0]}
+
+    def _moved(self, before: Tensor, now: Tensor, count: Tensor) -> Tensor:
+        return torch.where(count > 0, self.decay * before + (1 - self.decay) * now, before)
 
 
 def _likelihood(nll: Tensor, losses: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

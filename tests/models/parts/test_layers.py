@@ -111,7 +111,7 @@ def test_self_attention(causal: bool) -> None:
     mask = causal_mask(T) if causal else None
     full = causal_mask(T) if causal else torch.ones(T, T)
     expected = torch.stack([self_attention(x[b], module, 1.7, full) for b in range(B)])
-    torch.testing.assert_close(module(x, 1.7, mask), expected, **CLOSE)
+    torch.testing.assert_close(module(x, 1.7, mask)[0], expected, **CLOSE)
 
 
 def test_self_attention_step_by_step() -> None:
@@ -120,7 +120,7 @@ def test_self_attention_step_by_step() -> None:
     x = normal(B, T, E)
     past = None
     for t in range(T):
-        out, past = module.step(x[:, t : t + 1], 1.7, past)
+        out, past = module(x[:, t : t + 1], 1.7, past=past)
         assert past.key.shape == past.value.shape == (B, H, t + 1, A)
         expected = torch.stack(
             [self_attention(x[b, : t + 1], module, 1.7, torch.ones(t + 1, t + 1))[t] for b in range(B)]
@@ -185,14 +185,15 @@ def test_decoder_layer_is_self_attention_then_inter_attention_then_feed_forward(
     layer = randomised(DecoderLayer(E, E, H, HIDDEN, 0.1))
     assert {name.split(".")[0] for name in names(layer)} == {"self_attention", "inter_attention", "feed_forward"}
     x, y = normal(B, N, T, E), normal(B, L, E)
-    out, weights = layer(x, 1.9, causal_mask(T), layer.inter_attention.image(y), 2.3, None, need_weights=True)
+    image, mask = layer.inter_attention.image(y), causal_mask(T)
+    out, _, weights = layer(x, 1.9, mask, None, image, 2.3, None, need_weights=True)
     assert weights.shape == (B, N, T, H, L)
     for b in range(B):
         for n in range(N):
             expected, maps = decoder_layer(layer, x[b, n], y[b])
             torch.testing.assert_close(out[b, n], expected, **CLOSE)
             torch.testing.assert_close(weights[b, n], maps.transpose(0, 1), **CLOSE)
-    fused, none = layer(x, 1.9, causal_mask(T), layer.inter_attention.image(y), 2.3, None, need_weights=False)
+    fused, _, none = layer(x, 1.9, mask, None, image, 2.3, None, need_weights=False)
     torch.testing.assert_close(fused, out, **CLOSE)
     assert none is None
 
@@ -203,14 +204,14 @@ def test_decoder_layer_step_by_step() -> None:
     x, y = normal(B, N, T, E), normal(B, L, E)
     image, past = layer.inter_attention.image(y), None
     for t in range(T):
-        out, past, weights = layer.step(x[:, :, t], 1.9, past, image, 2.3, None)
+        out, past, weights = layer(x[:, :, t : t + 1], 1.9, None, past, image, 2.3, None, need_weights=True)
         assert past.key.shape == past.value.shape == (B, N, H, t + 1, A)
-        assert weights.shape == (B, H, N, L)
+        assert weights.shape == (B, N, 1, H, L)
         for b in range(B):
             for n in range(N):
                 expected, maps = decoder_layer(layer, x[b, n, : t + 1], y[b])
-                torch.testing.assert_close(out[b, n], expected[t], **CLOSE)
-                torch.testing.assert_close(weights[b, :, n], maps[:, t], **CLOSE)
+                torch.testing.assert_close(out[b, n, 0], expected[t], **CLOSE)
+                torch.testing.assert_close(weights[b, n, 0], maps[:, t], **CLOSE)
 
 
 def test_the_loops_know_a_number_worked_out_on_paper() -> None:

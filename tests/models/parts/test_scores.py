@@ -23,15 +23,15 @@ MASK = torch.ones(B, L, dtype=torch.bool)
 MASK[0, [0, 7, 14]] = False
 MASK[1, 4:] = False
 SCORES: dict[str, Callable[[], Score]] = {
-    "mlp": lambda: MLP(D, QUERY, A),
-    "single_layer": lambda: SingleLayer(D, QUERY),
-    "single_layer, scaled": lambda: SingleLayer(D, QUERY, learned_scale=True),
-    "linear": lambda: Linear(D, QUERY),
-    "dot": lambda: Dot(D, D),
-    "dot, projected query": lambda: Dot(D, QUERY),
-    "scaled_dot": lambda: Dot(D, QUERY, scaled=True),
-    "projected_dot": lambda: ProjectedDot(D, QUERY, A),
-    "location": lambda: Location(D, QUERY, A, filters=2, reach=2),
+    "mlp": lambda: MLP(D, QUERY, GRID, A),
+    "single_layer": lambda: SingleLayer(D, QUERY, GRID),
+    "single_layer, scaled": lambda: SingleLayer(D, QUERY, GRID, learned_scale=True),
+    "linear": lambda: Linear(D, QUERY, GRID),
+    "dot": lambda: Dot(D, D, GRID),
+    "dot, projected query": lambda: Dot(D, QUERY, GRID),
+    "scaled_dot": lambda: Dot(D, QUERY, GRID, scaled=True),
+    "projected_dot": lambda: ProjectedDot(D, QUERY, GRID, A),
+    "location": lambda: Location(D, QUERY, GRID, A, filters=2, reach=2),
 }
 
 
@@ -112,7 +112,7 @@ def test_extreme_values_make_weights(name: str, size: float) -> None:
 @pytest.mark.parametrize("length", [49, 196])
 def test_a_single_layer_cannot_focus(length: int) -> None:
     """However its weights are, no location gets more than e^2 / (e^2 + L - 1); the bound is reached in the limit."""
-    attention = Attention(SingleLayer(1, 1).double(), 1)
+    attention = Attention(SingleLayer(1, 1, (1, length)).double(), 1)
     attention.score.context.weight.data.fill_(1)
     attention.score.query.weight.data.zero_()
     vectors = torch.full((1, length, 1), -1e3, dtype=torch.float64)
@@ -126,7 +126,7 @@ def test_a_single_layer_cannot_focus(length: int) -> None:
 
 
 def test_a_linear_score_has_one_map_whatever_the_state() -> None:
-    attention = Attention(randomised(Linear(D, QUERY)), QUERY)
+    attention = Attention(randomised(Linear(D, QUERY, GRID)), QUERY)
     image = attention.read(ContextSet(normal(B, L, D), GRID, MASK))
     one, other = (attention(image, 30 * normal(B, N, QUERY, seed=seed)).alpha for seed in (1, 2))
     torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
@@ -136,7 +136,7 @@ def test_a_linear_score_has_one_map_whatever_the_state() -> None:
 def test_location_is_the_same_everywhere_inside_the_grid() -> None:
     """With equal vectors, weights that move by a place make scores that move by a place, away from the border."""
     grid = (7, 9)
-    score = randomised(Location(D, QUERY, A, filters=2, reach=2))
+    score = randomised(Location(D, QUERY, grid, A, filters=2, reach=2))
     keys = score.keys(ContextSet(normal(1, 1, D).expand(1, 63, D), grid))
     query = normal(1, 1, QUERY)
     alpha = torch.zeros(1, 1, *grid, dtype=torch.float64)
@@ -148,16 +148,32 @@ def test_location_is_the_same_everywhere_inside_the_grid() -> None:
     assert one.std() > 1e-3
 
 
+@pytest.mark.parametrize("grid", [(1, 7), (7, 1)])
+def test_location_has_filters_along_the_axes_that_the_grid_has(grid: tuple[int, int]) -> None:
+    """A sequence: f_j = sum_k v_{k-j} alpha_k, of K + 1 taps."""
+    score = randomised(Location(D, QUERY, grid, A, filters=2, reach=4))
+    assert score.filters.numel() == 2 * 5
+    alpha, seen = normal(1, 1, 7).softmax(-1), torch.zeros(7, 2, dtype=torch.float64)
+    for j in range(7):
+        for k in range(max(0, j - 2), min(7, j + 3)):
+            seen[j] += score.filters.flatten(1)[:, k - j + 2] * alpha[0, 0, k]
+    vectors, query = normal(1, 7, D), normal(1, 1, QUERY)
+    found = score(score.keys(ContextSet(vectors, grid)), query, alpha)
+    p = dict(score.named_parameters())
+    expected = torch.stack([by_hand("location", p, vectors[0, i], query[0, 0], seen[i]) for i in range(7)])
+    torch.testing.assert_close(found[0, 0], expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 def test_unequal_widths_need_a_projection(scaled: bool) -> None:
     with pytest.raises(ValueError, match=r"context vector has 5 features and a query 7; set project=true"):
-        Dot(D, QUERY, scaled, project=False)
-    assert not list(Dot(D, D, scaled, project=False).parameters())
+        Dot(D, QUERY, GRID, scaled, project=False)
+    assert not list(Dot(D, D, GRID, scaled, project=False).parameters())
 
 
 def test_an_uneven_reach_is_refused() -> None:
     with pytest.raises(ValueError, match="reach is 3; it must be even"):
-        Location(D, QUERY, reach=3)
+        Location(D, QUERY, GRID, reach=3)
 
 
 def test_additive_scores_with_features_of_pairs_are_the_plain_formula() -> None:

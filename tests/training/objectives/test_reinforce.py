@@ -696,6 +696,38 @@ def test_state_holds_the_baseline_and_not_the_pending_rewards() -> None:
     assert last_baseline(restored) == last_baseline(objective)
 
 
+# Normalisation
+
+
+@pytest.mark.parametrize(("before", "divisor"), [(0.0, 1.0), (0.25, 1.0), (9.0, 3.0)])
+def test_the_advantage_is_divided_by_a_running_deviation_above_one(before: float, divisor: float) -> None:
+    model, path = network(), (0, 2, 1)
+    objective = with_baseline(sampling(normalise=True), -6.5)
+    objective.variance.fill_(before)
+    found = along(objective, model, path, one_caption())
+    walked = walk(model, images(1)[0], WORDS, path)
+    assert_equal(found, flat_gradient(surrogate(walked, 1 / divisor, baseline=-6.5), model))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9])
+def test_the_running_variance_by_hand(decay: float) -> None:
+    """Rewards -2, -4 and -9 in a step of two batches: mean -5, variance (9 + 1 + 16) / 3; then nothing, then one."""
+    objective = sampling(normalise=True, decay=decay)
+    for rewards in ([-2.0, -4.0], [-9.0]):
+        objective._note(torch.tensor(rewards)[None, :, None], torch.ones(1, len(rewards), 1, dtype=torch.bool))
+    objective.end_step(alone)
+    assert objective.variance.tolist() == pytest.approx([(1 - decay) * 26 / 3], rel=1e-12)
+    assert last_baseline(objective) == pytest.approx([(1 - decay) * -5], rel=1e-12)
+    objective.end_step(alone)
+    assert objective.variance.tolist() == pytest.approx([(1 - decay) * 26 / 3], rel=1e-12)
+    objective._note(torch.tensor([[[-7.0]]]), torch.ones(1, 1, 1, dtype=torch.bool))
+    objective.end_step(alone)
+    assert objective.variance.tolist() == pytest.approx([decay * (1 - decay) * 26 / 3], abs=1e-12)
+    restored = Reinforce(normalise=True)
+    restored.load_state_dict(objective.state_dict())
+    assert torch.equal(restored.variance, objective.variance)
+
+
 # Evaluation, arguments
 
 
