@@ -1,6 +1,5 @@
 """Measures speed on this machine: `python -m captioning.benchmark`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from captioning.benchmark.figures import line, table
 from captioning.benchmark.measurement import Measurement
 from captioning.benchmark.parts import PARTS, check
 from captioning.benchmark.processes import isolated
+from captioning.borders.files import write_json
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
 
@@ -35,7 +35,7 @@ def main(config: DictConfig) -> None:
             print(line(measurement), flush=True)
             if config.output is not None:  # after each, so that what took minutes is kept whatever comes
                 content["measurements"] = [done.as_dict() for done in measurements]
-                Path(config.output).write_text(json.dumps(content, indent=1) + "\n")
+                write_json(Path(config.output), content)
     print(f"\n{table(measurements)}")
 
 

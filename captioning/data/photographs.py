@@ -13,6 +13,7 @@ from filelock import FileLock
 from torch import Tensor
 from tqdm import tqdm
 
+from captioning.borders.files import write_json
 from captioning.data.example import Splits
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import is_first
@@ -67,11 +68,7 @@ def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Pat
             broken = _failures(suspects or [], transform)
             if suspects is None or len(broken) < len(suspects):
                 broken = _failures(files, transform)
-                part = record.with_suffix(".part")
-                part.write_text(
-                    json.dumps([number for number, path in enumerate(files) if path in broken]), encoding="utf-8"
-                )
-                part.replace(record)
+                write_json(record, [number for number, path in enumerate(files) if path in broken])
     except OSError as error:
         raise CaptioningError(f"cannot write in {folder}: {error.strerror or error}; choose another cache") from error
     return _failures(list(missing), transform) | broken

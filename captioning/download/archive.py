@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from captioning.download.progress import byte_bar
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 
 ALGORITHMS = ("sha256", "md5")
 BLOCK = 1 << 20
@@ -39,7 +39,7 @@ class Archive:
             file = False
         if not file or not self.url.isprintable():
             raise CaptioningError(
-                f"url={self.url[:200]} is not allowed; it must be the http or https address of a file"
+                f"url={quoted(self.url)} is not allowed; it must be the http or https address of a file"
             )
         if self.size is not None and self.size < 1:
             raise CaptioningError(f"size={self.size} is not allowed; it must be a number of bytes or null")
@@ -47,7 +47,7 @@ class Archive:
             algorithm, _, digest = self.checksum.partition(":")
             if algorithm not in ALGORITHMS or len(digest) != 2 * hashlib.new(algorithm).digest_size:
                 allowed = "sha256:HEX, md5:HEX or null"
-                raise CaptioningError(f"checksum={self.checksum} is not allowed; it must be {allowed}")
+                raise CaptioningError(f"checksum={quoted(self.checksum)} is not allowed; it must be {allowed}")
 
     @property
     def name(self) -> str:

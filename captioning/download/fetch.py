@@ -12,9 +12,9 @@ from tqdm import tqdm
 
 from captioning.borders.bounds import Seconds, bounded
 from captioning.download.archive import Archive
-from captioning.download.http import TRANSIENT, VERSION, Interrupted, Request, Unavailable, place, shown, version
+from captioning.download.http import TRANSIENT, VERSION, Interrupted, Request, Unavailable, place, version
 from captioning.download.progress import byte_bar
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 
 LONGEST_WAIT = 60
 """Seconds between two tries."""
@@ -181,7 +181,7 @@ def _refused(archive: Archive, part: Path, done: int, error: HTTPError) -> None:
         Interrupted: another try may help.
         Unavailable: none will.
     """
-    answers = f"it answers {shown(f'{error.code} {error.reason}')}"
+    answers = f"it answers {quoted(f'{error.code} {error.reason}')}"
     if error.code == 416:
         if done and error.headers.get("Content-Range") == f"bytes */{done}":
             return

@@ -16,14 +16,12 @@ from urllib import request as urllib
 from urllib.error import HTTPError
 
 from captioning.download.archive import BLOCK
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 """Answers after which the same request may succeed."""
 SLOWEST = 1000
 """Bytes per second: a connection that brings less for as long as `timeout` counts as lost."""
-SHOWN = 200
-"""Characters of what the server says that a message quotes."""
 
 NUMBER = r"[0-9]{1,18}"
 PLACE = re.compile(rf"bytes ({NUMBER})-{NUMBER}/({NUMBER}|\*)")
@@ -53,7 +51,8 @@ class Request:
         self._url, self._done, self._version, self._timeout = url, done, version, timeout
         self._deadline = time.monotonic() + 2 * timeout
         self._received = self._received_before = 0
-        self._responses: list[HTTPResponse] = []
+        self.responses: list[HTTPResponse] = []
+        """Several where the first ones say to ask elsewhere."""
 
     def answer(self) -> HTTPResponse:
         """The server's answer, 200 or 206.
@@ -81,9 +80,9 @@ class Request:
             with _network():
                 response: HTTPResponse = opener.open(urllib.Request(self._url, headers=headers), timeout=self._timeout)
             if response.status not in (200, 206):
-                raise Interrupted(f"it answers {shown(f'{response.status} {response.reason}')}")
+                raise Interrupted(f"it answers {quoted(f'{response.status} {response.reason}')}")
         except BaseException:
-            for unwanted in self._responses:
+            for unwanted in self.responses:
                 unwanted.close()
             raise
         return response
@@ -101,10 +100,6 @@ class Request:
                 return
             self._received += len(block)
             yield block
-
-    def opened(self, response: HTTPResponse) -> None:
-        """One of the answers, of which there are several where the first ones say to ask elsewhere."""
-        self._responses.append(response)
 
     def check_pace(self) -> None:
         """Looks at the time, before every read of the connection.
@@ -134,7 +129,7 @@ def _network() -> Iterator[None]:
     except Exception as error:  # `OverflowError` of a port, `UnicodeError` of a host, ..
         reason = getattr(error, "reason", error)
         said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-        raise Interrupted(shown(said)) from error
+        raise Interrupted(quoted(said)) from error
 
 
 class _Paced(io.RawIOBase):
@@ -155,21 +150,17 @@ class _Paced(io.RawIOBase):
         super().close()
 
 
-class _Response(HTTPResponse):
-    def __init__(self, *arguments: Any, request: Request, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.fp = io.BufferedReader(_Paced(self.fp.detach(), request))
-        request.opened(self)
+def _response(request: Request, *arguments: Any, **settings: Any) -> HTTPResponse:
+    response = HTTPResponse(*arguments, **settings)
+    response.fp = io.BufferedReader(_Paced(response.fp.detach(), request))
+    request.responses.append(response)
+    return response
 
 
-class _Connection(HTTPConnection):
-    def __init__(self, *arguments: Any, request: Request, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.response_class = partial(_Response, request=request)  # type: ignore[assignment]
-
-
-class _SecureConnection(_Connection, HTTPSConnection):
-    pass
+def _connection(kind: type[HTTPConnection], request: Request, *arguments: Any, **settings: Any) -> HTTPConnection:
+    connection = kind(*arguments, **settings)
+    connection.response_class = partial(_response, request)  # type: ignore[assignment]
+    return connection
 
 
 class _Handler(urllib.AbstractHTTPHandler):
@@ -182,10 +173,10 @@ class _Handler(urllib.AbstractHTTPHandler):
         self._request = request
 
     def http_open(self, asked: urllib.Request) -> HTTPResponse:
-        return self.do_open(partial(_Connection, request=self._request), asked)
+        return self.do_open(partial(_connection, HTTPConnection, self._request), asked)
 
     def https_open(self, asked: urllib.Request) -> HTTPResponse:
-        return self.do_open(partial(_SecureConnection, request=self._request), asked)
+        return self.do_open(partial(_connection, HTTPSConnection, self._request), asked)
 
 
 def place(response: HTTPResponse, done: int) -> tuple[int, int | None]:
@@ -198,7 +189,7 @@ def place(response: HTTPResponse, done: int) -> tuple[int, int | None]:
         said = response.headers.get("Content-Range", "")
         found = PLACE.fullmatch(said)
         if not found or int(found[1]) != done:
-            raise Interrupted(f"it was asked for the bytes from {done} and answers with {shown(said) or 'others'}")
+            raise Interrupted(f"it was asked for the bytes from {done} and answers with {quoted(said) or 'others'}")
         return done, None if found[2] == "*" else int(found[2])
     whole = response.headers.get("Content-Length", "")
     return 0, int(whole) if re.fullmatch(NUMBER, whole) else None
@@ -209,8 +200,3 @@ def version(response: HTTPResponse) -> str:
     etag = response.headers.get("ETag", "")
     name = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified", "")
     return name if VERSION.fullmatch(name) else ""
-
-
-def shown(text: str) -> str:
-    """What a server says, as much as belongs into a line."""
-    return " ".join(text.split())[:SHOWN]

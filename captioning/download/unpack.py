@@ -9,10 +9,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from captioning.download.archive import BLOCK
 from captioning.download.disk import check_free
 from captioning.download.progress import byte_bar
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 
-SHOWN = 200
-"""Characters of what is in an archive that a message quotes."""
 LONGEST_NAME = 200
 """Bytes of a file's name, of which file systems allow 255, with room for `.part`."""
 
@@ -80,10 +78,9 @@ def _reading(archive: Path) -> Iterator[None]:
     except CaptioningError:
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:SHOWN] or type(error).__name__
         raise CaptioningError(
-            f"{archive} is damaged or no zip archive that can be read here ({said}): delete it, and the same command "
-            "downloads it again; if it comes the same again, unpack it by other means"
+            f"{archive} is damaged or no zip archive that can be read here ({quoted(error)}): delete it, and the "
+            "same command downloads it again; if it comes the same again, unpack it by other means"
         ) from error
 
 
@@ -125,6 +122,6 @@ def _check_name(file: zipfile.ZipFile, inside: PurePosixPath) -> None:
 
 def _not_meant(file: zipfile.ZipFile, name: str, what: str) -> CaptioningError:
     return CaptioningError(
-        f"{file.filename} has a member {name[:SHOWN]!r} that {what}, so nothing of it is unpacked: it is not the "
+        f"{file.filename} has a member {name!r:.200} that {what}, so nothing of it is unpacked: it is not the "
         "archive that was meant; delete it"
     )

@@ -3,12 +3,11 @@
 B images in a batch, L context vectors of D features.
 """
 
-import contextlib
-import json
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
@@ -20,6 +19,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from captioning.backbones.base import Backbone
+from captioning.borders.files import write_json
 from captioning.data.photographs import fingerprints
 from captioning.errors import CaptioningError
 from captioning.features.cache import (
@@ -94,7 +94,7 @@ def build_features(
                     batches = _computed(backbone, paths[done:], batch_size, num_workers, dtype)
                     _append(part, batches, layout, origins, done, progress)
                     meta = {"backbone": backbone.settings, "layout": asdict(layout)}
-                    _write_synced(part / "meta.json", json.dumps(meta, indent=2).encode())
+                    write_json(part / "meta.json", meta)
                     part.replace(finished)
     except OSError as error:
         raise CaptioningError(
@@ -112,19 +112,14 @@ def build_features(
     return FeatureCache(finished, layout, origins)
 
 
-@contextlib.contextmanager
-def _only_process(path: Path) -> Iterator[None]:
-    """Hold a lock, which the system releases however the process ends."""
+def _only_process(path: Path) -> AbstractContextManager[object]:
+    """Holds a lock, which the system releases however the process ends."""
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        return lock.acquire(timeout=0)
     except Timeout:
         print(f"waiting for the process that builds {path.with_suffix('')}", file=sys.stderr)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+        return lock.acquire()
 
 
 def _finished_rows(part: Path, layout: Layout, origins: np.ndarray[Any, Any]) -> int:
@@ -184,14 +179,6 @@ def _write(file: BinaryIO, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[file.write(view) :]
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    new = path.with_suffix(".new")
-    with new.open("wb", buffering=0) as file:
-        _write(file, content)
-        os.fsync(file.fileno())
-    new.replace(path)
 
 
 def _computed(

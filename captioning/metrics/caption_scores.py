@@ -5,7 +5,7 @@ BLEU and CIDEr are statistics of a corpus, so the captions themselves are gather
 
 from collections.abc import Sequence
 
-import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from captioning.errors import CaptioningError
@@ -62,20 +62,17 @@ class CaptionScores:
                 whatever its type; the others quote it.
         """
         captions = self.captions()
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return self.scorer.score(captions)
-        outcome: list[Scores | str | None] = [None]
+        mine: Scores | str | None = None
         failure: Exception | None = None
-        if torch.distributed.get_rank() == 0:
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0:
             try:
-                outcome[0] = self.scorer.score(captions)
+                mine = self.scorer.score(captions)
             except Exception as error:
                 # The other ranks wait for rank 0, so whatever went wrong must be told to them before it is raised.
-                failure = error
-                outcome[0] = f"{type(error).__name__}: {error}"
-        torch.distributed.broadcast_object_list(outcome, src=0)
+                failure, mine = error, f"{type(error).__name__}: {error}"
+        outcome = gathered(mine)[0]
         if failure is not None:
             raise failure
-        if not isinstance(outcome[0], Scores):
-            raise CaptioningError(f"rank 0 could not score the captions: {outcome[0]}")
-        return outcome[0]
+        if not isinstance(outcome, Scores):
+            raise CaptioningError(f"rank 0 could not score the captions: {outcome}")
+        return outcome

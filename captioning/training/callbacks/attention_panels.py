@@ -14,6 +14,7 @@ from captioning.data.batch import Batch
 from captioning.data.example import Example
 from captioning.decoding import Caption
 from captioning.decoding.maps import caption_maps
+from captioning.machine import gathered
 from captioning.report.panels import save_panel
 from captioning.tokens import EOS
 from captioning.training.module import CaptioningModule
@@ -39,13 +40,9 @@ class FirstCaptions:
             if position < self.images:
                 self._captions[position] = caption
 
-    def gather(self, trainer: L.Trainer) -> dict[int, Caption]:
-        """The captions of all processes, by position in the split and in its order."""
-        parts = [self._captions]
-        if trainer.world_size > 1:
-            parts *= trainer.world_size
-            torch.distributed.all_gather_object(parts, self._captions)
-        return dict(sorted(ChainMap(*parts).items()))
+    def gather(self) -> dict[int, Caption]:
+        """The captions of all processes, by position in the split and in its order. Collective."""
+        return dict(sorted(ChainMap(*gathered(self._captions)).items()))
 
 
 def draw(path: Path, module: CaptioningModule, example: Example, caption: Caption, maps: Maps = "mean") -> None:
@@ -97,7 +94,7 @@ class AttentionPanels(L.Callback):
 
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, CaptioningModule)
-        captions = self._first.gather(trainer)
+        captions = self._first.gather()
         if not trainer.is_global_zero:
             return
         examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from annotated_types import Ge
 from captioning.borders.bounds import bounded
 from captioning.config.settings import relocate
 from captioning.errors import CaptioningError, Stopped
-from captioning.machine import on_signal
+from captioning.machine import gathered, on_signal
 from captioning.training.loggers.metrics_file import MetricsFile
 
 SHARED = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule")
@@ -72,7 +72,7 @@ class ResumePoints(L.Callback):
         Raises:
             CaptioningError: the processes have come with different configurations, or go on from different points.
         """
-        self._agree(trainer, pl_module)
+        self._agree(pl_module)
         trainer.should_stop = self._finished
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
@@ -172,13 +172,10 @@ class ResumePoints(L.Callback):
             "trainer.gradient_clip_val=1.0"
         )
 
-    def _agree(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.world_size == 1:
-            return
+    def _agree(self, pl_module: L.LightningModule) -> None:
         config = cast(dict[str, Any], pl_module.config)
         mine = {name: config.get(name) for name in SHARED} | {"step": self._saved}
-        everyones: list[Any] = [None] * trainer.world_size
-        torch.distributed.all_gather_object(everyones, mine)
+        everyones = gathered(mine)
         differing = [name for name in mine if any(other[name] != everyones[0][name] for other in everyones)]
         if differing:
             raise CaptioningError(

@@ -57,7 +57,7 @@ class WandbRecord(L.Callback):
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Logs the table `val/captions`."""
         assert isinstance(pl_module, CaptioningModule)
-        captions = self._first.gather(trainer) if self._first.images else {}
+        captions = self._first.gather() if self._first.images else {}
         loggers = _on_rank_zero(trainer)
         if not captions or not loggers:
             return
