@@ -18,11 +18,13 @@ from models.captioners import captioner
         ("sat_soft", {"choice": "hard"}, "choice is 'hard'; allowed: expected, sample, argmax"),
         ("sat_soft", {"temperature": 0.0}, "temperature is 0.0; it must be above 0"),
         ("sat_soft model/encoder=layers", {"encoder.heads": 5}, "d_feat is 512 and heads is 5"),
+        ("spatial_transformer", {"heads": 5}, "d_feat is 512 and heads is 5; d_feat must be a multiple of heads"),
     ],
 )
 def test_parts_that_do_not_fit(choices: str, settings: dict[str, object], message: str) -> None:
+    sizes = {} if "transformer" in choices else {"d_embed": 7, "d_hidden": 13}
     with pytest.raises(Exception, match=re.escape(message)):
-        captioner(choices, 23, 17, (1, 11), d_embed=7, d_hidden=13, **settings)
+        captioner(choices, 23, 17, (1, 11), **(sizes | settings))
 
 
 @pytest.mark.parametrize("name", ["show_tell", "sat_soft", "spatial_transformer"])
