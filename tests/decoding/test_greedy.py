@@ -3,30 +3,10 @@
 import math
 
 import pytest
-import torch
-from toys import Table, pictures, table
+from toys import BLUE, RED, by_hand, pictures, table
 
 from captioning.decoding import FORBIDDEN, greedy
 from captioning.tokens import BOS, EOS, PAD, UNK
-
-V = 6
-RED, BLUE = 4, 5
-
-
-def by_hand(answers: dict[tuple[int, ...], dict[int, float]], max_tokens: int = 4) -> Table:
-    """A table for one image from probabilities after some prefixes; what is not told there is impossible."""
-    logits = torch.zeros(1, V**max_tokens, V, dtype=torch.float64)
-    maps = torch.zeros(1, V**max_tokens, 2, dtype=torch.float64)
-    for count, (prefix, probabilities) in enumerate(answers.items()):
-        code = 0
-        for token in (BOS, *prefix):
-            code = code * V + token
-        maps[0, code] = torch.tensor([count, -count])
-        logits[0, code] = -torch.inf
-        for token, probability in probabilities.items():
-            logits[0, code, token] = math.log(probability)
-    return Table(logits, maps, max_tokens)
-
 
 SENTENCES = {
     (): {RED: 0.5, BLUE: 0.3, EOS: 0.2},
@@ -36,8 +16,10 @@ SENTENCES = {
 
 
 def test_by_hand() -> None:
-    (caption,) = greedy(by_hand(SENTENCES), pictures([0]))
+    model = by_hand(SENTENCES)
+    (caption,) = greedy(model, pictures([0]), max_length=4)
     assert caption.tokens == [RED, BLUE, EOS]
+    assert model.steps == 3  # it stops when all have ended
     assert caption.score == pytest.approx(math.log(0.5 * 0.7 * 0.5), rel=1e-12)
     assert caption.attention.tolist() == [[0, 0], [1, -1], [2, -2]]
     assert caption.finished
@@ -87,12 +69,6 @@ def test_an_image_that_ended_waits_for_the_others() -> None:
     assert captions[1].tokens == [EOS]
     assert captions[1].score == pytest.approx(0, abs=1e-12)
     assert [len(caption.attention) for caption in captions] == [4, 1, 4]
-
-
-def test_the_search_stops_when_all_have_ended() -> None:
-    model = by_hand(SENTENCES)
-    greedy(model, pictures([0]), max_length=15)
-    assert model.steps == 3
 
 
 def test_a_length_of_one_is_needed() -> None:

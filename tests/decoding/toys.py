@@ -95,6 +95,28 @@ def table(
     return Table(logits, maps, max_tokens)
 
 
+COLOURS, RED, BLUE = 6, 4, 5
+"""Words of a table by hand, the four special tokens among them, and the two others."""
+
+
+def by_hand(answers: dict[tuple[int, ...], dict[int, float]]) -> Table:
+    """A table for one image of up to 4 steps from probabilities after some prefixes; what is not told is impossible.
+
+    The maps tell the place of a prefix among the answers.
+    """
+    logits = torch.zeros(1, COLOURS**4, COLOURS, dtype=torch.float64)
+    maps = torch.zeros(1, COLOURS**4, 2, dtype=torch.float64)
+    for count, (prefix, probabilities) in enumerate(answers.items()):
+        code = 0
+        for token in (BOS, *prefix):
+            code = code * COLOURS + token
+        maps[0, code] = torch.tensor([count, -count])
+        logits[0, code] = -torch.inf
+        for token, probability in probabilities.items():
+            logits[0, code, token] = math.log(probability)
+    return Table(logits, maps, 4)
+
+
 def transformer(seed: int = 17, eos: float = 1.0, **changes: Any) -> Transformer:
     """A spatial transformer of 7 steps and 9 words in double precision that heeds its images and words."""
     torch.manual_seed(seed)

@@ -1,6 +1,5 @@
 """A backbone that counts what it is given, photographs for it, and a build of their cache."""
 
-import multiprocessing
 import os
 import signal
 import time
@@ -22,7 +21,6 @@ COUNT, BATCH = 11, 2
 ROW_BYTES = 9 * 7 * 2
 HEADER_BYTES = 128
 """Of NumPy's format, a multiple of 64."""
-PROCESSES = multiprocessing.get_context("spawn")
 
 
 def photographs(folder: Path, count: int = COUNT) -> list[Path]:

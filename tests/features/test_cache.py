@@ -7,19 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from counting import (
-    BATCH,
-    COUNT,
-    HEADER_BYTES,
-    PROCESSES,
-    CountingCNN,
-    build,
-    counted,
-    photographs,
-    start_and_kill,
-    unfinish,
-)
+from counting import COUNT, HEADER_BYTES, CountingCNN, build, counted, unfinish
 from PIL import Image
+from processes import PROCESSES
 from torch import Tensor
 
 from captioning.backbones import Backbone
@@ -30,11 +20,6 @@ from captioning.features.cache import CHECKSUMS, DATA
 
 def build_in_process(paths: list[Path], folder: Path, log: Path, seconds: float) -> None:
     build(CountingCNN(log, seconds), paths, folder)
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
-    return photographs(tmp_path / "photographs")
 
 
 def direct(backbone: Backbone, paths: list[Path]) -> Tensor:
@@ -93,56 +78,26 @@ def test_features_of_zero_have_no_scale(tmp_path: Path, paths: list[Path]) -> No
         cache.scale()
 
 
-def test_second_build_computes_nothing(tmp_path: Path, paths: list[Path]) -> None:
-    log = tmp_path / "log"
+def test_second_build_computes_nothing_even_where_the_data_set_was_moved(tmp_path: Path, paths: list[Path]) -> None:
+    log, moved = tmp_path / "log", tmp_path / "elsewhere"
     build(CountingCNN(log), paths, tmp_path / "cache")
     assert counted(log) == COUNT
     build(CountingCNN(log), paths, tmp_path / "cache", batch_size=3)
+    paths[0].parent.rename(moved)
+    build(CountingCNN(log), [moved / path.name for path in paths], tmp_path / "cache")
     assert counted(log) == COUNT
 
 
-def test_moved_data_set_is_not_computed_again(tmp_path: Path, paths: list[Path]) -> None:
-    log = tmp_path / "log"
-    build(CountingCNN(), paths, tmp_path / "cache")
-    moved = tmp_path / "elsewhere"
-    paths[0].parent.rename(moved)
-    build(CountingCNN(log), [moved / path.name for path in paths], tmp_path / "cache")
-    assert counted(log) == 0
-
-
 def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: list[Path]) -> None:
-    folders = [build(CountingCNN(), paths, tmp_path / "cache").folder]
-    folders.append(build(CountingCNN(factor=2), paths, tmp_path / "cache").folder)
-    folders.append(build(CountingCNN(), paths, tmp_path / "cache", dtype="float32").folder)
-    folders.append(build(CountingCNN(), paths[::-1], tmp_path / "cache").folder)
-    folders.append(build(CountingCNN(), paths[1:], tmp_path / "cache").folder)
+    def folder(backbone: Backbone, paths: list[Path], **settings: str) -> Path:
+        return build(backbone, paths, tmp_path / "cache", **settings).folder
+
+    folders = [folder(CountingCNN(), paths), folder(CountingCNN(factor=2), paths)]
+    folders += [folder(CountingCNN(), paths, dtype="float32")]
+    folders += [folder(CountingCNN(), other) for other in (paths[::-1], paths[1:])]
     Image.new("RGB", (9, 13)).save(paths[4])
-    folders.append(build(CountingCNN(), paths, tmp_path / "cache").folder)
+    folders += [folder(CountingCNN(), paths)]
     assert len(set(folders)) == 6
-
-
-def test_killed_build_goes_on(tmp_path: Path, paths: list[Path]) -> None:
-    folder, log = tmp_path / "cache", tmp_path / "log"
-    child = PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 0.3))
-    start_and_kill(child, log)
-    assert counted(log) >= 3 * BATCH  # so at least two batches were written
-    assert [path.suffix for path in folder.iterdir() if path.is_dir()] == [".part"]
-    again = tmp_path / "again"
-    cache = build(CountingCNN(again), paths, folder)
-    assert COUNT - counted(log) <= counted(again) <= COUNT - 2 * BATCH
-    whole = build(CountingCNN(), paths, tmp_path / "whole")
-    assert torch.equal(cache.rows(range(COUNT)), whole.rows(range(COUNT)))
-
-
-def test_half_a_row_is_computed_again(tmp_path: Path, paths: list[Path]) -> None:
-    whole = build(CountingCNN(), paths, tmp_path / "cache")
-    part = unfinish(whole)
-    expected = (part / DATA).read_bytes()
-    (part / DATA).write_bytes(expected[: HEADER_BYTES + 4 * 9 * 7 * 2 + 5])
-    log = tmp_path / "log"
-    build(CountingCNN(log), paths, tmp_path / "cache")
-    assert counted(log) == COUNT - 4
-    assert (whole.folder / DATA).read_bytes() == expected
 
 
 def test_unfinished_file_of_another_build_is_not_gone_on_with(tmp_path: Path, paths: list[Path]) -> None:

@@ -13,7 +13,6 @@ from counting import (
     BATCH,
     COUNT,
     HEADER_BYTES,
-    PROCESSES,
     ROW_BYTES,
     CountingCNN,
     build,
@@ -23,17 +22,13 @@ from counting import (
     unfinish,
 )
 from PIL import Image
+from processes import PROCESSES
 
 from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
 from captioning.features.cache import CHECKSUMS, DATA
 
 BATCHES = -(-COUNT // BATCH)
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
-    return photographs(tmp_path / "photographs")
 
 
 def folders(cache: Path) -> list[str]:

@@ -112,6 +112,19 @@ def inputs(mask: Tensor | None = None, b: int = B, n: int = N, c: int = C) -> tu
     return ContextSet(normal(b, L, D), GRID, mask), tokens
 
 
+def randomised(part: Any, std: float = 0.3) -> Any:
+    """A part in double precision, evaluating, every parameter random: biases and norms too."""
+    torch.manual_seed(0)
+    for parameter in part.double().eval().parameters():
+        nn.init.normal_(parameter, std=std)
+    return part
+
+
+def repeatable(x: Tensor) -> Tensor:
+    """In place of dropout: elementwise, so it does not mind the shape, and not linear, so it must be at the place."""
+    return x * (1.5 + 0.25 * x.cos())
+
+
 def led(model: nn.Module, locations: Tensor) -> Tensor:
     """In place of the numbers that draw locations, `locations` `[B, N, C]` themselves; `model` then takes these."""
     draw = type(model.attention).draw

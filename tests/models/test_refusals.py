@@ -21,11 +21,13 @@ SIZES = {"d_embed": 7, "d_hidden": 13}
         ("sat_soft", {"temperature": 0.0}, "temperature=0.0 is not allowed; it must be a number above 0"),
         ("spatial_transformer ~model/encoder", {"scale": "sqrt"}, "scale=sqrt is not allowed; it must be one of sqrt_"),
         ("sat_soft model/encoder=layers", {"encoder.heads": 5}, "d_feat is 512 and heads is 5"),
+        ("spatial_transformer", {"heads": 5}, "d_feat is 512 and heads is 5; d_feat must be a multiple of heads"),
     ],
 )
 def test_parts_that_do_not_fit(choices: str, settings: dict[str, object], message: str) -> None:
+    sizes = {} if "transformer" in choices else {"d_embed": 7, "d_hidden": 13}
     with pytest.raises(Exception, match=re.escape(message)):
-        captioner(choices, 23, 17, (1, 11), **({} if "transformer" in choices else SIZES), **settings)
+        captioner(choices, 23, 17, (1, 11), **(sizes | settings))
 
 
 @pytest.mark.parametrize("name", ["show_tell", "sat_soft", "spatial_transformer"])

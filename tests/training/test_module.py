@@ -1,6 +1,7 @@
 """The loss law: batches and accumulated batches change nothing but the time; for processes see test_ranks.py."""
 
 import copy
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,16 @@ def step(found: CaptioningModule, batches: list[Batch], **settings: Any) -> Tens
     return flat(found.model) - before
 
 
+class AfterEachStep(L.Callback):
+    """What `look` sees of the trainer and the module after each step."""
+
+    def __init__(self, look: Callable[[L.Trainer, Any], Any]) -> None:
+        self.look, self.seen = look, []
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        self.seen.append(self.look(trainer, pl_module))
+
+
 def test_halves_have_unequal_numbers_of_words() -> None:
     assert len(batch(0, 2).word_index) != len(batch(2, 6).word_index)
     assert len(batch(0, 2).tokens) != len(batch(2, 6).tokens)
@@ -85,23 +96,12 @@ def test_objective_learns_once_per_step() -> None:
     assert two.objective.baseline.item() == pytest.approx(1.9 * one.objective.baseline.item(), rel=1e-9)
 
 
-class Baselines(L.Callback):
-    """What was logged after each step."""
-
-    def __init__(self) -> None:
-        self.logged: list[float] = []
-        self.held: list[float] = []
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        self.logged.append(float(trainer.callback_metrics["train/baseline"]))
-        self.held.append(pl_module.objective.baseline[0].item())
-
-
 def test_baseline_is_logged() -> None:
-    seen = Baselines()
-    step(hard(), [batch(0, 2), batch(2, 6)], callbacks=[seen])
-    assert seen.logged == seen.held
-    assert seen.logged[0] != seen.logged[1]
+    logged = AfterEachStep(lambda run, _: float(run.callback_metrics["train/baseline"]))
+    held = AfterEachStep(lambda _, found: found.objective.baseline[0].item())
+    step(hard(), [batch(0, 2), batch(2, 6)], callbacks=[logged, held])
+    assert logged.seen == held.seen
+    assert held.seen[0] != held.seen[1]
 
 
 def test_last_incomplete_window_of_accumulation() -> None:
@@ -155,42 +155,23 @@ def test_parameters_stay_float32_in_bf16_mixed() -> None:
     assert change.abs().max() > 0.01
 
 
-class Losses(L.Callback):
-    """What was logged."""
-
-    def __init__(self) -> None:
-        self.train: list[float] = []
-
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        self.train.append(float(trainer.callback_metrics["train/nll"]))
-
-
 def test_logged_likelihood_is_per_word_and_not_smoothed() -> None:
-    found, losses = module(objective=CrossEntropy(0.4)), Losses()
+    found = module(objective=CrossEntropy(0.4))
+    losses = AfterEachStep(lambda run, _: float(run.callback_metrics["train/nll"]))
     given = batch(0, 6)
     context = found.context(given)
     logits = found.model.readout(found.model(context, given.sources).hidden).flatten(0, 2)
     expected = cross_entropy(logits, given.tokens[..., 1:].flatten(), ignore_index=0).item()
     trainer(callbacks=[losses], accumulate_grad_batches=3).fit(found, loader([given]))
-    assert losses.train == pytest.approx([expected], rel=1e-5)
+    assert losses.seen == pytest.approx([expected], rel=1e-5)
 
 
 SPLITS = {"train": examples(7), "val": examples(5), "test": examples(5)}
 
 
-class Weights(L.Callback):
-    """The model's weights after each step."""
-
-    def __init__(self) -> None:
-        self.seen: list[Tensor] = []
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        self.seen.append(flat(pl_module.model))
-
-
 def test_averaged_weights_are_validated_kept_and_tested(tmp_path: Path) -> None:
     found = module(splits=SPLITS)
-    weights = Weights()
+    weights = AfterEachStep(lambda _, found: flat(found.model))
     keep = ModelCheckpoint(tmp_path, "best", "val/nll", mode="min", save_last=True)
     averaging = EMAWeightAveraging(decay=0.5)
     callbacks = [weights, averaging, keep]

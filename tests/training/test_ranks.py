@@ -15,6 +15,7 @@ import lightning as L
 import pytest
 import torch
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
+from processes import START
 from torch import Tensor
 
 from captioning.data.example import Example, Noun
@@ -124,7 +125,8 @@ def work(rank: int, folder: Path, port: int, processes: int) -> None:
 
 
 def start(folder: Path, processes: int) -> Path:
-    torch.multiprocessing.spawn(work, (folder, find_free_network_port(), processes), nprocs=processes)
+    arguments = (folder, find_free_network_port(), processes)
+    torch.multiprocessing.start_processes(work, arguments, nprocs=processes, start_method=START)
     return folder
 
 

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -18,29 +19,25 @@ def rates(steps: int, **settings: float | str) -> list[float]:
     return found
 
 
-def test_constant() -> None:
-    assert rates(5, total_steps=4) == [1.0] * 5
-    assert rates(3, total_steps=4, final=0.1) == [1.0] * 3
+HALF = math.sqrt(0.5) / 2
 
 
-def test_warm_up_reaches_the_peak_at_its_last_step() -> None:
-    assert rates(6, total_steps=6, warmup_steps=4) == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
-
-
-def test_linear_by_hand() -> None:
-    assert rates(6, total_steps=4, decay="linear", final=0.0) == pytest.approx([1, 0.75, 0.5, 0.25, 0, 0])
-    assert rates(5, total_steps=4, decay="linear", final=0.2) == pytest.approx([1, 0.8, 0.6, 0.4, 0.2])
-    assert rates(7, total_steps=6, warmup_steps=2, decay="linear") == pytest.approx([0.5, 1, 1, 0.75, 0.5, 0.25, 0])
-
-
-def test_cosine_by_hand() -> None:
-    half = math.sqrt(0.5) / 2
-    assert rates(6, total_steps=4, decay="cosine") == pytest.approx([1, 0.5 + half, 0.5, 0.5 - half, 0, 0], abs=1e-12)
-    assert rates(5, total_steps=4, decay="cosine", final=0.2)[2:] == pytest.approx([0.6, 0.6 - 0.8 * half, 0.2])
-
-
-def test_warm_up_longer_than_the_training() -> None:
-    assert rates(3, total_steps=3, warmup_steps=10, decay="linear") == pytest.approx([0.1, 0.2, 0.3])
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"total_steps": 4}, [1, 1, 1, 1, 1]),
+        ({"total_steps": 4, "final": 0.1}, [1, 1, 1]),
+        ({"total_steps": 6, "warmup_steps": 4}, [0.25, 0.5, 0.75, 1, 1, 1]),
+        ({"total_steps": 4, "decay": "linear", "final": 0.0}, [1, 0.75, 0.5, 0.25, 0, 0]),
+        ({"total_steps": 4, "decay": "linear", "final": 0.2}, [1, 0.8, 0.6, 0.4, 0.2]),
+        ({"total_steps": 6, "decay": "linear", "warmup_steps": 2}, [0.5, 1, 1, 0.75, 0.5, 0.25, 0]),
+        ({"total_steps": 4, "decay": "cosine"}, [1, 0.5 + HALF, 0.5, 0.5 - HALF, 0, 0]),
+        ({"total_steps": 4, "decay": "cosine", "final": 0.2}, [1, 0.6 + 0.8 * HALF, 0.6, 0.6 - 0.8 * HALF, 0.2]),
+        ({"total_steps": 3, "decay": "linear", "warmup_steps": 10}, [0.1, 0.2, 0.3]),
+    ],
+)
+def test_rates_by_hand(settings: dict[str, Any], expected: list[float]) -> None:
+    assert rates(len(expected), **settings) == pytest.approx(expected, abs=1e-12)
 
 
 def test_unknown_decay_names_the_allowed() -> None:

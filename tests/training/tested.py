@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.data.example import Example, Noun, Reference
+from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.models.protocol import CaptionOutput, Step
 from captioning.tokens import EOS
@@ -93,13 +94,20 @@ def photographs(folder: Path) -> list[Example]:
     return found
 
 
-def run_test(folder: Path, callbacks: list[L.Callback], **settings: Any) -> L.Trainer:
-    """Tests the pointer on the five photographs in batches of 4 and 1."""
-    examples = photographs(folder)
-    splits = {"train": examples, "val": examples, "test": examples}
-    source = data(splits, eval_batch_size=4)
-    for dataset in source.datasets.values():
+def spotted(folder: Path, examples: list[Example] | None = None) -> tuple[dict[str, list[Example]], CaptionData]:
+    """The five photographs as every split, in batches of 4 and 1."""
+    splits = dict.fromkeys(("train", "val", "test"), examples or photographs(folder))
+    found = data(splits, eval_batch_size=4)
+    for dataset in found.datasets.values():
         dataset.inputs = Spots()
+    return splits, found
+
+
+def run_test(
+    folder: Path, callbacks: list[L.Callback], examples: list[Example] | None = None, **settings: Any
+) -> L.Trainer:
+    """Tests the pointer on the five photographs."""
+    splits, images = spotted(folder, examples)
     run = trainer(precision="32-true", callbacks=callbacks)
-    run.test(module(Pointer(), splits=splits, **settings), source, verbose=False)
+    run.test(module(Pointer(), splits=splits, **settings), images, verbose=False)
     return run

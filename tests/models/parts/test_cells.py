@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from models.captioners import normal
+from models.captioners import normal, randomised
 from torch import Tensor, nn
 
 from captioning.models.parts.cells import GRU, LSTM, Cell, PrintedGRU
@@ -16,13 +16,6 @@ from captioning.models.parts.pairs import ConditionalGRU, UpDown
 B, N, WORD, IMAGE, CONTEXT, STATE = 2, 3, 5, 7, 11, 13
 SIZES = {"d_word": WORD, "d_image": IMAGE, "d_context": CONTEXT, "d_hidden": STATE}
 CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
-
-
-def randomised(cell: Cell) -> Any:
-    torch.manual_seed(0)
-    for parameter in cell.double().parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return cell
 
 
 WORDS, SHOWN, FOUND = normal(B, N, WORD), normal(B, 1, IMAGE, seed=2), normal(B, N, CONTEXT, seed=3)

@@ -1,4 +1,4 @@
-"""Encoders against PyTorch's attention and their equations. The stack of layers is in tests/models/test_transformer.py.
+"""The block of self-attention against its equation. The stack of layers is in tests/models/test_transformer.py.
 
 B images, L context vectors of D features.
 """
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from models.captioners import normal
-from torch import Tensor, nn
+from models.captioners import normal, randomised
+from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.encoders import SelfAttentionBlock, SelfAttentionLayers
+from captioning.models.parts.encoders import SelfAttentionBlock
 
 B, L, D = 2, 7, 24
 MASK = torch.ones(B, L, dtype=torch.bool)
@@ -19,13 +19,6 @@ MASK[0, 2], MASK[1, 3:] = False, False
 CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
 
 masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
-
-
-def randomised(part: Any) -> Any:
-    torch.manual_seed(0)
-    for parameter in part.double().parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return part
 
 
 @masks
@@ -53,27 +46,3 @@ def test_the_block_by_hand(mask: Tensor | None) -> None:
             mixed = (weights / weights.sum()) @ v[b, allowed]
             expected = x[b, i] + block.gamma * (block.output.weight @ mixed)
             torch.testing.assert_close(found[b, i], expected, **CLOSE)
-
-
-@masks
-@torch.no_grad()
-def test_a_layer_is_attention_of_pytorch_then_feed_forward(mask: Tensor | None) -> None:
-    settings: Any = {"d_feat": D, "heads": 3, "d_hidden": 5, "layers": 1, "scale": "sqrt_d", "positions": "none"}
-    encoder = randomised(SelfAttentionLayers(D, (1, L), **settings)).eval()
-    (layer,) = encoder.layers
-    theirs = nn.MultiheadAttention(D, 3, bias=False, batch_first=True, dtype=torch.float64)
-    theirs.in_proj_weight.copy_(layer.attention.project.linear.weight)
-    theirs.out_proj.weight.copy_(layer.attention.output.weight)
-    x = normal(B, L, D)
-    attended, _ = theirs(x, x, x, key_padding_mask=None if mask is None else ~mask)
-    x = layer.attention.norm(attended + x)
-    expected = layer.feed_forward.norm(layer.feed_forward.layers(x) + x)
-    found = encoder(ContextSet(normal(B, L, D), (1, L), mask))
-    torch.testing.assert_close(found.vectors, expected, **CLOSE)
-    assert found.vectors.shape[2] == encoder.d_out
-
-
-def test_another_number_of_vectors_is_refused() -> None:
-    encoder = SelfAttentionLayers(D, (1, L), d_feat=D, heads=3)
-    with pytest.raises(ValueError, match=f"8 context vectors came.*built for {L}"):
-        encoder(ContextSet(torch.zeros(B, L + 1, D), (1, L + 1)))

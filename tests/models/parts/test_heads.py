@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from models.captioners import normal
-from torch import nn
+from models.captioners import normal, randomised
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.heads import Deep, Head, Linear, Xu
@@ -20,13 +19,6 @@ SIZES = {"d_word": WORD, "d_hidden": STATE, "d_context": CONTEXT, "vocab_size": 
 Y, H, Z = normal(B, WORD), normal(B, STATE, seed=2), normal(B, CONTEXT, seed=3)
 MASK = torch.tensor([[True, False, True], [False, True, False]])
 CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
-
-
-def randomised(part: Any) -> Any:
-    torch.manual_seed(0)
-    for parameter in part.double().parameters():
-        nn.init.normal_(parameter)
-    return part
 
 
 @pytest.mark.parametrize("attends", [True, False])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from models.captioners import normal
-from torch import Tensor, nn
+from models.captioners import normal, randomised
+from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.additive import Keys, additive_scores
@@ -33,13 +33,6 @@ SCORES: dict[str, Callable[[], Score]] = {
     "projected_dot": lambda: ProjectedDot(D, QUERY, GRID, A),
     "location": lambda: Location(D, QUERY, GRID, A, filters=2, reach=2),
 }
-
-
-def randomised(score: Score) -> Score:
-    torch.manual_seed(0)
-    for parameter in score.double().parameters():
-        nn.init.normal_(parameter, std=0.7)
-    return score
 
 
 def by_hand(name: str, p: dict[str, Tensor], c: Tensor, h: Tensor, past: Tensor) -> Tensor:

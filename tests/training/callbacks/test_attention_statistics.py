@@ -10,13 +10,11 @@ import pytest
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.data.example import Example
-from captioning.data.module import CaptionData
 from captioning.models.protocol import Step
 from captioning.training.callbacks.attention_statistics import LogAttentionStatistics
 
-from ..tested import Pointer, Spots, State, photographs, run_test
-from ..world import QUIET, data, module, trainer
+from ..tested import Pointer, State, run_test, spotted
+from ..world import QUIET, module, trainer
 
 pytestmark = QUIET
 
@@ -35,15 +33,6 @@ class Blind(Pointer):
 
     def step(self, tokens: Tensor, state: State) -> Step:
         return replace(super().step(tokens, state), attention=None)
-
-
-def source(folder: Path) -> tuple[dict[str, list[Example]], CaptionData]:
-    """The five photographs as every split, in batches of 4 and 1."""
-    splits = dict.fromkeys(("train", "val", "test"), photographs(folder))
-    found = data(splits, eval_batch_size=4)
-    for dataset in found.datasets.values():
-        dataset.inputs = Spots()
-    return splits, found
 
 
 def entropy(sharpness: float) -> float:
@@ -89,7 +78,7 @@ class Epochs(L.Callback):
 
 def test_every_validation_begins_afresh(tmp_path: Path) -> None:
     """The validation before training, of a part of the images, is in none of them either."""
-    splits, images = source(tmp_path)
+    splits, images = spotted(tmp_path)
     epochs = Epochs([2.0, 0.0, 5.0])
     run = trainer(
         precision="32-true", max_epochs=3, num_sanity_val_steps=1, callbacks=[LogAttentionStatistics(), epochs]
@@ -99,7 +88,7 @@ def test_every_validation_begins_afresh(tmp_path: Path) -> None:
 
 
 def test_validation_and_test_of_one_callback_do_not_mix(tmp_path: Path) -> None:
-    splits, images = source(tmp_path)
+    splits, images = spotted(tmp_path)
     found = module(Sharp(), splits=splits)
     run = trainer(precision="32-true", callbacks=[LogAttentionStatistics()])
     run.validate(found, images, verbose=False)
@@ -110,7 +99,7 @@ def test_validation_and_test_of_one_callback_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_models_without_attention_have_no_statistics(tmp_path: Path) -> None:
-    splits, images = source(tmp_path)
+    splits, images = spotted(tmp_path)
     run = trainer(precision="32-true", callbacks=[LogAttentionStatistics()])
     found = module(Blind(), splits=splits)
     run.fit(found, images)

@@ -1,6 +1,7 @@
 """What a test leaves behind; the pictures and the pointing score of the same run are looked at here too."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import lightning as L
@@ -14,7 +15,7 @@ from captioning.training.callbacks.pointing import Pointing
 from captioning.training.callbacks.results import Results, write_captions
 from captioning.training.callbacks.stopwatch import Stopwatch
 
-from ..tested import SAID, run_test
+from ..tested import SAID, photographs, run_test
 from ..world import QUIET
 
 pytestmark = QUIET
@@ -105,3 +106,10 @@ def test_captions_are_on_disk_when_the_scorer_fails(tmp_path: Path, monkeypatch:
     assert [line["caption"] for line in found] == ["red square left"] * 5
     assert not any("scores" in line for line in found)
     assert not (tmp_path / "scores.json").exists()
+
+
+def test_data_without_boxes_have_no_pointing_score(tmp_path: Path) -> None:
+    examples = [replace(e, references=tuple(replace(r, nouns=()) for r in e.references)) for e in photographs(tmp_path)]
+    run = run_test(tmp_path, [Pointing()], examples)
+    assert "test/BLEU-1" in run.callback_metrics
+    assert not any("pointing" in name for name in run.callback_metrics)

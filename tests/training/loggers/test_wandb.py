@@ -16,9 +16,10 @@ pytestmark = QUIET
 LOG = """
 import logging, sys
 logging.basicConfig(format="%(message)s")
-from captioning.training.loggers.wandb import wandb_logger
+from captioning.training.loggers import wandb as ours
+ours.TIMEOUT = 3
 for _ in range(2):
-    logger = wandb_logger(save_dir=sys.argv[1], project="trial", log_model=True)
+    logger = ours.wandb_logger(save_dir=sys.argv[1], project="trial", log_model=True)
     logger.log_metrics({"loss": 1.0}, step=0)
     print(logger.experiment.id, logger.experiment.offline)
     logger.experiment.finish()
