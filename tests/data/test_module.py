@@ -1,3 +1,4 @@
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from captioning.data.example import Example, Reference, reference_texts
 from captioning.data.mirror import Mirror
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
+from captioning.data.workers import TELLS_SENDERS
 from captioning.errors import CaptioningError
 
 WORDS = ["a", "b", "c", "d", "e"]
@@ -59,6 +61,19 @@ def test_workers_do_not_change_the_batches(split: str) -> None:
     for a, b in zip(alone, helped, strict=True):
         for name in ("index", "inputs", "tokens", "word_index"):
             assert torch.equal(getattr(a, name), getattr(b, name)), name
+
+
+@pytest.mark.skipif(not TELLS_SENDERS, reason="the system does not say who sent a signal")
+def test_workers_end_by_the_signal_of_their_main_process_and_of_no_other() -> None:
+    batches = iter(data(2).train_dataloader())
+    next(batches)
+    worker, _ = batches._workers
+    for number in ("INT", "TERM"):
+        subprocess.run(["sh", "-c", f"kill -s {number} {worker.pid}"], check=True)
+    assert len(list(batches)) > 1
+    worker.terminate()  # as PyTorch and Python do with one that is stuck
+    worker.join()
+    assert worker.exitcode == 0
 
 
 def test_an_epoch_holds_each_image_once() -> None:

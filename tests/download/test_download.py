@@ -193,6 +193,16 @@ def test_archives_got_by_other_means(site: Site, archives: dict[str, bytes], tmp
     assert files(tmp_path) == LAYOUT["flickr8k"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="POSIX")
+@pytest.mark.parametrize(
+    "name", ["caption_datasets.zip", "caption_datasets.zip.part", "caption_datasets.zip.part.version"]
+)
+def test_what_is_no_file_is_not_waited_for(site: Site, tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(CaptioningError, match=rf"{name} is no file: move it away"):
+        download(site, "flickr8k", tmp_path)
+
+
 def test_killed_and_given_again(site: Site, archives: dict[str, bytes], tmp_path: Path) -> None:
     site.stall = len(archives["caption_datasets.zip"]) + 1  # in the middle of the second archive
     command = [*overrides(site, "flickr8k"), "root=there"]

@@ -88,6 +88,52 @@ def test_damage_is_seen_and_leaves_no_file_under_its_name(tmp_path: Path) -> Non
     assert not (tmp_path / "images" / "1").exists()
 
 
+@pytest.mark.parametrize(
+    ("method", "damage", "said"),
+    [
+        (zipfile.ZIP_STORED, {6: 1}, "File .*Photographs/1.* is encrypted"),
+        (zipfile.ZIP_STORED, {8: 99}, "That compression method is not supported"),
+        (zipfile.ZIP_STORED, {4: 99}, "zip file version 9.9"),
+        (zipfile.ZIP_LZMA, dict.fromkeys(range(47, 60), 255), "[A-Za-z]"),
+        (zipfile.ZIP_BZIP2, dict.fromkeys(range(50, 60), 255), "Invalid data stream"),
+    ],
+    ids=["encrypted", "unknown compression", "newer version", "damaged lzma", "damaged bzip2"],
+)
+def test_members_that_cannot_be_read(tmp_path: Path, method: int, damage: dict[int, int], said: str) -> None:
+    """The damage is to bytes of the first member: of its header, which the directory repeats 2 bytes later, or behind
+    it."""
+    path = tmp_path / "archive.zip"
+    with zipfile.ZipFile(path, "w", method) as file:
+        file.writestr("Photographs/1", b"a photograph" * 20)
+        file.writestr("splits/a.json", b"{}")
+    content = bytearray(path.read_bytes())
+    for place, byte in damage.items():
+        content[place] = byte
+        if place < 30:
+            content[content.find(b"PK\1\2") + place + 2] = byte
+    path.write_bytes(content)
+    with pytest.raises(CaptioningError, match=rf"archive\.zip is damaged or no zip archive .*\({said}.*\): del"):
+        unpack(path, MEMBERS, tmp_path)
+    assert not (tmp_path / "images" / "1").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("n" * 230, "more than 200 bytes"),
+        ("a\nb", "odd name"),
+        ("1.part", "as files are that are not whole"),
+        ("1/2", "lies in a file"),
+    ],
+)
+def test_badly_named_members(tmp_path: Path, name: str, said: str) -> None:
+    path = archive(tmp_path, **WANTED, **{f"Photographs__{name}": b""})
+    with pytest.raises(CaptioningError, match=rf"has a member .* {said}.*nothing of it is unpacked") as refused:
+        unpack(path, MEMBERS, tmp_path)
+    assert len(str(refused.value)) < 500
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("content", [b"", b"<html>please log in</html>"])
 def test_no_zip_archive(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.zip").write_bytes(content)
