@@ -8,8 +8,8 @@ import pytest
 from captioning.data.example import Example
 from captioning.training.callbacks.pointing import Pointing
 
-from .. import tested
 from ..world import QUIET
+from .. import tested
 
 pytestmark = QUIET
 
