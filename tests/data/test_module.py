@@ -65,9 +65,10 @@ def test_workers_do_not_change_the_batches(split: str) -> None:
 
 @pytest.mark.skipif(not TELLS_SENDERS, reason="the system does not say who sent a signal")
 def test_workers_end_by_the_signal_of_their_main_process_and_of_no_other() -> None:
-    batches = iter(data(2).train_dataloader())
+    loader = data(2).train_dataloader()
+    batches = iter(loader)
     next(batches)
-    worker, _ = batches._workers
+    worker, _ = loader._iterator._workers  # which PyTorch keeps, as they persist
     for number in ("INT", "TERM"):
         subprocess.run(["sh", "-c", f"kill -s {number} {worker.pid}"], check=True)
     assert len(list(batches)) > 1
