@@ -35,6 +35,7 @@ class Loader(DataLoader[T]):
 def _raising(items: Iterator[T | CaptioningError]) -> Iterator[T]:
     for item in items:
         if isinstance(item, CaptioningError):
+            del items  # or the traceback keeps the workers, which the garbage collector ends after seconds for each
             raise item
         yield item
 
