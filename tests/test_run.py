@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from forked import run
 from PIL import Image
 
 import captioning
@@ -40,19 +41,6 @@ PACKAGE = str(Path(captioning.__file__).parents[1])
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 
 
-def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    ended = subprocess.run(
-        [sys.executable, "-m", "captioning.run", *arguments],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": PACKAGE} | environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended
-
-
 def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
@@ -68,7 +56,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def first(home: Path) -> subprocess.CompletedProcess[str]:
-    return run(home, *SHAPES)
+    ended = subprocess.run(
+        [sys.executable, "-m", "captioning.run", *SHAPES],
+        cwd=home,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": PACKAGE},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
 
 
 def folder_of(home: Path, ended: subprocess.CompletedProcess[str]) -> Path:

@@ -1,16 +1,14 @@
 """The width of the beam, chosen on validation after training."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked import forked, run
 from test_check import config
-from test_run import PACKAGE, SHAPES, folder_of, run
+from test_run import SHAPES, folder_of
 from trained_runs import LONGER
 
 import captioning
@@ -22,14 +20,7 @@ WIDTHS = (1, 6)
 
 def evaluated(home: Path, checkpoint: Path, *arguments: str) -> tuple[dict[str, float], list[str]]:
     """Scores and captions by the other command."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "captioning.evaluate", f"checkpoint={checkpoint}", *arguments],
-        cwd=home,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": PACKAGE},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    ended = forked("evaluate", home, f"checkpoint={checkpoint}", *arguments)
     assert ended.returncode == 0, ended.stderr
     folder = folder_of(home, ended)
     lines = (folder / "captions.jsonl").read_text().splitlines()

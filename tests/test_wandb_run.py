@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from forked import run
 from omegaconf import OmegaConf
 from PIL import Image
 from test_conf import composed
-from test_run import PACKAGE, SHAPES, run
+from test_run import PACKAGE, SHAPES
 
 from captioning.config.check import check
 from captioning.report.panels import CELL, COLUMNS, DPI, SPACE
