@@ -41,6 +41,20 @@ PACKAGE = str(Path(captioning.__file__).parents[1])
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 
 
+def fresh(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A run that ends well, from the interpreter's start to its end, where W&B has its last word."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "captioning.run", *arguments],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": PACKAGE} | environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
+
+
 def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
@@ -56,16 +70,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def first(home: Path) -> subprocess.CompletedProcess[str]:
-    ended = subprocess.run(
-        [sys.executable, "-m", "captioning.run", *SHAPES],
-        cwd=home,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": PACKAGE},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended
+    return fresh(home, *SHAPES)
 
 
 def folder_of(home: Path, ended: subprocess.CompletedProcess[str]) -> Path:
@@ -211,7 +216,7 @@ def test_photographs_with_cached_features_and_wandb(tmp_path: Path) -> None:
     cached = contents(tmp_path / "cache")
     assert sum(name.endswith("features.npy") for name in cached) == 4
 
-    second = run(tmp_path, *command, "logger=wandb", WANDB_MODE="offline", WANDB_SILENT="true")
+    second = fresh(tmp_path, *command, "logger=wandb", WANDB_MODE="offline", WANDB_SILENT="true")
     assert "features of" not in second.stderr
     unchanged = contents(tmp_path / "cache") == cached
     assert unchanged

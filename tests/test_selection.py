@@ -51,7 +51,7 @@ def test_the_best_width_on_validation_is_tested(home: Path) -> None:
     scores, captions = evaluated(home, checkpoint, "metrics=[CIDEr]")
     assert captions == [json.loads(line)["caption"] for line in (folder / "captions.jsonl").read_text().splitlines()]
     assert scores["CIDEr"] == pytest.approx(record["scores"]["CIDEr"], abs=1e-3)
-    assert captioning.load(checkpoint, decoding={"n_best": 2, "width": 2}).config.decoding.n_best == 2
+    assert captioning.load(checkpoint, decoding={"n_best": 2, "width": 2}).config["decoding"]["n_best"] == 2
 
     # training is as it was without the choice, and the loggers have not heard of it
     plain = folder_of(home, run(home, *COMMAND))
