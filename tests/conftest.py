@@ -5,17 +5,20 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import torchvision
+from forked import run
 from hypothesis import HealthCheck, settings
-from test_run import SHAPES, TINY, folder_of, miniature, run
+from test_run import SHAPES, TINY, folder_of, miniature
 from trained_runs import LONGER, CachedRun, Run
 
 from captioning.backbones.torchvision import TorchvisionBackbone
+from captioning.config.command import Command, start
 
 PROFILES = {"test": 200, "soak": 1500}
 for name, examples in PROFILES.items():
@@ -68,6 +71,24 @@ def cached_run(tmp_path_factory: pytest.TempPathFactory) -> CachedRun:
         shutil.move(path, moved)
     shutil.rmtree(home)
     return CachedRun(moved / "best.ckpt", [moved / "5.jpg"], [line["caption"]], digest)
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs a command that must end with exit code 1 and one sentence alone; gives the sentence."""
+
+    def run(main: Command, *arguments: str, out: str = "") -> str:
+        monkeypatch.setattr(sys, "argv", ["command", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            start(main)
+        assert ended.value.code == 1
+        printed = capsys.readouterr()
+        assert printed.out == out
+        assert "Traceback" not in printed.err
+        (line,) = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+        return line.removeprefix("error: ")
+
+    return run
 
 
 @pytest.fixture

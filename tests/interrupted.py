@@ -57,7 +57,7 @@ def interrupt(
     """Runs `command` in `home`; each time it is `ready` types a key or sends a signal to all of its processes."""
     child, terminal = pty.fork()
     if child == 0:
-        _run(command, home, arguments, environment or {})
+        execute(command, home, arguments, environment or {})
     said, left = b"", list(how)
     end = time.monotonic() + LIMIT
     while time.monotonic() < end:
@@ -79,7 +79,7 @@ def interrupt(
     return Interrupted(status, said.decode(errors="replace").replace("\r\n", "\n"), child)
 
 
-def _run(command: Any, home: Path, arguments: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
+def execute(command: Any, home: Path, arguments: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
     status: Any = 1
     try:
         os.chdir(home)

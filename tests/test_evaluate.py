@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +11,17 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from forked import run as train
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from pycocotools.coco import COCO
-from test_run import PACKAGE, miniature
+from test_resume import java_that
+from test_run import SHAPES, TINY, miniature
 
-from captioning import evaluate, run
+from captioning import evaluate
 from captioning.config.command import start
 from captioning.metrics.java import find_java
 from captioning.runs.checkpoint import sealed
@@ -57,26 +58,6 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(sys, "argv", ["captioning.evaluate", "timeout=600", *arguments])
         evaluate.main()
         return capsys.readouterr().out
-
-    return run
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs a command that must fail with one line and leave nothing behind; gives the line."""
-
-    def run(*arguments: str) -> str:
-        before = set(Path().iterdir())
-        monkeypatch.setattr(sys, "argv", ["captioning.evaluate", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            start(evaluate.main)
-        assert ended.value.code == 1
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert "Traceback" not in printed.err
-        (line,) = [line for line in printed.err.splitlines() if line.startswith("error: ")]
-        assert set(Path().iterdir()) == before
-        return line.removeprefix("error: ")
 
     return run
 
@@ -238,9 +219,9 @@ def test_refused(refused: Command, arguments: list[str], parts: list[str]) -> No
     results("part.json", {31: "a dog"})
     annotations("references.json")
     Path("deep.json").write_text("[" * 100_000)
-    message = refused(*arguments)
-    for part in parts:
-        assert part in message
+    message = refused(evaluate.main, *arguments)
+    assert [part for part in parts if part not in message] == []
+    assert not Path("runs").exists()
 
 
 def test_captions_are_on_disk_when_the_scorer_fails(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,81 +236,37 @@ def test_captions_are_on_disk_when_the_scorer_fails(elsewhere: Path, monkeypatch
     assert not (folder / "scores.json").exists()
 
 
-TINY = [
-    *(f"model.{size}" for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1")),
-    "data.vocabulary.min_count=1",
-    "data.num_workers=0",
-    "trainer=cpu",
-    "trainer.max_epochs=1",
-    "trainer.limit_train_batches=2",
-    "callbacks.attention=null",
-]
-SHAPES = [
-    *TINY,
-    "data.reader.train=24",
-    "data.reader.val=4",
-    "data.reader.test=5",
-    "data.reader.max_objects=1",
-    "backbone.size=32",
-    "backbone.grid=4",
-    "backbone.dim=8",
+ONLY_BLEU = [
     "metrics.val=[BLEU]",
     "metrics.test=[BLEU]",
     "callbacks.checkpoint.monitor=val/BLEU-4",
+    "callbacks.attention=null",
 ]
-RECORD_PROCESSES = """
-import os, sys
-def note(event, arguments):
-    if event == "subprocess.Popen":
-        with open(os.environ["STARTED"], "a") as file:
-            print(*arguments[1], file=file)
-sys.addaudithook(note)
-"""
-
-
-def train(home: Path, *arguments: str) -> str:
-    """A run in a process of its own, whose child processes are noted in the file `started`; gives its output."""
-    (home / "hook").mkdir()
-    (home / "hook" / "sitecustomize.py").write_text(RECORD_PROCESSES)
-    ended = subprocess.run(
-        [sys.executable, "-m", "captioning.run", *arguments],
-        cwd=home,
-        env=os.environ
-        | {
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-            "PYTHONPATH": os.pathsep.join([str(home / "hook"), PACKAGE]),
-            "STARTED": str(home / "started"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
 
 
 @pytest.fixture(scope="module")
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a model was trained and tested on drawn scenes; it says something, if nothing sensible."""
     home = tmp_path_factory.mktemp("shapes")
-    train(home, *SHAPES)
+    train(home, *SHAPES, *ONLY_BLEU, **java_that(home / "java", f"echo $* >> {home}/started"))
     return home
 
 
-CHECKPOINT = "checkpoint=runs/shapes-spatial_transformer-seed1/checkpoints/best.ckpt"
+RUN = "runs/shapes-spatial_transformer-seed1"
+BEST = f"{RUN}/checkpoints/best.ckpt"
+CHECKPOINT = f"checkpoint={BEST}"
 
 
 def test_a_run_with_bleu_alone_starts_the_tokenizer_alone(shapes: Path) -> None:
-    java = [line for line in (shapes / "started").read_text().splitlines() if "java" in line.split()[0]]
-    assert len(java) >= 3  # of validation and test references once, and of captions
-    assert all("edu.stanford.nlp.process.PTBTokenizer" in line for line in java)
+    started = (shapes / "started").read_text().splitlines()
+    assert len(started) >= 3  # of validation and test references once, and of captions
+    assert all("edu.stanford.nlp.process.PTBTokenizer" in line for line in started)
 
 
 def test_a_checkpoint_on_its_own_test_split(shapes: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the run has said and scored at its end, again; and nothing of the run's is touched."""
     monkeypatch.chdir(shapes)
-    run = shapes / "runs" / "shapes-spatial_transformer-seed1"
+    run = shapes / RUN
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     printed = command(CHECKPOINT, QUICK, "name=tested")
     scores, provenance, lines = read(shapes / "runs" / "tested")
@@ -348,7 +285,7 @@ def test_decoding_and_split_can_be_chosen(shapes: Path, command: Command, monkey
     monkeypatch.chdir(shapes)
     printed = command(CHECKPOINT, QUICK, "name=val", "split=val", "decoding.max_length=2", "decoding.width=1")
     _, provenance, lines = read(shapes / "runs" / "val")
-    assert [line["image_id"] for line in lines] == list(range(1000000, 1000004))
+    assert [line["image_id"] for line in lines] == list(range(1000000, 1000005))
     assert all(len(line["caption"].split()) <= 2 for line in lines)
     assert (provenance["decoding"]["max_length"], provenance["decoding"]["width"]) == (2, 1)
     assert "\nval score " in printed
@@ -360,10 +297,7 @@ def test_an_ensemble_of_two_kinds(shapes: Path, command: Command, monkeypatch: p
     """Each with a backbone of its own, and a grid of its own."""
     monkeypatch.chdir(shapes)
     other = ["model=sat_soft", "model.d_embed=8", "model.d_hidden=8", "backbone.grid=2", "backbone.dim=16"]
-    monkeypatch.setattr(
-        sys, "argv", ["captioning.run", *(s for s in SHAPES if "model." not in s), *other, "test=false"]
-    )
-    start(run.main)
+    train(shapes, *(s for s in SHAPES if "model." not in s), *ONLY_BLEU, *other, "test=false")
     members = [f"runs/shapes-{model}-seed1/checkpoints/best.ckpt" for model in ("spatial_transformer", "sat_soft")]
     command(f"decoding.ensemble=[{','.join(members)}]", QUICK, "name=together")
     _, provenance, lines = read(shapes / "runs" / "together")
@@ -371,21 +305,21 @@ def test_an_ensemble_of_two_kinds(shapes: Path, command: Command, monkeypatch: p
     assert [file["file"] for file in provenance["ensemble"]] == members
     assert provenance["decoding"]["ensemble"] == members
     command(f"decoding.ensemble=[{members[0]},{members[0]}]", QUICK, "name=one")
-    assert read(shapes / "runs" / "one")[2] == read(shapes / "runs" / "shapes-spatial_transformer-seed1")[2]
+    assert read(shapes / "runs" / "one")[2] == read(shapes / RUN)[2]
 
 
 def test_a_checkpoint_against_captions(shapes: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shapes)
-    other = "against=runs/shapes-spatial_transformer-seed1/captions.jsonl"
+    other = f"against={RUN}/captions.jsonl"
     command(CHECKPOINT, QUICK, other, "name=both", "bootstrap.samples=10")
     record = json.loads((shapes / "runs" / "both" / "comparison.json").read_text())
     assert all(row["difference"] == 0 and row["p"] == 1 for row in record["scores"].values())
 
 
 def test_scenes_are_drawn_again_where_they_are_not(shapes: Path, elsewhere: Path, command: Command) -> None:
-    checkpoint = f"checkpoint={shapes}/{CHECKPOINT.removeprefix('checkpoint=')}"
+    checkpoint = f"checkpoint={shapes}/{BEST}"
     command(checkpoint, QUICK, "cache=scenes")
-    assert read(elsewhere / "runs" / "evaluate")[2] == read(shapes / "runs" / "shapes-spatial_transformer-seed1")[2]
+    assert read(elsewhere / "runs" / "evaluate")[2] == read(shapes / RUN)[2]
     assert {path.name for path in elsewhere.iterdir()} == {"runs", "scenes"}
 
 
@@ -407,32 +341,43 @@ def test_scenes_are_drawn_again_where_they_are_not(shapes: Path, elsewhere: Path
 )
 def test_refused_with_a_checkpoint(shapes: Path, refused: Command, arguments: list[str], parts: list[str]) -> None:
     shutil.copytree(shapes / "cache", "cache")  # so that nothing is drawn and no progress printed
-    message = refused(f"checkpoint={shapes}/{CHECKPOINT.removeprefix('checkpoint=')}", *arguments)
-    for part in parts:
-        assert part in message
+    message = refused(evaluate.main, f"checkpoint={shapes}/{BEST}", *arguments)
+    assert [part for part in parts if part not in message] == []
+    assert not Path("runs").exists()
 
 
-def test_functions_that_a_checkpoint_names_as_its_reader_are_not_called(
-    shapes: Path, elsewhere: Path, refused: Command
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        (
+            {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": ["sprung"]}]},
+            ["names pathlib.Path.touch, which is no part of captioning"],
+        ),
+        ({"root": "sprung"}, ["would have scenes drawn in", "outside of cache=cache"]),
+    ],
+)
+def test_what_only_a_checkpoint_says_is_not_done(
+    shapes: Path, refused: Command, change: dict[str, Any], parts: list[str]
 ) -> None:
-    saved = torch.load(shapes / CHECKPOINT.removeprefix("checkpoint="), weights_only=True)
-    bait = {"_target_": "pathlib.Path", "_args_": [str(elsewhere / "sprung")]}
-    saved["captioning"]["config"]["data"]["reader"] = {"_target_": "pathlib.Path.touch", "_args_": [bait]}
+    saved = torch.load(shapes / BEST, weights_only=True)
     del saved["digest"]
+    data = saved["captioning"]["config"]["data"]
+    data["reader"] = change if "_target_" in change else data["reader"] | change
     torch.save(sealed(saved), "poisoned.ckpt")
-    assert "names pathlib.Path.touch, which is no part of captioning" in refused("checkpoint=poisoned.ckpt")
-    assert not (elsewhere / "sprung").exists()
+    message = refused(evaluate.main, "checkpoint=poisoned.ckpt")
+    assert [part for part in parts if part not in message] == []
+    assert not Path("sprung").exists()
 
 
 def test_photographs_that_have_moved(elsewhere: Path, command: Command, refused: Command) -> None:
     miniature(elsewhere / "data")
     frozen = ["data=flickr8k", "data.root=data", "backbone=squeezenet1_1", "backbone.weights=null", "backbone.size=48"]
-    train(elsewhere, *TINY, *frozen, "metrics.val=[CIDEr]", "metrics.test=[BLEU]")
+    train(elsewhere, *TINY, *frozen, "metrics.test=[BLEU]")
     run = elsewhere / "runs" / "flickr8k-spatial_transformer-seed1"
     checkpoint = f"checkpoint={run}/checkpoints/best.ckpt"
     Path("data").rename("moved")
     shutil.rmtree("cache")
-    message = refused(checkpoint, QUICK)
+    message = refused(evaluate.main, checkpoint, QUICK)
     assert "data/images does not exist" in message
     assert "data.root" in message
     command(checkpoint, QUICK, "data.root=moved")
@@ -442,16 +387,5 @@ def test_photographs_that_have_moved(elsewhere: Path, command: Command, refused:
 
     path = Path("moved/dataset_flickr8k.json")
     path.write_text(path.read_text().replace("dog", "cat"))
-    message = refused(checkpoint, QUICK, "data.root=moved")
+    message = refused(evaluate.main, checkpoint, QUICK, "data.root=moved")
     assert "not the data set" in message
-
-
-def test_nothing_is_drawn_where_only_the_checkpoint_says(shapes: Path, elsewhere: Path, refused: Command) -> None:
-    saved = torch.load(shapes / CHECKPOINT.removeprefix("checkpoint="), weights_only=True)
-    del saved["digest"]
-    saved["captioning"]["config"]["data"]["reader"]["root"] = str(elsewhere / "sprung")
-    torch.save(sealed(saved), "poisoned.ckpt")
-    message = refused("checkpoint=poisoned.ckpt")
-    assert "would have scenes drawn in" in message
-    assert "outside of cache=cache" in message
-    assert not (elsewhere / "sprung").exists()

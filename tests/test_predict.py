@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import forked
 from omegaconf import OmegaConf
 from PIL import Image
 from test_conf import composed
@@ -76,22 +77,18 @@ def photographs(tmp_path_factory: pytest.TempPathFactory, shapes_run: Run) -> Pa
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")  # a warning is an error here, not for the user
 def test_a_folder_with_all_kinds_of_files(shapes_run: Run, photographs: Path, tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [*COMMAND, f"checkpoint={shapes_run.checkpoint}", f"images={photographs}", "attention=true", "batch_size=3"],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-    )
-    lines = [json.loads(line) for line in ended.stdout.decode().splitlines()]
-    assert [line["image"] for line in lines] == [str(photographs / name) for name in READABLE], ended.stderr.decode()
-    assert "ü.jpg" in ended.stdout.decode()
+    given = ["device=cpu", f"checkpoint={shapes_run.checkpoint}", f"images={photographs}"]
+    ended = forked("predict", tmp_path, *given, "attention=true", "batch_size=3")
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [line["image"] for line in lines] == [str(photographs / name) for name in READABLE], ended.stderr
+    assert "ü.jpg" in ended.stdout
     expected = captioning.load(shapes_run.checkpoint, "cpu").caption([photographs / name for name in READABLE])
     assert [line["caption"] for line in lines] == [prediction.caption for prediction in expected]
     assert [line["score"] for line in lines] == pytest.approx([prediction.score for prediction in expected], abs=1e-3)
     assert len({line["score"] for line in lines}) > 5
 
     assert ended.returncode == 1
-    complaints = ended.stderr.decode().splitlines()
+    complaints = ended.stderr.splitlines()
     assert len(complaints) == len(UNREADABLE), complaints
     for complaint, name in zip(complaints, UNREADABLE, strict=True):
         assert complaint.startswith(f"error: cannot read the image {photographs / name}: ")

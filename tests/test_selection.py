@@ -1,16 +1,14 @@
 """The width of the beam, chosen on validation after training."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked import forked, run
 from test_check import config
-from test_run import PACKAGE, SHAPES, folder_of, run
+from test_run import SHAPES, folder_of
 from trained_runs import LONGER
 
 import captioning
@@ -22,14 +20,7 @@ WIDTHS = (1, 6)
 
 def evaluated(home: Path, checkpoint: Path, *arguments: str) -> tuple[dict[str, float], list[str]]:
     """Scores and captions by the other command."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "captioning.evaluate", f"checkpoint={checkpoint}", *arguments],
-        cwd=home,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": PACKAGE},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    ended = forked("evaluate", home, f"checkpoint={checkpoint}", *arguments)
     assert ended.returncode == 0, ended.stderr
     folder = folder_of(home, ended)
     lines = (folder / "captions.jsonl").read_text().splitlines()
@@ -60,7 +51,7 @@ def test_the_best_width_on_validation_is_tested(home: Path) -> None:
     scores, captions = evaluated(home, checkpoint, "metrics=[CIDEr]")
     assert captions == [json.loads(line)["caption"] for line in (folder / "captions.jsonl").read_text().splitlines()]
     assert scores["CIDEr"] == pytest.approx(record["scores"]["CIDEr"], abs=1e-3)
-    assert captioning.load(checkpoint, decoding={"n_best": 2, "width": 2}).config.decoding.n_best == 2
+    assert captioning.load(checkpoint, decoding={"n_best": 2, "width": 2}).config["decoding"]["n_best"] == 2
 
     # training is as it was without the choice, and the loggers have not heard of it
     plain = folder_of(home, run(home, *COMMAND))

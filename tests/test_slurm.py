@@ -1,11 +1,9 @@
 """What Slurm would be given; there is no cluster, so its `sbatch` only keeps the script and fails."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
-from test_run import PACKAGE
+from forked import forked
 
 SBATCH = """#!/bin/sh
 for script; do :; done
@@ -20,13 +18,8 @@ def test_one_task_for_each_gpu_of_each_node(tmp_path: Path) -> None:
         (tmp_path / "bin" / program).write_text(SBATCH)
         (tmp_path / "bin" / program).chmod(0o755)
     settings = ["trainer=ddp", "trainer.devices=8", "trainer.num_nodes=4", "hydra.launcher.partition=gpu"]
-    subprocess.run(
-        [sys.executable, "-m", "captioning.run", "-m", "hydra/launcher=slurm", *settings, "seed=1,2,3"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": PACKAGE, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        timeout=300,
-    )
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    forked("run", tmp_path, "-m", "hydra/launcher=slurm", *settings, "seed=1,2,3", PATH=path)
     script = (tmp_path / "submitted.sh").read_text().splitlines()
     wanted = {"nodes=4", "ntasks-per-node=8", "gpus-per-node=8", "partition=gpu", "array=0-2%3"}
     assert {f"#SBATCH --{setting}" for setting in wanted} <= set(script)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import joblib
 import pytest
@@ -21,7 +22,7 @@ from test_run import PACKAGE, contents
 SWEEP = [*TRANSFORMER, "data.num_workers=0", "trainer.max_epochs=2"]
 
 
-def sweep(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def sweep(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
     return run(home, *SWEEP, *arguments, "-m", **environment)
 
 
@@ -75,7 +76,8 @@ def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> N
     with (code / "captioning" / "tokens.py").open("a") as file:
         file.write("ANOTHER = 1\n")
     path = os.pathsep.join([str(code), ENVIRONMENT["PYTHONPATH"]])
-    assert sweep(tmp_path, "seed=1", "runs=runs", PYTHONPATH=path).returncode == 0
+    command = [sys.executable, "-m", "captioning.run", *COMMAND, *SWEEP, "seed=1", "runs=runs", "-m"]
+    subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": path}, capture_output=True, check=True)
     found = folders(tmp_path / "runs")
     assert set(found) == {"seed1", "seed1-2", "seed1-3", "seed1-4", "seed2"}
     rates = [yaml.safe_load((found[f"seed1-{n}"] / "config.yaml").read_text())["optimizer"]["lr"] for n in (2, 3, 4)]

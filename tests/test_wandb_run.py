@@ -13,7 +13,7 @@ import yaml
 from omegaconf import OmegaConf
 from PIL import Image
 from test_conf import composed
-from test_run import PACKAGE, SHAPES, run
+from test_run import PACKAGE, SHAPES, fresh
 
 from captioning.config.check import check
 from captioning.report.panels import CELL, COLUMNS, DPI, SPACE
@@ -98,7 +98,7 @@ def run_files(folder: Path) -> list[Path]:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two runs of one process, of which the second has a test and asks for the checkpoint."""
     home = tmp_path_factory.mktemp("home")
-    run(home, "-m", *RUN, "test=false,true", "logger.wandb.log_model=${test}", **OFFLINE)
+    fresh(home, "-m", *RUN, "test=false,true", "logger.wandb.log_model=${test}", **OFFLINE)
     found = sorted((home / "runs").glob("trial-*"))
     assert [folder.name for folder in found] == [f"trial-spatial_transformer-seed7{end}" for end in ("", "-2")]
     return found
@@ -234,7 +234,7 @@ def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(folders: list[Path
     del record["result"]
     (folders[1] / "run.json").write_text(json.dumps(record))
     other = ["logger.wandb.log_model=true", "logger.wandb.offline=true", "callbacks.wandb.images=1"]  # may change
-    run(folders[0].parents[1], *RUN, *other, "resume=true")
+    fresh(folders[0].parents[1], *RUN, *other, "resume=true")
     _, file = run_files(folders[1])
     resumed = logged(file)
     assert resumed.run.run_id == both[1].run.run_id
@@ -287,7 +287,7 @@ def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:
     save_config_file_from_dict(str(parameters), {name: {"value": value} for name, value in choice.items()})
     agent = {"WANDB_SWEEP_ID": "s1", "WANDB_RUN_ID": "chosen", "WANDB_SWEEP_PARAM_PATH": str(parameters)}
     small = [override for override in SHAPES if not override.startswith("model.")]
-    run(tmp_path, *small, *command(choice), **OFFLINE, **agent)
+    fresh(tmp_path, *small, *command(choice), **OFFLINE, **agent)
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "wandb_id").read_text() == "chosen"
     found = logged(*run_files(folder))

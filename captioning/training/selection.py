@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import lightning as L
-import torch
 from lightning.pytorch.callbacks import ProgressBar
 
 from captioning.decoding import Caption
@@ -47,7 +46,7 @@ def select_width(
     module.config["decoding"]["width"] = best
     if trainer.is_global_zero:
         path = Path(kept.best_model_path)  # type: ignore[union-attr]
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+        saved = trainer.strategy.checkpoint_io.load_checkpoint(path)
         saved["captioning"]["config"]["decoding"]["width"] = best
         trainer.strategy.checkpoint_io.save_checkpoint(saved, path)
     trainer.strategy.barrier()

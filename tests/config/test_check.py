@@ -304,10 +304,7 @@ def test_fitting_values(settings: dict[str, Any]) -> None:
         ({"kind": "c"}, "part.kind=c is not allowed; it must be one of a, b, null"),
         ({"sizes": 3}, "part.sizes=3"),
         ({"either": None}, "part.either=null is not allowed; it must be one of a whole number, text"),
-        (
-            {"call": {"target": "x"}},
-            "part.call={'target': 'x'} is not allowed; it must be one of settings with",
-        ),
+        ({"call": {"target": "x"}}, "part.call={'target': 'x'} is not allowed; it must be one of settings with"),
         ({"sizes": [1, "2"]}, "part.sizes=[1, '2'] is not allowed; it must be a list, each a whole number"),
         ({"nmae": "x"}, "there is no setting part.nmae. Did you mean name?"),
     ],

@@ -157,10 +157,7 @@ def test_a_wrapper_is_ended_with_its_child_that_holds_the_pipes(monkeypatch, tmp
 def test_another_program_named_java(monkeypatch, tmp_path, script, timeout, message):
     install(tmp_path, monkeypatch, script)
     monkeypatch.setattr("captioning.metrics.java.LONGEST_LINE", 1_000_000)
-    with (
-        JavaProcess("test program", [], timeout) as process,
-        pytest.raises(CaptioningError, match=message),
-    ):
+    with JavaProcess("test program", [], timeout) as process, pytest.raises(CaptioningError, match=message):
         process.read_rest(3)
 
 

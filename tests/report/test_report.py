@@ -293,26 +293,14 @@ def test_labels_and_curves_are_drawn_whatever_they_are(elsewhere: Path, report: 
         (["bootstrap.metrics=[BLUE]"], "is not allowed; it must be "),
     ],
 )
-def test_refused(
-    elsewhere: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    message: str,
-) -> None:
+def test_refused(elsewhere: Path, refused: Callable[..., str], arguments: list[str], message: str) -> None:
     (elsewhere / "empty").mkdir()
     (elsewhere / "empty" / "file").touch()
     write_run(elsewhere / "single", "sat_soft", 1, 17.0)
     for copy in ("one", "two"):
         write_run(elsewhere / "twice" / copy, "sat_soft", 1, 17.0)
     (write_run(elsewhere / "broken", "sat_soft", 1, 17.0) / "scores.json").write_text("{")
-    monkeypatch.setattr(sys, "argv", ["captioning.report", *arguments])
-    with pytest.raises(SystemExit):
-        start(main)
-    error = capsys.readouterr().err
-    assert "error: " in error
-    assert message in error
-    assert "Traceback" not in error
+    assert message in refused(main, *arguments)
     assert not (elsewhere / "report").exists()
 
 

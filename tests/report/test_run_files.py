@@ -25,12 +25,7 @@ CONFIG = {
 }
 SCORES = {
     "scores": {"BLEU-4": 18.5, "METEOR": 19.0, "CIDEr": None},
-    "provenance": {
-        "data_digest": "d1",
-        "parameters": {"trainable": 7},
-        "seconds_to_best": 9.5,
-        "device": "a machine",
-    },
+    "provenance": {"data_digest": "d1", "parameters": {"trainable": 7}, "seconds_to_best": 9.5, "device": "a machine"},
 }
 LINES = [
     {"image_id": 1, "caption": "a man rides", "references": ["a man", "a rider"], "scores": {"CIDEr": 0.5}},

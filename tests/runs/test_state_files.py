@@ -105,13 +105,7 @@ def test_what_is_no_state_is_named(tmp_path: Path, name: str, file: str) -> None
 
 @pytest.mark.parametrize(
     "content",
-    [
-        {"digests": {"data": 5}},
-        {"digests": None},
-        {"result": {}},
-        {"result": {"best": "good"}},
-        {"result": [1]},
-    ],
+    [{"digests": {"data": 5}}, {"digests": None}, {"result": {}}, {"result": {"best": "good"}}, {"result": [1]}],
 )
 def test_records_of_wrong_types(tmp_path: Path, content: Any) -> None:
     assert read_or_named(tmp_path / "run.json", json.dumps(content).encode(), lambda: result(tmp_path)) is None

@@ -40,10 +40,7 @@ def test_examples(tmp_path: Path) -> None:
         Example(
             7,
             root / "7.jpg",
-            (
-                Reference("Two\nCATS, here.", ("two", "cats", "here")),
-                Reference("A man's hat", ("a", "man's", "hat")),
-            ),
+            (Reference("Two\nCATS, here.", ("two", "cats", "here")), Reference("A man's hat", ("a", "man's", "hat"))),
         ),
         Example(4, root / "4.jpg", (Reference("A dog.", ("a", "dog")),)),
     ]
