@@ -1,15 +1,14 @@
 """Commands in processes of their own, forked off one that has imported all of it, or small runs would mostly import."""
 
 import importlib
-import multiprocessing
 import os
 import sys
 import tempfile
 from pathlib import Path
 from subprocess import CompletedProcess
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([f"captioning.{name}" for name in ("run", "evaluate", "predict", "models", "decoding")])
+from processes import PROCESSES
+
 LIMIT = 300
 
 
@@ -18,7 +17,7 @@ def forked(command: str, home: Path, *arguments: str, **environment: str) -> Com
     with tempfile.TemporaryDirectory() as folder:
         outputs = [f"{folder}/stdout", f"{folder}/stderr"]
         variables = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment}
-        process = CONTEXT.Process(target=_start, args=(command, home, arguments, variables, outputs))
+        process = PROCESSES.Process(target=_start, args=(command, home, arguments, variables, outputs))
         process.start()
         process.join(LIMIT)
         process.kill()  # if it has not ended

@@ -4,4 +4,9 @@ import multiprocessing
 
 START = "forkserver"
 PROCESSES = multiprocessing.get_context(START)
-PROCESSES.set_forkserver_preload(["lightning", "torchmetrics", "torchvision", "hydra", "matplotlib.pyplot"])
+PROCESSES.set_forkserver_preload(
+    [
+        *("lightning", "torchmetrics", "torchvision", "hydra", "matplotlib.pyplot"),
+        *(f"captioning.{name}" for name in ("run", "evaluate", "predict", "models", "decoding")),
+    ]
+)

@@ -20,11 +20,11 @@ COMPOSERS = {
 
 LAYERS = (
     {"errors", "tokens", "machine", "borders"},
-    {"models", "data", "backbones", "download"},
+    {"models", "data", "backbones", "transfer"},
     {"decoding", "metrics", "features"},
     {"config", "runs"},
     {"training", "report", "benchmark"},
-    {"run", "evaluate", "predict", "trained", "doctor", ""},
+    {"run", "evaluate", "predict", "trained", "download", "doctor", ""},
 )
 """Parts of `captioning`, from the lowest: each may import its own layer and those below."""
 FRAMEWORKS = {"lightning", "hydra", "omegaconf", "wandb"}
@@ -40,6 +40,7 @@ FORBIDDEN = {
     "config": {"wandb", "torchmetrics", "PIL", "torchvision"},
     "runs": {"wandb", "torchmetrics", "PIL", "torchvision"},
     "download": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
+    "transfer": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "benchmark": {"wandb"},
     "doctor": set(),
     "borders": FRAMEWORKS | {"torch", "torchmetrics", "PIL"},

@@ -18,7 +18,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from captioning.config.help import asked, help_text
+from captioning.config.help import help_asked, help_text
 from captioning.errors import CaptioningError, Stopped, did_you_mean, no_setting
 from captioning.machine import end_with, end_with_launcher, keep_memory, on_signal
 
@@ -71,7 +71,7 @@ def command(config: Path) -> Callable[[Callable[[DictConfig], object]], Command]
 
 def start(main: Command) -> None:
     """Runs a command; what a user can mend is printed without a traceback, and the exit code is 1."""
-    if asked():
+    if help_asked():
         with while_read():
             print(help_text(str(sys.modules[main.__module__].__doc__), main.config, sys.argv[1:]))
         return

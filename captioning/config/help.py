@@ -83,6 +83,6 @@ def _indented(lines: Sequence[str]) -> str:
     return "\n".join(f"  {line}".rstrip() for line in lines)
 
 
-def asked() -> bool:
+def help_asked() -> bool:
     """Whether the command line asks for help."""
     return any(argument in ("--help", "-h") for argument in sys.argv[1:])

@@ -41,6 +41,7 @@ class CaptionDataset(Dataset[Batch]):
         captions_per_image: int,
         drop_uncaptioned: bool,
         seed: int = 0,
+        *,
         mirror: Mirror | None = None,
     ) -> None:
         self.examples, self.inputs, self.mirror = examples, inputs, mirror

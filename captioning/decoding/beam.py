@@ -34,6 +34,7 @@ def beam_search(
     max_length: Length = 15,
     length_penalty: Penalty = 0.0,
     forbidden: Sequence[int] = FORBIDDEN,
+    *,
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
     n_best: Count = 1,
@@ -58,15 +59,12 @@ def beam_search(
         n_best: n, the captions to give of each image: the best, and the next as its alternatives; fewer where the
             search has found no more.
 
-    Returns:
-        B captions.
-
     Raises:
         ValueError: a number that is not allowed.
     """
     check_limits(width=width, n_best=n_best)
     ranking = _Ranking(length_penalty, normalisation, n_best)
-    return _search(model, context, width, 1, 0.0, max_length, ranking, forbidden, filters)
+    return _search(model, context, width, 1, 0.0, max_length, ranking, forbidden=forbidden, filters=filters)
 
 
 @bounded
@@ -78,6 +76,7 @@ def diverse_beam_search(
     diversity: NotNegative = 0.5,
     max_length: Length = 15,
     length_penalty: Penalty = 0.0,
+    *,
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
@@ -103,7 +102,9 @@ def diverse_beam_search(
     """
     check_limits(width=width, groups=groups)
     ranking = _Ranking(length_penalty, normalisation, 1)
-    return _search(model, context, width // groups, groups, diversity, max_length, ranking, forbidden, filters)
+    return _search(
+        model, context, width // groups, groups, diversity, max_length, ranking, forbidden=forbidden, filters=filters
+    )
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ def _search(
     diversity: float,
     max_length: int,
     ranking: _Ranking,
+    *,
     forbidden: Sequence[int],
     filters: Filter | None,
 ) -> list[Caption]:

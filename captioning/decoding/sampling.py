@@ -32,6 +32,7 @@ def sample(
     top_p: Annotated[float, Interval(gt=0, le=1)] = 1.0,
     seed: Annotated[int, Interval(ge=0, lt=2**63)] = 0,
     max_length: Length = 15,
+    *,
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
 ) -> list[Caption]:

@@ -9,10 +9,10 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
 from captioning.config.signatures import check_call, check_value
-from captioning.download.archive import Archive
 from captioning.download.data_set import DataSet
-from captioning.download.fetch import Connection
 from captioning.errors import CaptioningError
+from captioning.transfer.archive import Archive
+from captioning.transfer.fetch import Connection
 
 SOURCES = CONF / "download"
 """A root of its own: in `conf` itself `data` is what a run reads, not where it comes from."""

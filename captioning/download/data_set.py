@@ -7,12 +7,12 @@ from pathlib import Path
 
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.splits import absent_files
-from captioning.download.archive import Archive
-from captioning.download.disk import check_free
-from captioning.download.fetch import Connection, check_file, fetch, length, partial
-from captioning.download.http import Unavailable
-from captioning.download.unpack import unpack
 from captioning.errors import CaptioningError
+from captioning.transfer.archive import Archive
+from captioning.transfer.disk import check_free
+from captioning.transfer.fetch import Connection, check_file, fetch, length, partial
+from captioning.transfer.http import Unavailable
+from captioning.transfer.unpack import unpack
 
 
 @dataclass(slots=True)

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from pycocoevalcap.spice import get_stanford_models, spice
 
-from captioning.download.archive import Archive
-from captioning.download.fetch import Connection, fetch
-from captioning.download.unpack import unpack
 from captioning.errors import CaptioningError
 from captioning.metrics.java import JavaProcess, java_version
+from captioning.transfer.archive import Archive
+from captioning.transfer.fetch import Connection, fetch
+from captioning.transfer.unpack import unpack
 
 OLDEST_JAVA, NEWEST_JAVA = 8, 14
 URL = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.zip"

@@ -159,7 +159,7 @@ def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
         yield place, node
 
 
-def fill(path: Path, name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
+def fill_network(path: Path, name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Loads what the checkpoint's `state` has under `name`, which must be all of the network and nothing else.
 
     Raises:

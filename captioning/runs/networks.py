@@ -13,7 +13,7 @@ from captioning.config.registry import build
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoint import AllocationLimit, fill, load
+from captioning.runs.checkpoint import AllocationLimit, fill_network, load
 
 LARGEST_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; which it is comes from a closed list of names."""
@@ -51,7 +51,7 @@ def load_network(
         with AllocationLimit(8 * sum(tensor.numel() for tensor in saved.state.values()) + 2**24):
             model = build("model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes)
     for name, network in (("backbone", backbone), ("model", model)):
-        fill(path, name, network, saved.state)
+        fill_network(path, name, network, saved.state)
     return config, vocabulary, Network(backbone, model, device)
 
 

@@ -49,6 +49,7 @@ class CaptioningModule(L.LightningModule):
 
     def __init__(
         self,
+        *,
         backbone: Backbone,
         model: Captioner,
         objective: Objective,

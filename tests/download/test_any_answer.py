@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server import RawSite, serving_bytes
 
-from captioning.download.archive import Archive
-from captioning.download.fetch import Connection, fetch
 from captioning.errors import CaptioningError
+from captioning.transfer.archive import Archive
+from captioning.transfer.fetch import Connection, fetch
 
 CONTENT = random.Random(0).randbytes(50)
 SHA256 = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
@@ -148,7 +148,7 @@ def test_more_than_was_said(tmp_path: Path, head: bytes) -> None:
 
 
 def test_more_than_is_allowed_where_nothing_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captioning.download.fetch.LARGEST", 10**6)
+    monkeypatch.setattr("captioning.transfer.fetch.LARGEST", 10**6)
     endless = itertools.chain([OK + b"\r\n"], itertools.repeat(bytes(4096)))
     huge = [OK + b"Content-Length: 1000001\r\n\r\n"]
     for answer, message in ((endless, "sends more than 1,000,000 bytes"), (huge, "has 1,000,001 bytes, allowed are")):
@@ -157,7 +157,7 @@ def test_more_than_is_allowed_where_nothing_was_said(tmp_path: Path, monkeypatch
 
 
 def test_a_server_that_brings_a_little_each_time_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captioning.download.fetch.MOST_TRIES", 7)
+    monkeypatch.setattr("captioning.transfer.fetch.MOST_TRIES", 7)
     rest = ([f"HTTP/1.1 206 Partial\r\nContent-Range: bytes {i}-9/10\r\n\r\nx".encode()] for i in range(1, 10))
     with (
         serving_bytes([OK + b"Content-Length: 10\r\n\r\nx"], *rest) as site,

@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captioning.download.unpack import unpack
 from captioning.errors import CaptioningError
+from captioning.transfer.unpack import unpack
 
 MEMBERS = {"Photographs": "images", "splits/a.json": "a.json"}
 CONTENTS = [b"", b"{}", b"one" * 100, bytes(3000)]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from server import Site, serving
 
-from captioning.download.archive import Archive
-from captioning.download.fetch import Connection, fetch
-from captioning.download.http import Unavailable
 from captioning.errors import CaptioningError
+from captioning.transfer.archive import Archive
+from captioning.transfer.fetch import Connection, fetch
+from captioning.transfer.http import Unavailable
 
 CONTENT = random.Random(0).randbytes(5000)
 OTHER = random.Random(1).randbytes(5000)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from captioning.download.unpack import unpack
 from captioning.errors import CaptioningError
+from captioning.transfer.unpack import unpack
 
 MEMBERS = {"Photographs": "images", "splits/a.json": "a.json"}
 

@@ -55,6 +55,7 @@ class SelfAttentionLayers(Encoder):
         self,
         d_context: int,
         grid: tuple[int, int],
+        *,
         d_feat: Width = 512,
         heads: Count = 8,
         d_hidden: Width = 1024,

@@ -54,6 +54,7 @@ class Reinforce(Objective):
     @bounded
     def __init__(
         self,
+        *,
         label_smoothing: Share = 0.0,
         doubly_stochastic: NotNegative = 0.0,
         samples: Samples = 1,

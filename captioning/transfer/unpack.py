@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from captioning.download.archive import BLOCK
-from captioning.download.disk import check_free
-from captioning.download.progress import byte_bar
 from captioning.errors import CaptioningError, quoted
+from captioning.transfer.archive import BLOCK
+from captioning.transfer.disk import check_free
+from captioning.transfer.progress import byte_bar
 
 LONGEST_NAME = 200
 """Bytes of a file's name, of which file systems allow 255, with room for `.part`."""

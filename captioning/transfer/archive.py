@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from captioning.download.progress import byte_bar
 from captioning.errors import CaptioningError, quoted
+from captioning.transfer.progress import byte_bar
 
 ALGORITHMS = ("sha256", "md5")
 BLOCK = 1 << 20

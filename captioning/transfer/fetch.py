@@ -11,10 +11,10 @@ from annotated_types import Interval
 from tqdm import tqdm
 
 from captioning.borders.bounds import Seconds, bounded
-from captioning.download.archive import Archive
-from captioning.download.http import TRANSIENT, VERSION, Interrupted, Request, Unavailable, place, version
-from captioning.download.progress import byte_bar
 from captioning.errors import CaptioningError, quoted
+from captioning.transfer.archive import Archive
+from captioning.transfer.http import TRANSIENT, VERSION, Interrupted, Request, Unavailable, place, version
+from captioning.transfer.progress import byte_bar
 
 LONGEST_WAIT = 60
 """Seconds between two tries."""

@@ -15,8 +15,8 @@ from typing import Any
 from urllib import request as urllib
 from urllib.error import HTTPError
 
-from captioning.download.archive import BLOCK
 from captioning.errors import CaptioningError, quoted
+from captioning.transfer.archive import BLOCK
 
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 """Answers after which the same request may succeed."""

@@ -1,0 +1,1 @@
+"""Files from elsewhere: fetched, checked, unpacked, with every wait and every length bounded."""
