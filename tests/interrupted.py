@@ -8,6 +8,7 @@ import pty
 import select
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -93,7 +94,9 @@ def execute(command: Any, home: Path, arguments: tuple[str, ...], environment: M
     except BaseException:
         traceback.print_exc()
     finally:
-        atexit._run_exitfuncs()  # as Python does, which this process is to leave without
+        # As Python does, which this process is to leave without: joblib ends its processes with the threads.
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
