@@ -173,7 +173,7 @@ class ResumePoints(L.Callback):
         )
 
     def _agree(self, pl_module: L.LightningModule) -> None:
-        if trainer.world_size == 1:
+        if pl_module.trainer.world_size == 1:
             return
         config = cast(dict[str, Any], pl_module.config)
         mine = {name: config.get(name) for name in SHARED} | {"step": self._saved}
