@@ -11,7 +11,7 @@ import pytest
 from test_resume import COMMAND, ENVIRONMENT, EVERYTHING, run, same, the_folder
 
 KILLS = 20
-LONGER = [*EVERYTHING, "trainer.max_epochs=240"]
+LONGER = [*EVERYTHING, "trainer.max_epochs=240", "callbacks.early_stopping=null"]
 
 pytestmark = pytest.mark.soak
 
