@@ -47,7 +47,8 @@ def last(home: Path) -> int:
 
 @pytest.mark.parametrize(("how", "number"), [(CTRL_C, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)])
 def test_training_loses_no_step(interrupt: Interrupt, tmp_path: Path, how: bytes | int, number: signal.Signals) -> None:
-    ended = interrupt(train, tmp_path, partial(steps_taken, tmp_path, 3), how, arguments=TRAINING)
+    arguments = (*TRAINING, "data.batch_size=1", "data.reader.train=800")  # an epoch that lasts
+    ended = interrupt(train, tmp_path, partial(steps_taken, tmp_path, 3), how, arguments=arguments)
     begun, saved = map(int, one_sentence(ended, number, STOPPED.format(number.name)).groups())
     assert begun == saved == last(tmp_path) >= 2
 

@@ -62,7 +62,7 @@ class Rewards(L.Callback):
 SYSTEMS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "spatial_transformer": lambda: (transformer(), CrossEntropy(0.1)),
     "sat_soft": lambda: (show_attend_tell(), CrossEntropy(0.1, doubly_stochastic=1.0)),
-    "sat_hard": lambda: (show_attend_tell(), Reinforce(0.1, entropy=0.1, samples=2)),
+    "sat_hard": lambda: (show_attend_tell(), Reinforce(label_smoothing=0.1, entropy=0.1, samples=2)),
 }
 CASES = [(system, windows) for system in SYSTEMS for windows in (1, 2)]
 
