@@ -21,10 +21,13 @@ import os, sys, time
 from filelock import FileLock
 held = FileLock(sys.argv[1])
 held.acquire()
+read, write = os.pipe()
 if os.fork() == 0:  # as a data worker, which outlives its killed parent by seconds
     os.close(1)
+    os.write(write, b".")
     time.sleep(20)
     os._exit(0)
+os.read(read, 1)  # it has begun, and so has let go of the lock that it was forked with
 print("held", flush=True)
 time.sleep(20)
 """
