@@ -30,6 +30,7 @@ from captioning.features.cache import FeatureCache
 from captioning.features.inputs import inputs_of
 from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
+from captioning.runs.checkpoint import read as read_checkpoint
 from captioning.runs.record import digests
 from captioning.runs.recorded_run import RecordedRun
 from captioning.training.module import CaptioningModule
@@ -167,7 +168,7 @@ def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:
     path = trainer.strategy.broadcast(trainer.checkpoint_callback.best_model_path)  # type: ignore[union-attr]
     if not path:
         raise CaptioningError("no validation took place, so there is no best checkpoint to test: set test=false")
-    module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
+    module.load_state_dict(read_checkpoint(Path(path))["state_dict"])
 
 
 def describe(data: CaptionData, module: CaptioningModule) -> str:

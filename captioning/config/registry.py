@@ -34,7 +34,27 @@ def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> A
     Raises:
         CaptioningError: it names something else, or gives it an argument that it does not take.
     """
-    return _part(place, node, modules, sizes)
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise CaptioningError(f"{place}={quoted(node)} describes no part; it must name one by _target_")
+    target = locate(place, node["_target_"], modules)
+    for key in node:
+        if not isinstance(key, str) or (key.startswith("_") and key not in ("_target_", "_partial_")):
+            raise CaptioningError(
+                f"{place} has the key {quoted(key)}; of special keys there are _target_ and _partial_"
+            )
+    partial = node.get("_partial_", False)
+    if not isinstance(partial, bool):
+        raise CaptioningError(f"{place}._partial_={quoted(partial)} is not allowed; it must be true or false")
+    settings = {key: value for key, value in node.items() if key not in ("_target_", "_partial_")}
+    check_call(place, target, settings, partial=partial)
+    arguments = {name: _argument(f"{place}.{name}", value, modules) for name, value in settings.items()}
+    arguments |= sizes
+    try:
+        return functools.partial(target, **arguments) if partial else target(**arguments)
+    except CaptioningError:
+        raise
+    except Exception as error:  # whatever a constructor makes of arguments that do not go together
+        raise CaptioningError(f"{place}: {quoted(error)}") from error
 
 
 def locate(place: str, target: Any, modules: Sequence[str] = ()) -> Callable[..., Any]:
@@ -100,34 +120,10 @@ def _targets(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
             yield from _targets(value, (*keys, "[]"))
 
 
-def _part(place: str, node: Any, modules: Sequence[str], sizes: Mapping[str, Any]) -> Any:
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        raise CaptioningError(f"{place}={quoted(node)} describes no part; it must name one by _target_")
-    target = locate(place, node["_target_"], modules)
-    for key in node:
-        if not isinstance(key, str) or (key.startswith("_") and key not in ("_target_", "_partial_")):
-            raise CaptioningError(
-                f"{place} has the key {quoted(key)}; of special keys there are _target_ and _partial_"
-            )
-    partial = node.get("_partial_", False)
-    if not isinstance(partial, bool):
-        raise CaptioningError(f"{place}._partial_={quoted(partial)} is not allowed; it must be true or false")
-    settings = {key: value for key, value in node.items() if key not in ("_target_", "_partial_")}
-    check_call(place, target, settings, partial=partial)
-    arguments = {name: _argument(f"{place}.{name}", value, modules) for name, value in settings.items()}
-    arguments |= sizes
-    try:
-        return functools.partial(target, **arguments) if partial else target(**arguments)
-    except CaptioningError:
-        raise
-    except Exception as error:  # whatever a constructor makes of arguments that do not go together
-        raise CaptioningError(f"{place}: {quoted(error)}") from error
-
-
 def _argument(place: str, value: Any, modules: Sequence[str]) -> Any:
     """Plain values as they are, parts built."""
     if isinstance(value, Mapping) and "_target_" in value:
-        return _part(place, value, modules, {})
+        return build(place, value, modules)
     if isinstance(value, Mapping):
         return {key: _argument(f"{place}.{key}", inner, modules) for key, inner in value.items()}
     if isinstance(value, list):

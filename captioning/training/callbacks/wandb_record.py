@@ -6,10 +6,10 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import lightning as L
-import yaml
 from annotated_types import Ge
 from lightning.pytorch.loggers import WandbLogger
 
+from captioning.config.settings import read_settings
 from captioning.data.batch import Batch
 from captioning.data.example import reference_texts
 from captioning.training.callbacks.attention_panels import AttentionPanels, FirstCaptions, draw
@@ -33,7 +33,7 @@ class WandbRecord(L.Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Records the configuration, commit, versions and data digest."""
         for logger in _on_rank_zero(trainer):
-            config = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+            config = read_settings(self.folder / "config.yaml")
             # A sweep's own parameters stay as the sweep has named them.
             logger.experiment.config.setdefaults(config | {"provenance": origin(trainer)})
             # A resumed run that gets no better saves no checkpoint that Lightning would tell the logger of.
