@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from captioning.data.batch import Batch
 from captioning.run import load_best
+from captioning.runs.checkpoint_files import CheckpointFiles
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Reinforce
 from captioning.training.schedule import warmup_decay
@@ -175,14 +176,15 @@ def test_averaged_weights_are_validated_kept_and_tested(tmp_path: Path) -> None:
     keep = ModelCheckpoint(tmp_path, "best", "val/nll", mode="min", save_last=True)
     averaging = EMAWeightAveraging(decay=0.5)
     callbacks = [weights, averaging, keep]
-    run = trainer(precision="32-true", enable_checkpointing=True, callbacks=callbacks)
+    files = CheckpointFiles()
+    run = trainer(precision="32-true", enable_checkpointing=True, callbacks=callbacks, plugins=[files])
     initial = flat(found.model)
     source = data(SPLITS)
     run.fit(found, source)
     average = initial
     for count, seen in enumerate(weights.seen):
         average = seen if count == 0 else 0.5 * average + 0.5 * seen  # the first step's weights begin the average
-    saved = torch.load(tmp_path / "best.ckpt", weights_only=True)
+    saved = files.load_checkpoint(tmp_path / "best.ckpt")
     fresh = module(splits=SPLITS)
     fresh.load_state_dict(saved["state_dict"])
     torch.testing.assert_close(flat(fresh.model), average, rtol=1e-5, atol=1e-6)
