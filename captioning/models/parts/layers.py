@@ -20,42 +20,46 @@ class KeyValue(NamedTuple):
     value: Tensor
 
 
-class Sublayer(nn.Module):
-    """LayerNorm(f(x) + x), as both papers have it (`post`), or f(LayerNorm(x)) + x (`pre`; Xiong et al. 2020)."""
+class ResidualNorm(nn.LayerNorm):
+    """Of a sublayer f: LayerNorm(f(x) + x), as both papers have it (`post`), or f(LayerNorm(x)) + x (`pre`).
+
+    The latter is of Xiong et al. 2020.
+    """
 
     def __init__(self, d_feat: int, norm: Norm) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(d_feat)
+        super().__init__(d_feat)
         self.pre = norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
         """What f reads."""
-        return self.norm(x) if self.pre else x
+        return self(x) if self.pre else x
 
     def after(self, found: Tensor, x: Tensor) -> Tensor:
         """The sublayer's output, from f's."""
-        return found + x if self.pre else self.norm(found + x)
+        return found + x if self.pre else self(found + x)
 
 
-class FeedForward(Sublayer):
+class FeedForward(nn.Module):
     """f(x) = ReLU(x W_1 + b_1) W_2 + b_2 (Eq. 4 of Springenberg et al.)."""
 
     def __init__(self, d_feat: int, d_hidden: int, norm: Norm = "post") -> None:
-        super().__init__(d_feat, norm)
+        super().__init__()
         self.layers = nn.Sequential(nn.Linear(d_feat, d_hidden), nn.ReLU(), nn.Linear(d_hidden, d_feat))
+        self.norm = ResidualNorm(d_feat, norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[..., E]` to `[..., E]`."""
-        return self.after(self.layers(self.before(x)), x)
+        return self.norm.after(self.layers(self.norm.before(x)), x)
 
 
-class SelfAttention(Sublayer):
+class SelfAttention(nn.Module):
     """f(x) = Attn(x, x, x) (Eq. 1-3)."""
 
     def __init__(self, d_feat: int, heads: int, dropout: float, norm: Norm = "post") -> None:
-        super().__init__(d_feat, norm)
+        super().__init__()
         self.project = MultiHeadProjection(d_feat, d_feat, heads, outputs=3)
         self.output = nn.Linear(d_feat, d_feat, bias=False)
+        self.norm = ResidualNorm(d_feat, norm)
         self.dropout = dropout
 
     def forward(
@@ -65,24 +69,25 @@ class SelfAttention(Sublayer):
 
         `mask` broadcasts to `[G, H, S, t + S]`.
         """
-        query, key, value = self.project(self.before(x))
+        query, key, value = self.project(self.norm.before(x))
         if past is not None:
             key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
         attended, _ = attend(query, key, value, tau, mask, self.dropout if self.training else 0.0)
-        return self.after(self.output(merge_heads(attended)), x), KeyValue(key, value)
+        return self.norm.after(self.output(merge_heads(attended)), x), KeyValue(key, value)
 
 
-class InterAttention(Sublayer):
+class InterAttention(nn.Module):
     """f(caption) = Attn(caption, image, image).
 
     Eq. 3 writes the residual as "+ V_input"; a caption and an image differ in length, so it is Q_input here (D).
     """
 
     def __init__(self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm = "post") -> None:
-        super().__init__(d_feat, norm)
+        super().__init__()
         self.project_query = MultiHeadProjection(d_feat, d_feat, heads, outputs=1)
         self.project_image = MultiHeadProjection(d_image, d_feat, heads, outputs=2)
         self.output = nn.Linear(d_feat, d_feat, bias=False)
+        self.norm = ResidualNorm(d_feat, norm)
         self.dropout = dropout
 
     def image(self, encoded: Tensor) -> KeyValue:
@@ -94,10 +99,10 @@ class InterAttention(Sublayer):
         self, x: Tensor, image: KeyValue, tau: float | Tensor, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Caption positions `[B, S, E]` of all of an image's captions; weights are `[B, H, S, L]` or None."""
-        (query,) = self.project_query(self.before(x))
+        (query,) = self.project_query(self.norm.before(x))
         dropout = self.dropout if self.training else 0.0
         attended, weights = attend(query, image.key, image.value, tau, mask, dropout, need_weights)
-        return self.after(self.output(merge_heads(attended)), x), weights
+        return self.norm.after(self.output(merge_heads(attended)), x), weights
 
 
 class EncoderLayer(nn.Module):
