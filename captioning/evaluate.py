@@ -59,7 +59,6 @@ SETTINGS: Mapping[str, Any] = {
     "name": Name,
     "runs": PathText,
 }
-SHAPES = "captioning.data.shapes.ShapesReader"
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +144,12 @@ class CheckpointCaptions:
         self._cache = Path(config.cache).expanduser()
         self._data = data_settings(self._captioner.config, config)
         reader = build("data.reader", self._data["reader"], list(config.modules))
+        target: Path | None = getattr(reader, "writes_to", None)
+        if target and not target.resolve().is_relative_to(self._cache.resolve()):
+            raise CaptioningError(
+                f"the checkpoint would have scenes drawn in {quoted(target)}, outside of cache={config.cache}: set "
+                "cache to the folder that the run had, or +data.reader.root=FOLDER"
+            )
         splits = read(reader)
         if self._data.get("skip_broken"):  # as the run did, or its vocabulary would be another
             transform = self._captioner.networks[0].backbone.transform
@@ -181,8 +186,7 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
     """The run's data settings with those of `config` in their place, and its folders moved where `config` says.
 
     Raises:
-        CaptioningError: a setting that the run's data has not, as `data.root` of drawn scenes, or a wrong value; or the
-            checkpoint would have something written outside of `config.cache`.
+        CaptioningError: a setting that the run's data has not, as `data.root` of drawn scenes, or a wrong value.
     """
     data: dict[str, Any] = saved["data"]
     given: dict[str, Any] = OmegaConf.to_container(config.data, resolve=True)  # type: ignore[assignment]
@@ -195,14 +199,6 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
             data = relocate(data, old, str(new))
     data = merged(data, given)
     check_call("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
-    reader = data.get("reader")
-    if isinstance(reader, dict) and reader.get("_target_") == SHAPES:  # the only reader that writes
-        root = Path(str(reader.get("root")))
-        if not root.resolve().is_relative_to(Path(config.cache).resolve()):
-            raise CaptioningError(
-                f"the checkpoint would have scenes drawn in {quoted(root)}, outside of cache={config.cache}: set "
-                "cache to the folder that the run had, or +data.reader.root=FOLDER"
-            )
     return data
 
 

@@ -353,7 +353,8 @@ def test_refused_with_a_checkpoint(shapes: Path, refused: Command, arguments: li
             {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": ["sprung"]}]},
             ["names pathlib.Path.touch, which is no part of captioning"],
         ),
-        ({"root": "sprung"}, ["would have scenes drawn in", "outside of cache=cache"]),
+        ({"root": "../sprung"}, ["would have scenes drawn in", "outside of cache=."]),
+        ({"root": "~/sprung"}, ["would have scenes drawn in", "outside of cache=."]),
     ],
 )
 def test_what_only_a_checkpoint_says_is_not_done(
@@ -364,9 +365,9 @@ def test_what_only_a_checkpoint_says_is_not_done(
     data = saved["captioning"]["config"]["data"]
     data["reader"] = change if "_target_" in change else data["reader"] | change
     torch.save(sealed(saved), "poisoned.ckpt")
-    message = refused(evaluate.main, "checkpoint=poisoned.ckpt")
+    message = refused(evaluate.main, "checkpoint=poisoned.ckpt", "cache=.")
     assert [part for part in parts if part not in message] == []
-    assert not Path("sprung").exists()
+    assert not Path(change.get("root", "sprung")).expanduser().exists()
 
 
 def test_photographs_that_have_moved(elsewhere: Path, command: Command, refused: Command) -> None:

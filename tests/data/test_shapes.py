@@ -349,7 +349,7 @@ def test_the_slower_of_two_drawings_takes_what_the_faster_published(tmp_path, mo
 
     monkeypatch.setattr(dataset, "draw", overtaken)
     assert reader() == faster[0]
-    assert list(tmp_path.iterdir()) == [reader.folder]
+    assert list(tmp_path.iterdir()) == [reader.writes_to]
 
 
 def test_two_processes_at_once_both_end_well(tmp_path):
@@ -385,8 +385,8 @@ def test_bad_arguments_are_named(tmp_path, argument, value):
 def test_a_damaged_folder_is_named(tmp_path):
     reader = ShapesReader(tmp_path, train=2, val=1, test=1, size=32)
     reader()
-    (reader.folder / "captions_test.json").write_text("{")
-    with pytest.raises(CaptioningError, match=re.escape(str(reader.folder)) + ".*Delete"):
+    (reader.writes_to / "captions_test.json").write_text("{")
+    with pytest.raises(CaptioningError, match=re.escape(str(reader.writes_to)) + ".*Delete"):
         reader()
 
 

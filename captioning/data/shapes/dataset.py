@@ -58,8 +58,8 @@ class ShapesReader:
     seed: Annotated[int, Interval(ge=0, le=2**63 - 1)] = 0
 
     @property
-    def folder(self) -> Path:
-        """Where this data set is kept."""
+    def writes_to(self) -> Path:
+        """Where this data set is kept; a reader that only reads has no such attribute."""
         digest = hashlib.sha256(json.dumps(self._arguments(), sort_keys=True).encode()).hexdigest()
         return Path(self.root).expanduser() / f"shapes-{digest[:16]}"
 
@@ -69,13 +69,13 @@ class ShapesReader:
         Raises:
             CaptioningError: the data set cannot be written, or what is there has been damaged.
         """
-        if not self.folder.is_dir():
+        if not self.writes_to.is_dir():
             self._publish()
         try:
-            return {split: read_annotations(self.folder / f"captions_{split}.json") for split in SPLITS}
+            return {split: read_annotations(self.writes_to / f"captions_{split}.json") for split in SPLITS}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CaptioningError(
-                f"The shapes data set in {self.folder} cannot be read ({error!r}). Delete that folder: the next run "
+                f"The shapes data set in {self.writes_to} cannot be read ({error!r}). Delete that folder: the next run "
                 f"draws it again."
             ) from error
 
@@ -85,17 +85,17 @@ class ShapesReader:
 
     def _publish(self) -> None:
         """Draws into a folder of its own and renames it when it is whole, so that nobody ever reads a part."""
-        partial = self.folder.with_name(f".{self.folder.name}-{uuid.uuid4().hex}")
+        partial = self.writes_to.with_name(f".{self.writes_to.name}-{uuid.uuid4().hex}")
         try:
             partial.mkdir(parents=True)
             with tqdm(total=self.train + self.val + self.test, desc="Drawing shapes", unit="scene") as progress:
                 for split in SPLITS:
                     self._draw_split(split, partial, progress)
             try:
-                partial.rename(self.folder)
+                partial.rename(self.writes_to)
             except OSError:
                 # Another process was faster: what it published is the same, byte for byte.
-                if not self.folder.is_dir():
+                if not self.writes_to.is_dir():
                     raise
         except OSError as error:
             raise CaptioningError(
