@@ -25,15 +25,18 @@ def help_text(about: str, config: Path, arguments: Sequence[str]) -> str:
         parts.append(_indented(header))
     groups = dict(_groups(config))
     if groups:
-        width = max(map(len, groups)) + 2
-        lines = [f"{group:<{width}}{_options(config.parent / group, default)}" for group, default in groups.items()]
-        parts.append(f"Choices, GROUP=NAME; --help GROUP=NAME explains one:\n\n{_indented(lines)}")
+        parts.append(
+            f"Choices, GROUP=NAME; --help GROUP=NAME explains one:\n\n{_indented(_choices(config.parent, groups))}"
+        )
     for argument in arguments:
         group, _, name = argument.partition("=")
         chosen = config.parent / group / f"{name}.yaml"
-        if group in groups and chosen.is_file():
+        if group.split("/")[0] in groups and chosen.is_file():
             lines = [f"# {line}" for line in _split(chosen)[0]] + _inherited(chosen)
             parts.append(f"{argument}:\n\n{_indented(lines)}")
+            if inner := _parts(chosen):
+                title = f"Its parts, {group}/PART=NAME; ~{group}/PART leaves one out"
+                parts.append(f"{title}:\n\n{_indented(_choices(chosen.parent, inner))}")
     parts.append(f"Settings, KEY=VALUE or GROUP.KEY=VALUE:\n\n{_indented(settings)}")
     parts.append("--cfg job prints all settings of a command line, composed. Further options: --hydra-help.")
     return "\n\n".join(parts)
@@ -48,16 +51,46 @@ def _groups(config: Path) -> Iterator[tuple[str, str | None]]:
                     yield group, choice
 
 
+def _parts(config: Path) -> dict[str, str | None]:
+    """The groups inside its own that a file chooses from, after those of the files that it begins with."""
+    found: dict[str, str | None] = {}
+    for entry in _defaults(config):
+        if isinstance(entry, dict):
+            chosen = {group.removeprefix("override "): choice for group, choice in entry.items()}
+            found |= {group: choice for group, choice in chosen.items() if not group.startswith("/")}
+        elif entry != "_self_":
+            found |= _parts(_base(config, entry))
+    return found
+
+
 def _inherited(config: Path) -> list[str]:
-    """The settings of a file after those of the files that it begins with."""
+    """The settings of a file after those of the files that it begins with; one given anew stands in its place."""
     entries = [entry for entry in _defaults(config) if isinstance(entry, str) and entry != "_self_"]
+    lines = [line for entry in entries for line in _inherited(_base(config, entry))]
+    for line in _split(config)[1]:
+        key, colon, _ = line.partition(": ")
+        place = next((n for n, old in enumerate(lines) if old.startswith(key + ": ")), None)
+        if place is None or not colon or key.startswith(" "):
+            lines.append(line)
+        else:
+            comment = lines[place].partition("#")
+            kept = "" if "#" in line or not comment[1] else "#" + comment[2]
+            lines[place] = f"{line:<{len(comment[0])}}{kept}"
+    return lines
+
+
+def _base(config: Path, entry: str) -> Path:
     # "csv@logger" is the file csv, and where its settings go
-    bases = [config.with_name(f"{entry.partition('@')[0]}.yaml") for entry in entries]
-    return [line for base in bases for line in _inherited(base)] + _split(config)[1]
+    return config.with_name(f"{entry.partition('@')[0]}.yaml")
 
 
 def _defaults(config: Path) -> list[Any]:
     return list((yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("defaults", []))
+
+
+def _choices(folder: Path, groups: dict[str, str | None]) -> list[str]:
+    width = max(map(len, groups)) + 2
+    return [f"{group:<{width}}{_options(folder / group, default)}" for group, default in groups.items()]
 
 
 def _options(folder: Path, default: str | None) -> str:

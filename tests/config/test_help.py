@@ -1,6 +1,7 @@
 """What every command says of itself."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,6 +61,25 @@ def test_a_choice_is_explained_with_what_it_inherits(printed: Printed) -> None:
     assert "num_sanity_val_steps: 0                        # two batches" in inherited
     assert "seed=3:" not in text
     assert "model=nothing:" not in text
+
+
+def test_a_system_is_explained_with_its_parts(printed: Printed) -> None:
+    text = printed(run.main, "--help", "model=up_down")
+    explained = text[text.index("model=up_down:") : text.index("Settings, ")]
+    assert [line for line in explained.splitlines() if "d_hidden: " in line] == [f"  d_hidden: 1000{' ' * 33}# n"]
+    parts = dict(line.split(maxsplit=1) for line in explained.partition("Its parts, ")[2].splitlines()[2:] if line)
+    assert set(parts) == {path.name for path in (CONF / "model").iterdir() if path.is_dir()}
+    chosen = {group: re.findall(r"\[(\w+)\]", names) for group, names in parts.items()}
+    assert chosen == {
+        "initial": ["zero"],
+        "score": ["mlp"],
+        "cell": ["up_down"],
+        "head": ["linear"],
+        "inject": ["mean"],
+        "encoder": [],
+    }
+    assert "projected_dot" in parts["score"]
+    assert "tanh: false" in printed(run.main, "--help", "model/head=xu").partition("Settings, ")[0]
 
 
 def test_nobody_has_to_read_to_the_end(tmp_path: Path) -> None:
