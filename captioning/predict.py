@@ -121,7 +121,7 @@ def find(images: Any, problems: Problems) -> Iterator[Path]:
         # Not the methods of `Path`: they raise for names that no file or home can have, and * also finds hidden files.
         name = os.path.expanduser(str(entry))  # noqa: PTH111
         matches = map(Path, [name] if os.path.exists(name) else glob.glob(name, recursive=True))  # noqa: PTH110, PTH207
-        found = sorted({file for match in matches for file in (_below(match) if match.is_dir() else [match])})
+        found = sorted({file for match in matches for file in (_below(match, problems) if match.is_dir() else [match])})
         if not found:
             kinds = ", ".join(SUFFIXES)
             problems.add(
@@ -130,15 +130,17 @@ def find(images: Any, problems: Problems) -> Iterator[Path]:
         yield from found
 
 
-def _below(folder: Path) -> list[Path]:
+def _below(folder: Path, problems: Problems) -> Iterator[Path]:
     """The images in a folder and all folders in it, without hidden ones."""
-    return [
-        file
-        for file in folder.rglob("*")
-        if file.suffix.lower() in SUFFIXES
-        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-        and os.path.isfile(file)  # noqa: PTH113
-    ]
+
+    def skip(error: OSError) -> None:
+        problems.add(f"cannot look into the folder {quoted(error.filename)}: {error.strerror}")
+
+    for place, folders, files in os.walk(folder, onerror=skip):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for file in (Path(place, name) for name in files if not name.startswith(".")):
+            if file.suffix.lower() in SUFFIXES and os.path.isfile(file):  # noqa: PTH113
+                yield file
 
 
 def caption_files(

@@ -238,3 +238,19 @@ def test_names_that_nothing_can_have_name_nothing(name: str, capsys: pytest.Capt
     assert list(find(name, problems)) == []
     assert problems.count == 1
     assert len(capsys.readouterr().err) < 400
+
+
+def test_a_folder_that_cannot_be_read_is_named_and_the_rest_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jpg").touch()
+    monkeypatch.chdir(tmp_path)
+    for _ in range(20):  # until the name is longer than any that the system takes
+        Path("b" * 250).mkdir()
+        os.chdir("b" * 250)
+    problems = Problems()
+    assert list(find(str(tmp_path), problems)) == [tmp_path / "a.jpg"]
+    assert problems.count == 1
+    message = capsys.readouterr().err
+    assert message.startswith("error: cannot look into the folder ")
+    assert len(message) < 400
