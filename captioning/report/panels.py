@@ -42,7 +42,8 @@ def save_panel(
 
     Args:
         path: the file to write; its folder exists.
-        photograph: `[3, H, W]`, 0..1, as the network saw it (before normalisation).
+        photograph: `[3, H, W]`, 0..1, as the network saw it (before normalisation); of one with a fourth channel the
+            part is shown where that is not 0.
         words: T words, without `<eos>`.
         maps: `[T, h, w]`, not negative; or several by their names, such as those of every layer and head, for which
             there is a line each.
@@ -51,18 +52,22 @@ def save_panel(
     Raises:
         ValueError: the shapes do not fit.
     """
-    if photograph.dim() != 3 or photograph.shape[0] != 3:
-        raise ValueError(f"the photograph must be [3, H, W], not {list(photograph.shape)}")
+    if photograph.dim() != 3 or photograph.shape[0] not in (3, 4):
+        raise ValueError(f"the photograph must be [3, H, W] or [4, H, W], not {list(photograph.shape)}")
     photograph = photograph.detach().to("cpu", torch.float32).clamp(0, 1)
+    part = _shown(photograph)
+    photograph = photograph[:3]
     pictures, labels = [], []
     for name, each in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
         if each.dim() != 3 or len(each) != len(words):
             raise ValueError(f"maps must be [T, h, w] for T = {len(words)} words, not {list(each.shape)}")
-        pictures += [photograph, *light(photograph, each.detach().to("cpu", torch.float32))]
+        lit = light(photograph, each.detach().to("cpu", torch.float32))
+        pictures += [picture[:, *part] for picture in (photograph, *lit)]
         labels += [name, *words]
 
-    scale = (SMALL_CELL if isinstance(maps, Mapping) else CELL) / max(photograph.shape[1:])
-    high, wide = (scale * side for side in photograph.shape[1:])
+    shape = pictures[0].shape[1:]
+    scale = (SMALL_CELL if isinstance(maps, Mapping) else CELL) / max(shape)
+    high, wide = (scale * side for side in shape)
     columns = 1 + len(words) if isinstance(maps, Mapping) else min(COLUMNS, len(pictures))
     rows = -(-len(pictures) // columns)
     across = SPACE + columns * (wide + SPACE)
@@ -89,6 +94,13 @@ def save_panel(
         middle, line = (left + wide / 2) / across, (bottom + high + WORD_LINE / 2) / down
         figure.text(middle, line, label, fontsize=points, color=INK, ha="center", va="center", parse_math=False)
     figure.savefig(path, format="png", pil_kwargs={"optimize": True})
+
+
+def _shown(photograph: Tensor) -> tuple[slice, slice]:
+    """The rows and columns where the photograph lies."""
+    on = photograph[3] > 0 if len(photograph) > 3 else torch.ones(photograph.shape[1:], dtype=torch.bool)
+    rows, columns = (on.any(dim=dim).nonzero().flatten().tolist() for dim in (1, 0))
+    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
 
 
 def light(photograph: Tensor, maps: Tensor) -> Tensor:
