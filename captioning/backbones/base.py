@@ -81,9 +81,8 @@ class Backbone(nn.Module):
         Vectors beside a padded photograph are not numbers.
         """
         with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
-            normalised = self.transform.normalise(images[:, :3]).to(
-                self.scale.dtype
-            )  # the precision of the whole module
+            colours = self.transform.normalise(images[:, :3])
+            normalised = colours.to(self.scale.dtype)  # the precision of the whole module
             features: Tensor = self.network(normalised).flatten(2).transpose(1, 2)
             present = self.present(images)
             return features if present is None else marked(features, present)

@@ -66,9 +66,8 @@ class ImageTransform:
         """All that decides what comes out, as one line of text for a digest."""
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
         mirrored = ", mirrored" if self.mirrored else ""
-        return (
-            f"{self.resize} {self.size} bilinear antialias, jpeg draft 2, alpha on white, mean std {numbers}{mirrored}"
-        )
+        reading = f"{self.resize} {self.size} bilinear antialias, jpeg draft 2, alpha on white"
+        return f"{reading}, mean std {numbers}{mirrored}"
 
     def read(self, source: str | Path | Image.Image) -> Tensor:
         """Decode a file, or take an image in memory, turn it upright, convert to RGB and resize.

@@ -25,7 +25,7 @@ def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def _centres_on(covered: Tensor, cells: int) -> Tensor:
-    """Which of the cells along a side have their centre on one of the `covered` pixels: `[B, pixels]` to `[B, cells]`."""
+    """Which cells along a side have their centre on one of the `covered` pixels: `[B, pixels]` to `[B, cells]`."""
     numbers = torch.arange(cells, device=covered.device)
     found = covered[:, (2 * numbers + 1) * covered.shape[1] // (2 * cells)]
     return found | (~found.any(dim=1, keepdim=True) & (numbers == cells // 2))

@@ -50,8 +50,8 @@ class Precomputed(Backbone):
             CaptioningError: always.
         """
         raise CaptioningError(
-            "this captioner reads features that were computed elsewhere, and no network here makes them of photographs: "
-            "caption a data set whose features there are with captioning.evaluate"
+            "this captioner reads features that were computed elsewhere, and has no network that makes them of "
+            "photographs: captioning.evaluate captions the data set whose features there are"
         )
 
     def mirrored(self) -> Backbone:

@@ -61,9 +61,9 @@ def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[st
     if missing:
         more = ", ..." if len(missing) > NAMED else ""
         raise CaptioningError(
-            f"backbone.path={backbone.path} has {len(files)} images, and no features of {len(missing)} of {len(examples)}: "
-            f"{', '.join(missing[:NAMED])}{more}. They are looked for by image_id, by file name, and by file name "
-            "without its ending"
+            f"backbone.path={backbone.path} has features of {len(files)} images, but not of {len(missing)} of the "
+            f"{len(examples)}: {', '.join(missing[:NAMED])}{more}. They are looked for by image_id, by file name, and by "
+            "file name without its ending"
         )
     return names
 
@@ -80,6 +80,6 @@ def _read(names: Sequence[str], backbone: Precomputed, found: FeatureFiles) -> I
             if not row[: len(vectors)].isfinite().all():
                 raise CaptioningError(
                     f"the largest of the features {name} in {found.files[name]} is {vectors.abs().max():.4g}, which "
-                    "half precision cannot hold: scale all of them by one number; captioning does so anyway"
+                    "half precision cannot hold: divide all features by one number, since their scale does not count"
                 )
         yield rows

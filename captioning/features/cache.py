@@ -1,7 +1,7 @@
 """A frozen backbone's features of a data set on disk: opened as a memory map, read by any number of processes.
 
-R rows (one per photograph), B of them in a batch, L context vectors of D features. Vectors that a photograph has not are
-not-a-number in all of D.
+R rows (one per photograph), B of them in a batch, L context vectors of D features. Vectors that a photograph has not
+are not-a-number in all of D.
 
 A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` numbers in NumPy's format; `checksums`, one of
 32 bits for each row; and `meta.json`, which tells a person what the numbers are.

@@ -117,8 +117,8 @@ def _stacked(path: Path) -> Opened:
     rows = {name.strip(): row for row, name in enumerate(names)}
     if array.ndim != 3 or not len(array) == len(names) == len(rows):
         raise ValueError(
-            f"it is {list(array.shape)}, and {path.with_suffix('.txt').name} has {len(names)} names, {len(rows)} of them "
-            "different; [R, L, D] needs R different names"
+            f"it is {list(array.shape)}, and {path.with_suffix('.txt').name} has {len(names)} names, {len(rows)} "
+            "different ones; [R, L, D] needs R different names"
         )
     yield rows, lambda name: array[rows[name]]
 
