@@ -102,8 +102,8 @@ def select(config: DictConfig, trainer: L.Trainer, module: CaptioningModule, dat
 def build_splits(config: DictConfig, backbone: Backbone) -> Splits:
     """The examples, without those whose photographs cannot be read where `data.skip_broken` says so.
 
-    Features are computed from every photograph before training anyway; where images flow, they are tried here, and where
-    features are brought along, they are looked for.
+    Features are computed from every photograph before training anyway; where images flow, they are tried here, and
+    features that are brought along are looked for.
     """
     splits = read(instantiate(config.data.reader))
     if backbone.trainable or config.data.skip_broken:

@@ -47,7 +47,9 @@ class SideBySide(Backbone):
     @property
     def members(self) -> tuple[Backbone, Backbone]:
         """Both backbones."""
-        first, second = self.network
+        first, second = self.network.children()
+        assert isinstance(first, Backbone)
+        assert isinstance(second, Backbone)
         return first, second
 
     @property

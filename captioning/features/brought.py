@@ -62,8 +62,8 @@ def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[st
         more = ", ..." if len(missing) > NAMED else ""
         raise CaptioningError(
             f"backbone.path={backbone.path} has features of {len(files)} images, but not of {len(missing)} of the "
-            f"{len(examples)}: {', '.join(missing[:NAMED])}{more}. They are looked for by image_id, by file name, and by "
-            "file name without its ending"
+            f"{len(examples)}: {', '.join(missing[:NAMED])}{more}. They are looked for by image_id, by file name, and "
+            "by file name without its ending"
         )
     return names
 
