@@ -13,8 +13,8 @@ from torch import Tensor
 def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
     """`[B, L]` bool: the cells of the grid that lie on the photographs.
 
-    (D) A cell does if its centre does; where a photograph is so narrow that it meets no centre, the cells in the middle
-    do, where it is.
+    (D) A cell does if its centre does, edges included; where a photograph is so narrow that it meets no centre, the
+    cells in the middle do, where it is.
 
     Args:
         coverage: `[B, H, W]`, not 0 in an upright rectangle about the middle, which the photograph fills.
@@ -27,7 +27,8 @@ def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
 def _centres_on(covered: Tensor, cells: int) -> Tensor:
     """Which cells along a side have their centre on one of the `covered` pixels: `[B, pixels]` to `[B, cells]`."""
     numbers = torch.arange(cells, device=covered.device)
-    found = covered[:, (2 * numbers + 1) * covered.shape[1] // (2 * cells)]
+    centres = (2 * numbers + 1) * covered.shape[1]  # in pixels, times 2 cells
+    found = covered[:, centres // (2 * cells)] | covered[:, (centres - 1) // (2 * cells)]  # an edge is on both sides
     return found | (~found.any(dim=1, keepdim=True) & (numbers == cells // 2))
 
 

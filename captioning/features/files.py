@@ -93,10 +93,11 @@ Opened = Iterator[tuple[Iterable[str], Callable[[str], Array]]]
 
 
 def _own_array(file: Path) -> Array:
-    loaded = np.load(file, allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-        return loaded
-    with loaded as arrays:
+    with file.open("rb") as opened, ExitStack() as stack:
+        loaded = np.load(opened, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        arrays = stack.enter_context(loaded)
         names = [name for name in ARRAYS if name in arrays.files] or arrays.files
         if len(names) > 1 and names[0] not in ARRAYS:
             raise ValueError(f"it holds {', '.join(names)}, and none is called {' or '.join(ARRAYS)}")
@@ -106,7 +107,7 @@ def _own_array(file: Path) -> Array:
 
 @contextmanager
 def _archive(path: Path) -> Opened:
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         yield arrays.files, arrays.__getitem__
 
 
