@@ -46,7 +46,6 @@ MINIATURE = {
     "backbone.weights": None,
     "backbone.size": 48,
     **{f"backbone.{member}.{key}": value for member in ("first", "second") for key, value in MEMBER.items()},
-    "backbone.path": "photographs/features.npz",
     "trainer.accelerator": "cpu",
     "trainer.max_epochs": 1,
     "trainer.check_val_every_n_epoch": 1,
@@ -163,6 +162,8 @@ def test_options_take_a_step(group: str, option: str, tmp_path: Path, monkeypatc
     config = miniature(composed(*WITH.get((group, option), []), *overrides))
     if OmegaConf.is_missing(config.data, "root"):
         config.data.root = "photographs"
+    if OmegaConf.is_missing(config.backbone, "path"):
+        config.backbone.path = "photographs/features.npz"
     score = run.main.__wrapped__(config)  # beneath Hydra's command line
     assert score is not None
     assert score >= 0
