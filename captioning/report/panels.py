@@ -13,6 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from captioning.backbones.partial import on_photograph
+
 COLUMNS = 6
 DPI = 100
 # All in inches.
@@ -55,14 +57,12 @@ def save_panel(
     if photograph.dim() != 3 or photograph.shape[0] not in (3, 4):
         raise ValueError(f"the photograph must be [3, H, W] or [4, H, W], not {list(photograph.shape)}")
     photograph = photograph.detach().to("cpu", torch.float32).clamp(0, 1)
-    part = _shown(photograph)
-    photograph = photograph[:3]
     pictures, labels = [], []
     for name, each in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
         if each.dim() != 3 or len(each) != len(words):
             raise ValueError(f"maps must be [T, h, w] for T = {len(words)} words, not {list(each.shape)}")
-        lit = light(photograph, each.detach().to("cpu", torch.float32))
-        pictures += [picture[:, *part] for picture in (photograph, *lit)]
+        plain = photograph[:3, *_shown(photograph)]
+        pictures += [plain, *light(photograph, each.detach().to("cpu", torch.float32))]
         labels += [name, *words]
 
     shape = pictures[0].shape[1:]
@@ -107,15 +107,19 @@ def light(photograph: Tensor, maps: Tensor) -> Tensor:
     """Lays each map over the photograph as light.
 
     Args:
-        photograph: `[3, H, W]`, 0..1.
+        photograph: `[3, H, W]`, 0..1, or as `save_panel` takes it.
         maps: `[T, h, w]`, not negative.
 
     Returns:
-        `[T, 3, H, W]`, 0..1.
+        `[T, 3, H, W]`, 0..1, of what is shown.
     """
-    _, high, wide = photograph.shape
-    _, rows, columns = maps.shape
-    smooth = _spread(high, rows) @ maps @ _spread(wide, columns).T  # [T, H, W]
+    part, (_, high, wide), (_, rows, columns) = _shown(photograph), photograph.shape, maps.shape
+    down, across = _spread(high, rows)[part[0]], _spread(wide, columns)[part[1]].T
+    smooth = down @ maps @ across  # [T, H, W]
+    if len(photograph) > 3:  # cells beside the photograph have no value, which is not the value 0
+        present = on_photograph(photograph[None, 3], (rows, columns)).view(rows, columns)
+        smooth = smooth / (down @ present.to(maps.dtype) @ across)
+    photograph = photograph[:3, *part]
     peaks = smooth.amax(dim=(1, 2), keepdim=True)
     strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny))[:, None]  # [T, 1, H, W]
     return photograph * (SHADE + (1 - SHADE - GLOW) * strength) + GLOW * strength

@@ -81,6 +81,17 @@ def test_of_a_padded_photograph_the_photograph_is_shown(tmp_path):
     assert lit[: high // 2, -wide // 4 :].mean() > lit[high // 2 :, -wide // 4 :].mean() + 15
 
 
+def test_an_even_map_lights_all_of_a_padded_photograph_alike():
+    photograph = torch.full((4, 40, 40), 0.5)
+    photograph[3] = 0
+    photograph[3, 8:31] = 1  # the edges cut through cells
+    maps = torch.zeros(1, 8, 8)
+    maps[0, 2:6] = 0.1  # centres at 2.5, 7.5, 12.5, ...
+    lit = light(photograph, maps)
+    assert lit.shape == (1, 3, 23, 40)
+    torch.testing.assert_close(lit, torch.full_like(lit, lit.max()))
+
+
 def test_light_is_full_at_the_peak_dim_at_zero_and_never_out_of_range():
     photograph = torch.full((3, 6, 9), 0.4)
     maps = torch.zeros(2, 2, 3)
