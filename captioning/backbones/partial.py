@@ -20,7 +20,8 @@ def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
         coverage: `[B, H, W]`, not 0 in an upright rectangle about the middle, which the photograph fills.
         grid: (h, w).
     """
-    rows, columns = (_centres_on(coverage.amax(dim=3 - side) > 0, grid[side - 1]) for side in (1, 2))
+    covered = coverage > 0
+    rows, columns = _centres_on(covered.any(dim=2), grid[0]), _centres_on(covered.any(dim=1), grid[1])
     return (rows[:, :, None] & columns[:, None, :]).flatten(1)
 
 
