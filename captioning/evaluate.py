@@ -15,6 +15,7 @@ from typing import Any, Literal
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
+from captioning.backbones.precomputed import Precomputed
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.borders.files import write_json
 from captioning.config.command import command, start
@@ -47,6 +48,7 @@ SETTINGS: Mapping[str, Any] = {
     "device": str,
     "modules": list[str],
     "cache": PathText,
+    "features": PathText | None,
     "data": dict[str, Any],
     "captions": PathText | None,
     "references": PathText | None,
@@ -142,6 +144,8 @@ class CheckpointCaptions:
         self._files, self._split = decoding.get("ensemble", [config.checkpoint]), config.split
         self._captioner = TrainedCaptioner.from_checkpoint(path, config.device, decoding, list(config.modules))
         self._cache = Path(config.cache).expanduser()
+        if config.features is not None:
+            self._find_features(Path(config.features).expanduser())
         self._data = data_settings(self._captioner.config, config)
         reader = build("data.reader", self._data["reader"], list(config.modules))
         target: Path | None = getattr(reader, "writes_to", None)
@@ -160,6 +164,14 @@ class CheckpointCaptions:
         texts = reference_texts(self._examples)
         self.references = {example.image_id: text for example, text in zip(self._examples, texts, strict=True)}
         self.given: dict[str, Mapping[ImageId, str]] = {}
+
+    def _find_features(self, path: Path) -> None:
+        """Notes where features that were brought along lie now."""
+        brought = [n.backbone for n in self._captioner.networks if isinstance(n.backbone, Precomputed)]
+        if not brought:
+            raise CaptioningError("features is the place of features brought along, and this checkpoint reads none")
+        for backbone in brought:
+            backbone.path = path
 
     def captions(self) -> Mapping[ImageId, str]:
         """Decodes the whole split."""

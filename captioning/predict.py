@@ -79,12 +79,16 @@ class Panels:
         maps: `mean`, `all`, or the name of a layer's and head's.
 
     Raises:
-        CaptioningError: the folder cannot be made.
+        CaptioningError: the folder cannot be made, or what a network sees has no place on the photograph.
     """
 
     def __init__(self, folder: Path, captioner: TrainedCaptioner, maps: str = "mean") -> None:
         self.folder, self.captioner, self.maps = folder, captioner, maps
         self._taken: set[str] = set()
+        if not all(network.backbone.located for network in captioner.networks):
+            raise CaptioningError(
+                "what this captioner attends to has no place on the photograph: leave attention=false"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

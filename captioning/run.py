@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones import Backbone
+from captioning.backbones.precomputed import Precomputed
 from captioning.config.check import check, data_settings
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
@@ -26,8 +27,8 @@ from captioning.data.photographs import readable
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
-from captioning.features.cache import FeatureCache
-from captioning.features.inputs import inputs_of
+from captioning.features.brought import check_features
+from captioning.features.inputs import inputs_of, to_unit_scale
 from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
 from captioning.runs.checkpoint import read as read_checkpoint
@@ -101,12 +102,15 @@ def select(config: DictConfig, trainer: L.Trainer, module: CaptioningModule, dat
 def build_splits(config: DictConfig, backbone: Backbone) -> Splits:
     """The examples, without those whose photographs cannot be read where `data.skip_broken` says so.
 
-    Features are computed from every photograph before training anyway; where images flow, they are tried here.
+    Features are computed from every photograph before training anyway; where images flow, they are tried here, and
+    features that are brought along are looked for.
     """
     splits = read(instantiate(config.data.reader))
-    if not (backbone.trainable or config.data.skip_broken):
-        return splits
-    return readable(splits, backbone.transform, Path(config.cache) / "photographs", config.data.skip_broken)
+    if backbone.trainable or config.data.skip_broken:
+        splits = readable(splits, backbone.transform, Path(config.cache) / "photographs", config.data.skip_broken)
+    if isinstance(backbone, Precomputed):
+        check_features(splits, backbone)
+    return splits
 
 
 def build_module(config: DictConfig, splits: Splits, backbone: Backbone) -> CaptioningModule:
@@ -137,8 +141,7 @@ def build_data(config: DictConfig, splits: Splits, module: CaptioningModule) -> 
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
     inputs = {name: inputs_of(examples, backbone, cache, name) for name, examples in splits.items()}
-    if isinstance(inputs["train"], FeatureCache):
-        backbone.scale.fill_(inputs["train"].scale())
+    to_unit_scale(backbone, inputs["train"])
     if config.data.mirror:
         view = inputs_of(splits["train"], backbone.mirrored(), cache, "train, mirrored")
         mirror = Mirror(config.data.mirror, view, config.seed)

@@ -1,6 +1,6 @@
 """A trained captioner, built again from its checkpoint alone.
 
-B images, H rows and W columns of pixels, T words, L context vectors on a grid of (h, w).
+B images of C channels, H rows and W columns of pixels, T words, L context vectors on a grid of (h, w).
 """
 
 import itertools
@@ -142,7 +142,7 @@ class TrainedCaptioner:
         return predictions
 
     def read(self, image: Photograph) -> tuple[Tensor, ...]:
-        """A photograph as each network sees it, `[3, H, W]` uint8.
+        """A photograph as each network sees it, `[C, H, W]` uint8: 3 colours, or 4 channels where it is padded.
 
         Raises:
             CaptioningError: it cannot be read.
@@ -159,7 +159,7 @@ class TrainedCaptioner:
 
     @torch.no_grad()
     def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[Caption]:
-        """Captions of B images from what each network reads: `[B, 3, H, W]` where it is `pixels`, or `[B, L, D]`."""
+        """Captions of B images from what each network reads: `[B, C, H, W]` where it is `pixels`, or `[B, L, D]`."""
         contexts = []
         for network, rows, are_pixels in zip(self.networks, inputs, pixels, strict=True):
             features = network.backbone(rows.to(self.device)) if are_pixels else rows.to(self.device)

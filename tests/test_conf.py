@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
@@ -31,6 +32,7 @@ NEEDS_MORE = {
 }
 WITH = {("objective", "reinforce"): ["model=sat_hard"], ("objective", "doubly_stochastic"): ["model=sat_soft"]}
 """What an option needs beside it."""
+MEMBER = {"weights": None, "size": 48}
 MINIATURE = {
     "model.d_feat": 8,
     "model.d_embed": 8,
@@ -43,6 +45,7 @@ MINIATURE = {
     "data.reader.test": 2,
     "backbone.weights": None,
     "backbone.size": 48,
+    **{f"backbone.{member}.{key}": value for member in ("first", "second") for key, value in MEMBER.items()},
     "trainer.accelerator": "cpu",
     "trainer.max_epochs": 1,
     "trainer.check_val_every_n_epoch": 1,
@@ -97,6 +100,8 @@ def photographs(folder: Path) -> None:
         (folder / "annotations" / f"captions_{split}.json").write_text(content)
     rows = [f"{i}.jpg,{text}" for i in range(len(splits)) for text in texts]
     (folder / "captions.txt").write_text("\n".join(["image,caption", *rows]))
+    drawn = [1_000_000 * split + i for split in range(3) for i in range(6)]  # the ids of data=shapes
+    np.savez(folder / "features.npz", **{str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn})
     for split in ("train", "val", "test"):
         (folder / f"{split}.txt").write_text("\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split))
 
@@ -157,6 +162,8 @@ def test_options_take_a_step(group: str, option: str, tmp_path: Path, monkeypatc
     config = miniature(composed(*WITH.get((group, option), []), *overrides))
     if OmegaConf.is_missing(config.data, "root"):
         config.data.root = "photographs"
+    if OmegaConf.is_missing(config.backbone, "path"):
+        config.backbone.path = "photographs/features.npz"
     score = run.main.__wrapped__(config)  # beneath Hydra's command line
     assert score is not None
     assert score >= 0

@@ -1,6 +1,7 @@
 """What every convolutional backbone shares: preprocessing, freezing, the digest and the scale of its features.
 
-B images of 3 colours, H rows and W columns of pixels; L context vectors of D features on a grid of (h, w).
+B images of C channels (3 colours; with padding also where the photograph is), H rows and W columns of pixels; L
+context vectors of D features on a grid of (h, w).
 """
 
 import copy
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import ImageTransform
+from captioning.backbones.partial import is_present, marked, on_photograph, unmarked
 
 
 class Backbone(nn.Module):
@@ -27,9 +29,13 @@ class Backbone(nn.Module):
         transform: how files become the images that `forward` takes.
         scale: the number that brings the features to unit scale, 1.0 until somebody fills it in; it is a buffer, so
             that a checkpoint holds it.
+        partial: whether an image may have fewer than L vectors.
+        located: whether the cells of the grid are places of the photograph, so that pictures and boxes can be laid
+            over it.
     """
 
     scale: Tensor
+    located = True
 
     def __init__(
         self,
@@ -49,6 +55,7 @@ class Backbone(nn.Module):
         self.grid = grid
         self.size = transform.size
         self.transform = transform
+        self.partial = transform.resize == "pad"
         self.trainable = trainable
         self.register_buffer("scale", torch.tensor(1.0))
         network.requires_grad_(trainable)
@@ -69,16 +76,28 @@ class Backbone(nn.Module):
         return {"d_context": self.dim, "grid": self.grid}
 
     def forward(self, images: Tensor) -> Tensor:
-        """Context vectors of images, unscaled: `[B, 3, H, W]` uint8 to `[B, L, D]`, L in row order of the grid."""
+        """Context vectors of images, unscaled: `[B, C, H, W]` uint8 to `[B, L, D]`, L in row order of the grid.
+
+        Vectors beside a padded photograph are not numbers.
+        """
         with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
-            normalised = self.transform.normalise(images).to(self.scale.dtype)  # the precision of the whole module
-            features: Tensor = self.network(normalised)
-            return features.flatten(2).transpose(1, 2)
+            colours = self.transform.normalise(images[:, :3])
+            normalised = colours.to(self.scale.dtype)  # the precision of the whole module
+            features: Tensor = self.network(normalised).flatten(2).transpose(1, 2)
+            present = self.present(images)
+            return features if present is None else marked(features, present)
+
+    def present(self, inputs: Tensor) -> Tensor | None:
+        """`[B, L]` bool, which vectors there are, of images `[B, C, H, W]` or of features `[B, L, D]`; None: all."""
+        if not self.partial:
+            return None
+        return on_photograph(inputs[:, 3], self.grid) if inputs.dim() == 4 else is_present(inputs)
 
     def context(self, features: Tensor) -> ContextSet:
         """The context set of features `[B, L, D]` of any precision, from `forward` or from a cache, at unit scale."""
+        features, mask = unmarked(features) if self.partial else (features, None)
         # The cast is to the model's precision, which the buffer shares; a product alone would stay in half precision.
-        return ContextSet(features.to(self.scale.dtype) * self.scale, self.grid)
+        return ContextSet(features.to(self.scale.dtype) * self.scale, self.grid, mask)
 
     def mirrored(self) -> "Backbone":
         """This network, weights shared, for photographs that its `transform` reads with left and right exchanged."""

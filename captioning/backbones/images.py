@@ -1,15 +1,18 @@
 """Photographs to tensors: what happens between a file and a backbone's first layer.
 
-B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, blue.
+B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, blue, and a fourth channel where the
+photograph does not fill the square: 255 on the photograph, 0 beside it.
 """
 
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from captioning.errors import CaptioningError, quoted
@@ -29,34 +32,42 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 """What brings a photograph upright, by the orientation that its EXIF data give; turns count counterclockwise."""
+Resize = Literal["squash", "crop", "pad"]
+"""How a photograph becomes a square: see `ImageTransform`."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageTransform:
     """The preprocessing of one backbone.
 
-    The whole photograph is squashed to a square, its aspect ratio lost (D: cropping would remove objects that the
-    captions name; for the same reason there is no random crop in training), bilinear with antialiasing as in
-    torchvision's own presets for its weights (D).
+    By default the whole photograph is squashed to a square, its aspect ratio lost (D: cropping would remove objects
+    that the captions name; for the same reason there is no random crop in training), bilinear with antialiasing as in
+    torchvision's own presets for its weights (D). `crop` takes the largest square in the middle. `pad` keeps all of it
+    and the aspect ratio, in the middle of a square whose rest has the mean colour (D: it is near 0 once normalised, as
+    the zeros are with which convolutions pad).
 
     Attributes:
         size: side of the square in pixels.
         mean: of each colour on the scale 0-1, subtracted.
         std: of each colour on the scale 0-1, divided by.
         mirrored: left and right are exchanged.
+        resize: squash, crop or pad.
     """
 
     size: int
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
     mirrored: bool = False
+    resize: Resize = "squash"
 
     @property
     def settings(self) -> str:
         """All that decides what comes out, as one line of text for a digest."""
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
         mirrored = ", mirrored" if self.mirrored else ""
-        return f"squash {self.size} bilinear antialias, jpeg draft 2, alpha on white, mean std {numbers}{mirrored}"
+        reading = f"{self.resize} {self.size} bilinear antialias, jpeg draft 2, alpha on white"
+        return f"{reading}, mean std {numbers}{mirrored}"
 
     def read(self, source: str | Path | Image.Image) -> Tensor:
         """Decode a file, or take an image in memory, turn it upright, convert to RGB and resize.
@@ -66,30 +77,52 @@ class ImageTransform:
         their resolution, never below twice `size`.
 
         Returns:
-            `[3, H, W]` uint8.
+            `[3, H, W]` uint8; `[4, H, W]` with `pad`.
 
         Raises:
             CaptioningError: the file is missing, is no file but a pipe or a device, or is no image that can be read.
         """
+        return torch.from_numpy(np.array(self._of(source, self._resized))).permute(2, 0, 1).contiguous()
+
+    def frame(self, source: str | Path) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom of the square in fractions of the photograph, of which `pad` goes beyond 0 and 1.
+
+        Raises:
+            CaptioningError: as for `read`.
+        """
+        if self.resize == "squash":
+            return 0.0, 0.0, 1.0, 1.0
+        width, height = self._of(source, lambda image: _upright(image).size)
+        side = min(width, height) if self.resize == "crop" else max(width, height)
+        left, top = (1 - side / width) / 2, (1 - side / height) / 2
+        return left, top, 1 - left, 1 - top
+
+    def _of(self, source: str | Path | Image.Image, what: Callable[[Image.Image], T]) -> T:
+        """What is asked of an image, or of a file's; errors name the file."""
         try:
             if isinstance(source, Image.Image):
-                resized = self._resized(source)
-            else:
-                if not stat.S_ISREG(Path(source).stat().st_mode):  # a pipe would be waited for
-                    raise ValueError("no regular file")
-                with Image.open(source, formats=FORMATS) as image:
-                    image.draft(None, (2 * self.size, 2 * self.size))
-                    resized = self._resized(image)
+                return what(source)
+            if not stat.S_ISREG(Path(source).stat().st_mode):  # a pipe would be waited for
+                raise ValueError("no regular file")
+            with Image.open(source, formats=FORMATS) as image:
+                image.draft(None, (2 * self.size, 2 * self.size))
+                return what(image)
         except UnidentifiedImageError as error:
             kinds = ", ".join(FORMATS)
             raise CaptioningError(f"cannot read the image {quoted(source)}: it is no whole {kinds}") from error
         except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
             reason = f"{type(error).__name__}: {quoted(error)}"
             raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
-        return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
 
     def _resized(self, image: Image.Image) -> Image.Image:
-        resized = _to_rgb(_upright(image)).resize((self.size, self.size), Image.Resampling.BILINEAR)
+        image, square, how = _to_rgb(_upright(image)), (self.size, self.size), Image.Resampling.BILINEAR
+        if self.resize == "crop":
+            resized = ImageOps.fit(image, square, how)
+        elif self.resize == "pad":
+            beside = (*(round(255 * mean) for mean in self.mean), 0)
+            resized = ImageOps.pad(image.convert("RGBA"), square, how, beside)
+        else:
+            resized = image.resize(square, how)
         return resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if self.mirrored else resized
 
     def normalise(self, images: Tensor) -> Tensor:

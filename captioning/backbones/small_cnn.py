@@ -11,7 +11,7 @@ from annotated_types import Interval
 from torch import nn
 
 from captioning.backbones.base import Backbone
-from captioning.backbones.images import ImageTransform
+from captioning.backbones.images import ImageTransform, Resize
 from captioning.borders.bounds import PixelSize, Width, bounded
 from captioning.errors import CaptioningError
 
@@ -31,6 +31,7 @@ class SmallCNN(Backbone):
         size: PixelSize = 112,
         grid: Annotated[int, Interval(ge=1, le=512)] = 14,
         trainable: bool = True,
+        resize: Resize = "squash",
     ) -> None:
         """Build the network with random weights.
 
@@ -39,6 +40,7 @@ class SmallCNN(Backbone):
             size: side of the square images in pixels, `grid` times a power of two, at least `2 * grid`.
             grid: G.
             trainable: False freezes the random weights.
+            resize: how photographs become squares, see `ImageTransform`.
 
         Raises:
             CaptioningError: `size` cannot be halved down to `grid`.
@@ -61,6 +63,6 @@ class SmallCNN(Backbone):
             nn.Sequential(*layers[:-1]),
             dim,
             (grid, grid),
-            ImageTransform(size),
+            ImageTransform(size, resize=resize),
             trainable,
         )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 from captioning.backbones.base import Backbone
-from captioning.backbones.images import ImageTransform
+from captioning.backbones.images import ImageTransform, Resize
 from captioning.borders.bounds import PixelSize, bounded
 from captioning.errors import CaptioningError
 
@@ -28,7 +28,13 @@ class TorchvisionBackbone(Backbone):
 
     @bounded
     def __init__(
-        self, name: str, node: str, weights: str | None, size: PixelSize = 224, trainable: bool = False
+        self,
+        name: str,
+        node: str,
+        weights: str | None,
+        size: PixelSize = 224,
+        trainable: bool = False,
+        resize: Resize = "squash",
     ) -> None:
         """Build the network, cut it after `node` and load its weights.
 
@@ -40,6 +46,7 @@ class TorchvisionBackbone(Backbone):
                 `torch.save`, with or without the layers behind the node.
             size: side of the square images in pixels.
             trainable: whether gradients reach the weights. Batch normalisation keeps its statistics either way.
+            resize: how photographs become squares, see `ImageTransform`.
 
         Raises:
             CaptioningError: unknown name or node, a node that is no feature map, weights that cannot be had or
@@ -51,7 +58,7 @@ class TorchvisionBackbone(Backbone):
             _load(network, full, Path(weights).expanduser(), name)
         dim, height, width = _feature_map(network, name, node, size)
         settings = f"torchvision {name} {node}"
-        super().__init__(settings, network, dim, (height, width), ImageTransform(size), trainable)
+        super().__init__(settings, network, dim, (height, width), ImageTransform(size, resize=resize), trainable)
 
 
 class _Truncated(nn.Module):

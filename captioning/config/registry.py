@@ -95,7 +95,10 @@ def check_parts(place: str, node: Any) -> None:
 
 @functools.cache
 def registered(place: str) -> frozenset[str]:
-    """What the shipped configuration names at `place`, such as `model`; at `model.score`, all that is within."""
+    """What the shipped configuration names at `place`, such as `model`; at `model.score`, all that is within.
+
+    Within a backbone there may be others, since two can stand side by side.
+    """
     outermost = ("data", "reader") if place.startswith("data.") else (place.partition(".")[0],)
     within = tuple(place.split(".")) != outermost
     group = CONF / outermost[0]
@@ -103,7 +106,7 @@ def registered(place: str) -> frozenset[str]:
     for file in sorted(group.rglob("*.yaml")):
         path = (outermost[0], *file.relative_to(group).parts[:-1])
         for keys, target in _targets(yaml.load(file.read_text(encoding="utf-8"), LOADER), path):
-            if (keys != outermost) == within:
+            if (keys != outermost) == within or outermost == ("backbone",):
                 found.add(target)
     return frozenset(found)
 

@@ -14,6 +14,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from captioning.config.settings import without_weights
 from captioning.errors import CaptioningError, quoted
 from captioning.tokens import NAMES
 
@@ -52,11 +53,12 @@ def rehearse(config: DictConfig) -> None:
 def _networks(config: DictConfig) -> nn.Module | None:
     """The model behind its backbone; None where one cannot be built without content, which is no fault."""
     described = config.copy()
-    if "weights" in described.backbone:
-        described.backbone.weights = None
+    described.backbone = without_weights(OmegaConf.to_container(config.backbone, resolve=True))
     try:
         with torch.device("meta"):
             backbone = _built(described, "backbone")
+            if config.data.mirror:
+                backbone.mirrored()
             return _built(described, "model", vocab_size=len(NAMES) + 1, **backbone.sizes)
     except CaptioningError as refusal:
         if isinstance(refusal.__cause__, RuntimeError):

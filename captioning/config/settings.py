@@ -53,6 +53,13 @@ def merged(settings: Any, given: Any) -> Any:
     return {**settings, **{key: merged(settings.get(key), value) for key, value in given.items()}}
 
 
+def without_weights(backbone: Any) -> Any:
+    """The settings of a backbone, and of those in it, that build it with random weights: no file, no download."""
+    if not isinstance(backbone, Mapping):
+        return backbone
+    return {key: None if key == "weights" else without_weights(value) for key, value in backbone.items()}
+
+
 def targets(node: Any) -> Iterator[str]:
     """Every `_target_` in settings, nested or by their keys."""
     if isinstance(node, Mapping):

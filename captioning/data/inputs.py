@@ -1,6 +1,6 @@
 """What a batch is filled with for its photographs: features, or pixels.
 
-B images, L context vectors of D features, H rows and W columns of pixels.
+B images of C channels, L context vectors of D features, H rows and W columns of pixels.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Inputs(Protocol):
     pixels: bool
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """Those of the photographs at `indices` of the split: `[B, L, D]`, or with `pixels` `[B, 3, H, W]` uint8."""
+        """Those of the photographs at `indices` of the split: `[B, L, D]`, or with `pixels` `[B, C, H, W]` uint8."""
         ...
 
 
@@ -37,7 +37,7 @@ class Photographs:
         self.paths, self.transform = list(paths), transform
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """`[B, 3, H, W]` uint8.
+        """`[B, C, H, W]` uint8.
 
         Raises:
             CaptioningError: one of them cannot be read.

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Reading(Protocol):
-    """How a file becomes an image `[3, H, W]` uint8."""
+    """How a file becomes an image `[C, H, W]` uint8."""
 
     def read(self, source: Path) -> Tensor:
         """Decode and resize one photograph; a `CaptioningError` says why it cannot be done."""

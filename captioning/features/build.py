@@ -6,7 +6,7 @@ B images in a batch, L context vectors of D features.
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -74,10 +74,48 @@ def build_features(
             f"a feature cache needs images and the dtype {' or '.join(get_args(Precision))}; "
             f"got {len(paths)} images and {dtype}"
         )
-    photographs = fingerprints(paths)
+    try:
+        return build_rows(
+            backbone,
+            fingerprints(paths),
+            lambda done: _computed(backbone, paths[done:], batch_size, num_workers, dtype),
+            folder,
+            dtype,
+            progress,
+        )
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise CaptioningError(
+            f"a process that decodes photographs was killed, most likely for want of memory ({error}): free memory, or "
+            "shared memory where a container limits it, and the build goes on where it ended"
+        ) from error
+
+
+def build_rows(
+    backbone: Backbone,
+    photographs: Sequence[bytes],
+    batches_from: Callable[[int], Iterator[Tensor]],
+    folder: Path,
+    dtype: Precision,
+    progress: str,
+) -> FeatureCache:
+    """The cache of rows that `batches_from(done)` gives from row `done` on, as `[B, L, D]` in `dtype` on the CPU.
+
+    Args:
+        backbone: whose features they are.
+        photographs: what tells each row's photograph from others.
+        batches_from: called where there is something to do.
+        folder: where caches lie.
+        dtype: precision on disk.
+        progress: the text before what is said on standard error.
+
+    Raises:
+        CaptioningError: the disk is full, or the folder cannot be written to.
+    """
     digest = backbone.digest
     key = cache_key(digest, dtype, photographs)
-    layout = Layout(len(paths), backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, dtype)
+    layout = Layout(len(photographs), backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, dtype)
     origins = row_origins(digest, dtype, photographs)
     finished = folder / key
     # An unfinished cache is named after its first row alone, so that it is found again when a photograph behind the
@@ -91,8 +129,8 @@ def build_features(
                     part.mkdir(exist_ok=True)
                     done = _finished_rows(part, layout, origins)
                     _make_room(part, layout, done)
-                    batches = _computed(backbone, paths[done:], batch_size, num_workers, dtype)
-                    _append(part, batches, layout, origins, done, progress)
+                    print(f"{progress}: {layout}, {layout.total_bytes:,} bytes in {finished}", file=sys.stderr)
+                    _append(part, batches_from(done), layout, origins, done, progress)
                     meta = {"backbone": backbone.settings, "layout": asdict(layout)}
                     write_json(part / "meta.json", meta)
                     part.replace(finished)
@@ -101,13 +139,6 @@ def build_features(
             f"cannot write the feature cache {part}: {error.strerror or error}. It needs "
             f"{layout.total_bytes / 1e9:.2f} GB in all; make room, and the build goes on where it ended, or choose "
             "another folder"
-        ) from error
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        raise CaptioningError(
-            f"a process that decodes photographs was killed, most likely for want of memory ({error}): free memory, or "
-            "shared memory where a container limits it, and the build goes on where it ended"
         ) from error
     return FeatureCache(finished, layout, origins)
 
@@ -184,7 +215,7 @@ def _write(file: BinaryIO, content: bytes) -> None:
 def _computed(
     backbone: Backbone, paths: Sequence[Path], batch_size: int | None, num_workers: int | None, dtype: Precision
 ) -> Iterator[Tensor]:
-    """Features of `paths` in order, `[B, L, D]` on the CPU, finite."""
+    """Features of `paths` in order, `[B, L, D]` on the CPU, finite where there are any."""
     device = backbone.scale.device
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if batch_size is None:
@@ -198,10 +229,12 @@ def _computed(
         with torch.inference_mode():
             features = backbone(images.to(device, non_blocking=True))
             stored = features.to(getattr(torch, dtype)).contiguous().cpu()
-        finite = stored.isfinite().flatten(1).all(1)
+        present = backbone.present(images)
+        numbers = stored if present is None else stored.masked_fill(~present[..., None], 0)
+        finite = numbers.isfinite().flatten(1).all(1)
         if not finite.all():
             broken = int((~finite).nonzero()[0])
-            largest = features[broken].abs().max().item()
+            largest = (features[broken] if present is None else features[broken, present[broken]]).abs().max().item()
             raise CaptioningError(
                 f"the largest feature of {paths[first + broken]} is {largest:.4g}, which {dtype} cannot hold: "
                 "choose float32 for the cache, or another node or weights if it is infinite or not a number"

@@ -1,6 +1,7 @@
 """A frozen backbone's features of a data set on disk: opened as a memory map, read by any number of processes.
 
-R rows (one per photograph), B of them in a batch, L context vectors of D features.
+R rows (one per photograph), B of them in a batch, L context vectors of D features. Vectors that a photograph has not
+are not-a-number in all of D.
 
 A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` numbers in NumPy's format; `checksums`, one of
 32 bits for each row; and `meta.json`, which tells a person what the numbers are.
@@ -38,6 +39,9 @@ class Layout:
     dim: int
     grid: tuple[int, int]
     dtype: Precision
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.positions} x {self.dim} numbers of {self.dtype}"
 
     @property
     def header(self) -> bytes:
@@ -158,7 +162,8 @@ class FeatureCache:
     def scale(self, train_rows: Sequence[int] | slice = slice(None)) -> float:
         """The number that brings the features to unit scale: 1 / their root mean square over the training rows.
 
-        One number for all of D, so that the features keep their proportions. At most 512 photographs, evenly spaced
+        One number for all of D, so that the features keep their proportions; every photograph counts alike, however
+        many vectors it has. At most 512 photographs, evenly spaced
         among `train_rows`, are read: their numbers estimate the root mean square to well below a per cent.
 
         Raises:
@@ -168,7 +173,7 @@ class FeatureCache:
         if not len(rows):
             raise CaptioningError("the scale of features is measured on training photographs, and there are none")
         sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).round().astype(np.int64)]
-        squares = [np.square(self[row], dtype=np.float64).mean() for row in sample]
+        squares = [np.nanmean(np.square(self[row], dtype=np.float64)) for row in sample]
         mean_square = float(np.mean(squares))
         if mean_square == 0:
             raise CaptioningError(

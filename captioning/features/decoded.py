@@ -1,6 +1,6 @@
 """Photographs of a feature cache as batches, decoded in other processes.
 
-B images in a batch, H rows and W columns of pixels.
+B images of C channels in a batch, H rows and W columns of pixels.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from captioning.data.loader import Loader
 def decoded(
     paths: Sequence[Path], transform: ImageTransform, batch_size: int, num_workers: int, pin_memory: bool
 ) -> Iterator[Tensor]:
-    """Batches `[B, 3, H, W]` uint8 of `paths` in order, decoded ahead by `num_workers` processes.
+    """Batches `[B, C, H, W]` uint8 of `paths` in order, decoded ahead by `num_workers` processes.
 
     Raises:
         CaptioningError: an image cannot be read.

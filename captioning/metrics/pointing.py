@@ -21,6 +21,18 @@ Nouns = Sequence[Sequence[Sequence[tuple[int, Box]]]]
 """For each image, for each of its captions: the nouns' word indices, counted from 0, and boxes."""
 
 
+def within(frame: Box, box: Box) -> Box:
+    """The box in fractions of the frame; both come in fractions of the image.
+
+    (D) What lies outside of a frame that shows a part of the image is never pointed at, and counts as missed.
+    """
+    if frame == (0, 0, 1, 1):
+        return box
+    left, top, right, bottom = frame
+    width, height = right - left, bottom - top
+    return (box[0] - left) / width, (box[1] - top) / height, (box[2] - left) / width, (box[3] - top) / height
+
+
 def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Tensor:
     """Tells for each noun whether the attention of its step peaks inside its box, edges included.
 

@@ -13,6 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from captioning.backbones.partial import on_photograph
+
 COLUMNS = 6
 DPI = 100
 # All in inches.
@@ -42,7 +44,8 @@ def save_panel(
 
     Args:
         path: the file to write; its folder exists.
-        photograph: `[3, H, W]`, 0..1, as the network saw it (before normalisation).
+        photograph: `[3, H, W]`, 0..1, as the network saw it (before normalisation); of one with a fourth channel the
+            part is shown where that is not 0.
         words: T words, without `<eos>`.
         maps: `[T, h, w]`, not negative; or several by their names, such as those of every layer and head, for which
             there is a line each.
@@ -51,18 +54,20 @@ def save_panel(
     Raises:
         ValueError: the shapes do not fit.
     """
-    if photograph.dim() != 3 or photograph.shape[0] != 3:
-        raise ValueError(f"the photograph must be [3, H, W], not {list(photograph.shape)}")
+    if photograph.dim() != 3 or photograph.shape[0] not in (3, 4):
+        raise ValueError(f"the photograph must be [3, H, W] or [4, H, W], not {list(photograph.shape)}")
     photograph = photograph.detach().to("cpu", torch.float32).clamp(0, 1)
     pictures, labels = [], []
     for name, each in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
         if each.dim() != 3 or len(each) != len(words):
             raise ValueError(f"maps must be [T, h, w] for T = {len(words)} words, not {list(each.shape)}")
-        pictures += [photograph, *light(photograph, each.detach().to("cpu", torch.float32))]
+        plain = photograph[:3, *_shown(photograph)]
+        pictures += [plain, *light(photograph, each.detach().to("cpu", torch.float32))]
         labels += [name, *words]
 
-    scale = (SMALL_CELL if isinstance(maps, Mapping) else CELL) / max(photograph.shape[1:])
-    high, wide = (scale * side for side in photograph.shape[1:])
+    shape = pictures[0].shape[1:]
+    scale = (SMALL_CELL if isinstance(maps, Mapping) else CELL) / max(shape)
+    high, wide = (scale * side for side in shape)
     columns = 1 + len(words) if isinstance(maps, Mapping) else min(COLUMNS, len(pictures))
     rows = -(-len(pictures) // columns)
     across = SPACE + columns * (wide + SPACE)
@@ -91,19 +96,30 @@ def save_panel(
     figure.savefig(path, format="png", pil_kwargs={"optimize": True})
 
 
+def _shown(photograph: Tensor) -> tuple[slice, slice]:
+    """The rows and columns where the photograph lies."""
+    on = photograph[3] > 0 if len(photograph) > 3 else torch.ones(photograph.shape[1:], dtype=torch.bool)
+    rows, columns = (on.any(dim=dim).nonzero().flatten().tolist() for dim in (1, 0))
+    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+
+
 def light(photograph: Tensor, maps: Tensor) -> Tensor:
     """Lays each map over the photograph as light.
 
     Args:
-        photograph: `[3, H, W]`, 0..1.
+        photograph: `[3, H, W]`, 0..1, or as `save_panel` takes it.
         maps: `[T, h, w]`, not negative.
 
     Returns:
-        `[T, 3, H, W]`, 0..1.
+        `[T, 3, H, W]`, 0..1, of what is shown.
     """
-    _, high, wide = photograph.shape
-    _, rows, columns = maps.shape
-    smooth = _spread(high, rows) @ maps @ _spread(wide, columns).T  # [T, H, W]
+    part, (_, high, wide), (_, rows, columns) = _shown(photograph), photograph.shape, maps.shape
+    down, across = _spread(high, rows)[part[0]], _spread(wide, columns)[part[1]].T
+    smooth = down @ maps @ across  # [T, H, W]
+    if len(photograph) > 3:  # cells beside the photograph have no value, which is not the value 0
+        present = on_photograph(photograph[None, 3], (rows, columns)).view(rows, columns)
+        smooth = smooth / (down @ present.to(maps.dtype) @ across)
+    photograph = photograph[:3, *part]
     peaks = smooth.amax(dim=(1, 2), keepdim=True)
     strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny))[:, None]  # [T, 1, H, W]
     return photograph * (SHADE + (1 - SHADE - GLOW) * strength) + GLOW * strength

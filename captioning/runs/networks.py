@@ -10,6 +10,7 @@ from torch import nn
 
 from captioning.backbones import Backbone
 from captioning.config.registry import build
+from captioning.config.settings import without_weights
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.models.protocol import Captioner
@@ -40,8 +41,7 @@ def load_network(
     saved = load(path)
     config = saved.config
     config["decoding"].pop("select", None)  # it was of that run
-    if "weights" in config["backbone"]:
-        config["backbone"]["weights"] = None  # the checkpoint holds them; neither a file nor a download is needed
+    config["backbone"] = without_weights(config["backbone"])  # the checkpoint holds them
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
     with naming(path), torch.random.fork_rng(devices=[]):
         vocabulary = Vocabulary(saved.words)

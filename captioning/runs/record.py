@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,6 @@ from captioning.data.example import Splits, digest
 from captioning.runs.code_digest import code_digest
 
 NAME = "run.json"
-WEIGHTS = "backbone.weights"
-"""A setting that the digest of the backbone stands for: the same weights may lie in another file."""
 
 
 class Result(BaseModel, extra="allow"):
@@ -49,8 +48,12 @@ def digests(config: DictConfig, splits: Splits, backbone: Backbone) -> dict[str,
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a resolved configuration that decide a run's result where no digest does."""
-    return {key: value for key, value in decisive_settings(config).items() if key != WEIGHTS}
+    """The settings of a resolved configuration that decide a run's result where no digest does.
+
+    The digest of the backbone stands for its weights: the same may lie in another file.
+    """
+    decisive = decisive_settings(config)
+    return {key: value for key, value in decisive.items() if not re.fullmatch(r"backbone\.(.+\.)?weights", key)}
 
 
 def begin(folder: Path, digests: Mapping[str, str]) -> None:

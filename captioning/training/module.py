@@ -1,6 +1,6 @@
 """Where model, objective, search and metrics meet: one thin Lightning module for every model.
 
-B images, N captions per image, W real target positions.
+B images of C channels, N captions per image, W real target positions.
 """
 
 import sys
@@ -71,7 +71,7 @@ class CaptioningModule(L.LightningModule):
         self.training_has_begun = False
 
     def context(self, batch: Batch) -> ContextSet:
-        """The context set of cached features `[B, L, D]` or of images `[B, 3, H, W]`."""
+        """The context set of cached features `[B, L, D]` or of images `[B, C, H, W]`."""
         features = self.backbone(batch.inputs) if batch.pixels else batch.inputs
         return self.backbone.context(features)
 

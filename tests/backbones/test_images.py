@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils._python_dispatch import TorchDispatchMode
-from torchvision.transforms.v2.functional import normalize
+from torchvision.transforms.v2.functional import center_crop, normalize, pil_to_tensor, resize
 
 from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
@@ -180,6 +180,48 @@ def test_resize_squashes_and_averages(tmp_path: Path) -> None:
     np.testing.assert_allclose(colours(tmp_path / "a.png"), np.full((4, 3), 127.5), atol=2)
 
 
+def thirds(width: int = 30, height: int = 10) -> Image.Image:
+    """Red, green and blue from left to right."""
+    pixels = np.repeat(np.array([[RED, GREEN, BLUE]], dtype=np.uint8), width // 3, axis=1)
+    return Image.fromarray(np.repeat(pixels, height, axis=0))
+
+
+def test_crop_takes_the_square_in_the_middle() -> None:
+    for image in (thirds(), thirds().transpose(Image.Transpose.ROTATE_90)):
+        found = ImageTransform(5, resize="crop").read(image)
+        assert torch.equal(found, pil_to_tensor(center_crop(resize(image, [5]), [5])))
+        assert (found[:, 1:-1, 1:-1] == torch.tensor(GREEN)[:, None, None]).all()
+
+
+def test_pad_keeps_all_of_the_photograph_and_says_where_it_lies() -> None:
+    image = ImageTransform(9, mean=(0.2, 0.4, 1.0), resize="pad").read(thirds())
+    beside = torch.ones(9, 9, dtype=torch.bool)
+    beside[3:6] = False
+    assert torch.equal(image[3], torch.where(beside, 0, 255).to(torch.uint8))
+    assert (image[:3, beside] == torch.tensor([[51], [102], [255]])).all()
+    assert image[:3, 4, [0, 4, 8]].T.tolist() == [list(RED), list(GREEN), list(BLUE)]
+    mirrored = ImageTransform(9, mean=(0.2, 0.4, 1.0), mirrored=True, resize="pad").read(thirds())
+    assert torch.equal(mirrored, image.flip(-1))
+
+
+def test_square_photographs_are_whole_however_they_are_resized() -> None:
+    square = thirds(30, 30)
+    squashed = ImageTransform(7).read(square)
+    assert torch.equal(ImageTransform(7, resize="crop").read(square), squashed)
+    padded = ImageTransform(7, resize="pad").read(square)
+    assert torch.equal(padded[:3], squashed)
+    assert (padded[3] == 255).all()
+
+
+def test_frame_is_where_the_square_lies_on_the_upright_photograph(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lies on its side in the file: 10 wide and 30 high when shown
+    thirds().save(tmp_path / "a.png", exif=exif)
+    assert ImageTransform(5, resize="crop").frame(tmp_path / "a.png") == pytest.approx((0, 1 / 3, 1, 2 / 3))
+    assert ImageTransform(5, resize="pad").frame(tmp_path / "a.png") == pytest.approx((-1, 0, 2, 1))
+    assert ImageTransform(5).frame(tmp_path / "absent.png") == (0, 0, 1, 1)
+
+
 def test_large_jpeg_is_decoded_small_with_the_same_result(tmp_path: Path) -> None:
     ramp = np.linspace(0, 255, 800).astype(np.uint8)
     picture = np.stack(np.broadcast_arrays(ramp[:, None], ramp[None, :], np.uint8(90)), axis=-1)
@@ -241,5 +283,6 @@ def test_normalise_copies_nothing_to_the_device_as_torchvisions_does() -> None:
 
 def test_settings_tell_transforms_apart() -> None:
     transforms = (ImageTransform(5), ImageTransform(7), ImageTransform(5, std=(1, 1, 1)), ImageTransform(5, (0, 0, 0)))
-    assert len({transform.settings for transform in transforms}) == 4
+    transforms += tuple(ImageTransform(5, resize=how) for how in ("crop", "pad"))
+    assert len({transform.settings for transform in transforms}) == 6
     assert ImageTransform(5).settings == ImageTransform(5).settings

@@ -2,6 +2,7 @@ import math
 import pickle
 import resource
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,64 @@ def test_mirrored_photographs_have_a_cache_of_their_own(tmp_path: Path, paths: l
     images = torch.stack([backbone.transform.read(path) for path in paths])
     torch.testing.assert_close(mirrored.rows(range(COUNT)), backbone(images.flip(-1)).half(), atol=2e-3, rtol=0)
     torch.testing.assert_close(plain.rows(range(COUNT)), backbone(images).half(), atol=2e-3, rtol=0)
+
+
+class Padding(CountingCNN):
+    """The same for photographs whose aspect ratio is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transform = replace(self.transform, resize="pad")
+        self.partial = True
+
+
+def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(tmp_path: Path, paths: list[Path]) -> None:
+    for path in paths[::2]:
+        with Image.open(path) as image:
+            image.crop((0, 0, 13, 4)).save(path)  # then 4 of 12 rows are covered, else 8
+    backbone = Padding()
+    cache = build(backbone, paths, tmp_path / "cache")
+    assert cache.folder != build(CountingCNN(), paths, tmp_path / "cache").folder
+    rows = cache.rows(range(COUNT))
+    absent = rows.isnan()
+    assert torch.equal(absent.any(dim=2), absent.all(dim=2))
+    middle = [3, 4, 5]
+    for row in range(COUNT):
+        assert (~absent[row, :, 0]).nonzero().flatten().tolist() == (list(range(9)) if row % 2 else middle)
+    images = torch.stack([backbone.transform.read(path) for path in paths])
+    torch.testing.assert_close(rows, backbone(images).half(), atol=2e-3, rtol=0, equal_nan=True)
+    means = [rows[row][~absent[row]].double().square().mean().item() for row in range(COUNT)]
+    assert cache.scale() == pytest.approx((sum(means) / COUNT) ** -0.5, rel=1e-6)
+
+
+def test_features_that_are_no_numbers_are_found_among_those_that_are_not_there(
+    tmp_path: Path, paths: list[Path]
+) -> None:
+    with torch.no_grad():
+        (backbone := Padding()).network[-1].weight.mul_(1e7)
+    with pytest.raises(CaptioningError, match=r"largest feature of .*0\.png is .*e\+0\d, which float16 cannot hold"):
+        build(backbone, paths, tmp_path / "cache")
+
+
+def test_the_size_is_said_before_anything_is_computed(
+    tmp_path: Path, paths: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = build(CountingCNN(), paths, tmp_path / "cache")
+    first = capsys.readouterr().err.splitlines()[0]
+    size = (cache.folder / DATA).stat().st_size
+    assert first == f"features: 11 x 9 x 7 numbers of float16, {size:,} bytes in {cache.folder}"
+    build(CountingCNN(), paths, tmp_path / "cache")
+    assert capsys.readouterr().err == ""
+
+
+def test_caches_of_several_sizes_and_stages_lie_beside_each_other(tmp_path: Path, paths: list[Path]) -> None:
+    backbones = [SmallCNN(7, size, grid, trainable=False) for size, grid in ((12, 3), (24, 3), (12, 6))]
+    caches = [build(backbone, paths, tmp_path / "cache") for backbone in backbones]
+    assert len({cache.folder for cache in caches}) == 3
+    for backbone, cache in zip(backbones, caches, strict=True):
+        again = build(backbone, paths, tmp_path / "cache")
+        assert torch.equal(again.rows(range(COUNT)), cache.rows(range(COUNT)))
+        torch.testing.assert_close(cache.rows([3]), direct(backbone, paths[3:4]).half(), atol=2e-3, rtol=0)
 
 
 def test_float32_is_exact(tmp_path: Path, paths: list[Path]) -> None:

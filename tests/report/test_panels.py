@@ -63,6 +63,35 @@ def test_the_photograph_stays_visible_in_the_dark_and_its_proportions_are_kept(t
     assert upper[20] + 15 < upper[90]
 
 
+def test_of_a_padded_photograph_the_photograph_is_shown(tmp_path):
+    photograph = torch.full((4, 40, 40), 0.3)
+    photograph[3] = 0
+    photograph[3, 10:30] = 1
+    photograph[:3, 10:30, :20] = 0.8
+    maps = torch.zeros(1, 4, 4)
+    maps[0, 1, 3] = 1.0
+    save_panel(tmp_path / "panel.png", photograph, ["dog"], maps)
+    picture = rendered(tmp_path / "panel.png")
+    plain, (rows, columns) = cells(picture)
+    assert (columns.stop - columns.start) / (rows.stop - rows.start) == pytest.approx(2, rel=0.04)
+    halves = np.split(picture[plain].mean(axis=(0, 2))[:148], 2)
+    assert [half.mean() for half in halves] == pytest.approx([0.8 * 255, 0.3 * 255], abs=6)
+    lit = picture[rows, columns].mean(axis=2)
+    high, wide = lit.shape
+    assert lit[: high // 2, -wide // 4 :].mean() > lit[high // 2 :, -wide // 4 :].mean() + 15
+
+
+def test_an_even_map_lights_all_of_a_padded_photograph_alike():
+    photograph = torch.full((4, 40, 40), 0.5)
+    photograph[3] = 0
+    photograph[3, 8:31] = 1  # the edges cut through cells
+    maps = torch.zeros(1, 8, 8)
+    maps[0, 2:6] = 0.1  # centres at 2.5, 7.5, 12.5, ...
+    lit = light(photograph, maps)
+    assert lit.shape == (1, 3, 23, 40)
+    torch.testing.assert_close(lit, torch.full_like(lit, lit.max()))
+
+
 def test_light_is_full_at_the_peak_dim_at_zero_and_never_out_of_range():
     photograph = torch.full((3, 6, 9), 0.4)
     maps = torch.zeros(2, 2, 3)

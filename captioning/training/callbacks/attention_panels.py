@@ -46,7 +46,10 @@ class FirstCaptions:
 
 
 def draw(path: Path, module: CaptioningModule, example: Example, caption: Caption, maps: Maps = "mean") -> None:
-    """Saves the panel of a captioned photograph; without attention it shows the photograph alone."""
+    """Saves the panel of a captioned photograph; without attention it shows the photograph alone.
+
+    The backbone's features are `located`, or there is nothing to lay over the photograph.
+    """
     backbone = module.backbone
     text, photograph = module.vocabulary.decode(caption.tokens), backbone.transform.read(example.path)
     tokens, shown = [], torch.zeros(0, *backbone.grid)
@@ -95,10 +98,10 @@ class AttentionPanels(L.Callback):
     def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         assert isinstance(pl_module, CaptioningModule)
         captions = self._first.gather()
-        if not trainer.is_global_zero:
+        self.drawn = {}
+        if not trainer.is_global_zero or not pl_module.backbone.located:
             return
         examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
-        self.drawn = {}
         for position, caption in captions.items():
             if caption.attention is None:
                 continue

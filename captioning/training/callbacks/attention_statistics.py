@@ -6,6 +6,7 @@ import lightning as L
 
 from captioning.data.batch import Batch
 from captioning.metrics.attention import AttentionStatistics
+from captioning.training.module import CaptioningModule
 
 
 class LogAttentionStatistics(L.Callback):
@@ -23,8 +24,15 @@ class LogAttentionStatistics(L.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """`outputs` are the captions of the batch."""
-        self.metric.update(caption.attention for caption in outputs if caption.attention is not None)
+        """`outputs` are the captions of the batch; of the maps counts what the image has."""
+        assert isinstance(pl_module, CaptioningModule)
+        present = pl_module.backbone.present(batch.inputs)
+        places = [slice(None)] * len(outputs) if present is None else present.cpu()
+        self.metric.update(
+            caption.attention[:, each]
+            for caption, each in zip(outputs, places, strict=True)
+            if caption.attention is not None
+        )
 
     on_test_batch_end = on_validation_batch_end
 

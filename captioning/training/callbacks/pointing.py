@@ -10,24 +10,26 @@ import lightning as L
 import torch
 
 from captioning.data.batch import Batch
-from captioning.metrics.pointing import PointingScore
+from captioning.metrics.pointing import PointingScore, within
 from captioning.training.module import CaptioningModule
 
 NAMES = ("pointing", "pointing (images shuffled)")
 
 
 class Pointing(L.Callback):
-    """The pointing score of the references under teacher forcing; silent for data without boxes.
+    """The pointing score of the references under teacher forcing; silent without boxes, or places to compare with them.
 
     Beside it the same with each image replaced by the next one of the split: what a model would score whose attention
     knows the caption and the usual places, but not the image. Neither depends on how images are dealt out in batches.
     """
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Looks whether any reference of the test split has a noun with a box."""
+        """Looks whether any reference of the test split has a noun with a box, and features have a place."""
+        assert isinstance(pl_module, CaptioningModule)
         self.metrics = [PointingScore().to(pl_module.device) for _ in NAMES]
         examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
-        self.active = any(reference.nouns for example in examples for reference in example.references)
+        boxes = any(reference.nouns for example in examples for reference in example.references)
+        self.active = boxes and pl_module.backbone.located
 
     @torch.no_grad()
     def on_test_batch_end(
@@ -44,10 +46,11 @@ class Pointing(L.Callback):
         assert isinstance(pl_module, CaptioningModule)
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         positions = batch.index.tolist()
-        nouns = [
-            [[(noun.word, noun.box) for noun in r.nouns] for r in dataset.chosen(position, epoch=0)]
-            for position in positions
-        ]
+        nouns = []
+        for position in positions:
+            frame = pl_module.backbone.transform.frame(dataset.examples[position].path)
+            chosen = dataset.chosen(position, epoch=0)
+            nouns.append([[(noun.word, within(frame, noun.box)) for noun in r.nouns] for r in chosen])
         others = dataset.inputs.rows([(position + 1) % len(dataset.examples) for position in positions])
         shuffled = replace(batch, inputs=others.to(batch.inputs.device))
         for metric, images in zip(self.metrics, (batch, shuffled), strict=True):

@@ -67,10 +67,12 @@ class WandbRecord(L.Callback):
         rows: list[list[Any]] = []
         with TemporaryDirectory() as folder:
             for example, caption, texts in zip(examples, captions.values(), reference_texts(examples), strict=True):
-                panel = Path(folder) / f"{len(rows)}.png"
-                draw(panel, pl_module, example, caption)
+                picture = None
+                if pl_module.backbone.located:
+                    panel = Path(folder) / f"{len(rows)}.png"
+                    draw(panel, pl_module, example, caption)
+                    picture = wandb.Image(str(panel))
                 text = pl_module.vocabulary.decode(caption.tokens)
-                picture = wandb.Image(str(panel))
                 rows.append([trainer.current_epoch, str(example.image_id), picture, text, "\n".join(texts)])
             for logger in loggers:
                 columns = ["epoch", "image_id", "attention", "caption", "references"]

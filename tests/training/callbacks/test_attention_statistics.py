@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning as L
 import pytest
+import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
@@ -14,7 +15,7 @@ from captioning.models.protocol import Step
 from captioning.training.callbacks.attention_statistics import LogAttentionStatistics
 
 from ..tested import Pointer, State, run_test, spotted
-from ..world import QUIET, module, trainer
+from ..world import DIM, GRID, QUIET, module, trainer
 
 pytestmark = QUIET
 
@@ -61,6 +62,39 @@ def attention(metrics: dict[str, Tensor]) -> dict[str, float]:
 def test_statistics_of_the_test(tmp_path: Path) -> None:
     run = run_test(tmp_path, [LogAttentionStatistics()])
     assert attention(run.callback_metrics) == expected("test", 10, 100 / 9)
+
+
+class Masked(Pointer):
+    """Looks evenly at what is there."""
+
+    def _attention(self, context: ContextSet) -> Tensor:
+        assert context.mask is not None
+        return context.mask / context.mask.sum(dim=1, keepdim=True)
+
+
+class Some:
+    """Context vectors of which image i has the first i + 2."""
+
+    pixels = False
+
+    def rows(self, indices: list[int]) -> Tensor:
+        features = torch.ones(len(indices), GRID * GRID, DIM)
+        for row, i in enumerate(indices):
+            features[row, i + 2 :] = math.nan
+        return features
+
+
+def test_only_what_an_image_has_is_counted(tmp_path: Path) -> None:
+    splits, images = spotted(tmp_path)
+    for dataset in images.datasets.values():
+        dataset.inputs = Some()
+    found = module(Masked(), splits=splits)
+    found.backbone.partial = True
+    run = trainer(precision="32-true", callbacks=[LogAttentionStatistics()])
+    run.test(found, images, verbose=False)
+    metrics = attention(run.callback_metrics)
+    assert metrics["test/attention coverage"] == pytest.approx(100)
+    assert metrics["test/attention entropy"] == pytest.approx(math.log(2 * 3 * 4 * 5 * 6) / 5)
 
 
 class Epochs(L.Callback):

@@ -8,6 +8,7 @@ import lightning as L
 import pytest
 from PIL import Image
 
+from captioning.data.example import Noun
 from captioning.errors import CaptioningError
 from captioning.metrics import Scores
 from captioning.training.callbacks.attention_panels import AttentionPanels
@@ -15,8 +16,8 @@ from captioning.training.callbacks.pointing import Pointing
 from captioning.training.callbacks.results import Results, write_captions
 from captioning.training.callbacks.stopwatch import Stopwatch
 
-from ..tested import SAID, photographs, run_test
-from ..world import QUIET
+from ..tested import SAID, Pointer, photographs, run_test, spotted
+from ..world import QUIET, module, trainer
 
 pytestmark = QUIET
 
@@ -106,6 +107,33 @@ def test_captions_are_on_disk_when_the_scorer_fails(tmp_path: Path, monkeypatch:
     assert [line["caption"] for line in found] == ["red square left"] * 5
     assert not any("scores" in line for line in found)
     assert not (tmp_path / "scores.json").exists()
+
+
+def test_boxes_are_where_they_lie_in_the_square(tmp_path: Path) -> None:
+    def moved(noun: Noun) -> Noun:
+        left, top, right, bottom = noun.box
+        return Noun(noun.word, (left / 2 + 0.25, top, right / 2 + 0.25, bottom))
+
+    whole = run_test(tmp_path, [Pointing()]).callback_metrics["test/pointing"]
+    wide = []
+    for e in photographs(tmp_path):
+        Image.new("RGB", (24, 12)).save(e.path)  # the square is its middle half
+        references = tuple(replace(r, nouns=tuple(map(moved, r.nouns))) for r in e.references)
+        wide.append(replace(e, references=references))
+    assert run_test(tmp_path, [Pointing()], wide).callback_metrics["test/pointing"] < whole
+    splits, images = spotted(tmp_path, wide)
+    found, run = module(Pointer(), splits=splits), trainer(precision="32-true", callbacks=[Pointing()])
+    found.backbone.transform = replace(found.backbone.transform, resize="crop")
+    run.test(found, images, verbose=False)
+    assert run.callback_metrics["test/pointing"] == whole > 0
+
+
+def test_features_without_a_place_have_no_pointing_score(tmp_path: Path) -> None:
+    splits, images = spotted(tmp_path)
+    found, run = module(Pointer(), splits=splits), trainer(precision="32-true", callbacks=[Pointing()])
+    found.backbone.located = False
+    run.test(found, images, verbose=False)
+    assert not any("pointing" in name for name in run.callback_metrics)
 
 
 def test_data_without_boxes_have_no_pointing_score(tmp_path: Path) -> None:

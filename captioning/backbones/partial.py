@@ -1,0 +1,49 @@
+"""Context sets that are not full: places beside a padded photograph, and sets of fewer vectors than others.
+
+B images of H rows and W columns of pixels, L context vectors of D features, on a grid of h rows and w columns.
+
+Until the context set is made, a vector that is not there is marked where it would be, as not-a-number, so that the mark
+goes wherever features go: into batches, into caches and their checksums.
+"""
+
+import torch
+from torch import Tensor
+
+
+def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
+    """`[B, L]` bool: the cells of the grid that lie on the photographs.
+
+    (D) A cell does if its centre does, edges included; where a photograph is so narrow that it meets no centre, the
+    cells in the middle do, where it is.
+
+    Args:
+        coverage: `[B, H, W]`, not 0 in an upright rectangle about the middle, which the photograph fills.
+        grid: (h, w).
+    """
+    covered = coverage > 0
+    rows, columns = _centres_on(covered.any(dim=2), grid[0]), _centres_on(covered.any(dim=1), grid[1])
+    return (rows[:, :, None] & columns[:, None, :]).flatten(1)
+
+
+def _centres_on(covered: Tensor, cells: int) -> Tensor:
+    """Which cells along a side have their centre on one of the `covered` pixels: `[B, pixels]` to `[B, cells]`."""
+    numbers = torch.arange(cells, device=covered.device)
+    centres = (2 * numbers + 1) * covered.shape[1]  # in pixels, times 2 cells
+    found = covered[:, centres // (2 * cells)] | covered[:, (centres - 1) // (2 * cells)]  # an edge is on both sides
+    return found | (~found.any(dim=1, keepdim=True) & (numbers == cells // 2))
+
+
+def marked(features: Tensor, present: Tensor) -> Tensor:
+    """Features `[B, L, D]` with those vectors marked that are not `present` `[B, L]`."""
+    return features.masked_fill(~present[..., None], torch.nan)
+
+
+def unmarked(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Features `[B, L, D]` with zeros in the place of vectors that are not there, and `[B, L]` bool, those that are."""
+    present = is_present(features)
+    return features.masked_fill(~present[..., None], 0), present
+
+
+def is_present(features: Tensor) -> Tensor:
+    """`[B, L]` bool: the vectors of features `[B, L, D]` that are there."""
+    return ~features[..., 0].isnan()

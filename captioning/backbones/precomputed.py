@@ -1,0 +1,63 @@
+"""Features that were computed elsewhere, such as the regions of Anderson et al. 2018, in the place of a network.
+
+B images of at most L context vectors of D features.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Interval
+from torch import Tensor, nn
+
+from captioning.backbones.base import Backbone
+from captioning.backbones.images import ImageTransform
+from captioning.borders.bounds import PathText, Width, bounded
+from captioning.errors import CaptioningError
+
+
+class Precomputed(Backbone):
+    """Context sets without an order or a place on the photograph, of up to L vectors each.
+
+    Attributes:
+        path: the features' folder or file, see `captioning.features.files`.
+    """
+
+    located = False
+
+    @bounded
+    def __init__(
+        self, path: PathText, dim: Width = 2048, regions: Annotated[int, Interval(ge=1, le=65_536)] = 36
+    ) -> None:
+        """Note what is to be read; a checkpoint is loaded without the file.
+
+        Args:
+            path: of the features.
+            dim: D.
+            regions: L, the most vectors of an image.
+
+        Raises:
+            ValueError: a number that is not allowed.
+        """
+        settings = f"precomputed, {dim} features of at most {regions} regions"
+        super().__init__(settings, nn.Identity(), dim, (1, regions), ImageTransform(1), trainable=False)
+        self.path = Path(path).expanduser()
+        self.partial = True
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Refuse photographs.
+
+        Raises:
+            CaptioningError: always.
+        """
+        raise CaptioningError(
+            "this captioner reads features that were computed elsewhere, and has no network that makes them of "
+            "photographs: captioning.evaluate captions the data set whose features there are"
+        )
+
+    def mirrored(self) -> Backbone:
+        """Refuse to mirror.
+
+        Raises:
+            CaptioningError: always.
+        """
+        raise CaptioningError("data.mirror needs photographs, and backbone=features has none: set data.mirror=0")

@@ -1,0 +1,106 @@
+"""Two backbones side by side, whose context sets become one.
+
+B images, L context vectors of D features on a grid of (h, w).
+"""
+
+import hashlib
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from captioning.backbones.base import Backbone
+from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import bounded
+from captioning.errors import CaptioningError
+
+
+class SideBySide(Backbone):
+    """Both see the same pixels; each is brought to unit scale by a number of its own.
+
+    Along `features` a place has the features of both, of one grid: D = D_1 + D_2. Along `set` the vectors of the second
+    follow those of the first, of one D: L = L_1 + L_2, on a grid of (1, L) without a place on the photograph.
+
+    Attributes:
+        members: the two.
+        axis: along which features `[B, L, D]` are joined.
+    """
+
+    @bounded
+    def __init__(self, first: Backbone, second: Backbone, along: Literal["features", "set"] = "features") -> None:
+        """Take two built backbones.
+
+        Raises:
+            CaptioningError: they do not go together.
+        """
+        _check(first, second, along)
+        self.axis = 2 if along == "features" else 1
+        dim = first.dim + second.dim if along == "features" else first.dim
+        grid = first.grid if along == "features" else (1, sum(h * w for h, w in (first.grid, second.grid)))
+        networks = nn.ModuleList([first, second])
+        settings = f"({first.settings}) and ({second.settings}) along {along}"
+        super().__init__(settings, networks, dim, grid, first.transform, first.trainable)
+        self.along: Literal["features", "set"] = along
+        self.located = along == "features" and first.located and second.located
+
+    @property
+    def members(self) -> tuple[Backbone, Backbone]:
+        """Both backbones."""
+        first, second = self.network.children()
+        assert isinstance(first, Backbone)
+        assert isinstance(second, Backbone)
+        return first, second
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over both and how they are joined."""
+        return hashlib.sha256("\n".join([self.along, *(each.digest for each in self.members)]).encode()).hexdigest()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features of both, each unscaled: `[B, C, H, W]` uint8 to `[B, L, D]`."""
+        return torch.cat([each(images) for each in self.members], dim=self.axis)
+
+    def present(self, inputs: Tensor) -> Tensor | None:
+        """As of any backbone; along `set` the places of the one follow those of the other."""
+        if inputs.dim() == 4 and self.axis == 1 and self.partial:
+            return torch.cat([each.present(inputs) for each in self.members], dim=1)  # type: ignore[misc]
+        return super().present(inputs)
+
+    def context(self, features: Tensor) -> ContextSet:
+        """The context set of features `[B, L, D]`, those of each backbone at unit scale."""
+        sizes = [each.dim if self.axis == 2 else each.grid[0] * each.grid[1] for each in self.members]
+        parts = features.split(sizes, self.axis)
+        first, second = (each.context(part) for each, part in zip(self.members, parts, strict=True))
+        mask = first.mask
+        if self.axis == 1 and mask is not None and second.mask is not None:
+            mask = torch.cat([mask, second.mask], dim=1)
+        return ContextSet(torch.cat([first.vectors, second.vectors], dim=self.axis), self.grid, mask)
+
+    def mirrored(self) -> Backbone:
+        """Both, weights shared, for photographs with left and right exchanged."""
+        first, second = (each.mirrored() for each in self.members)
+        return SideBySide(first, second, self.along)
+
+
+def _check(first: Backbone, second: Backbone, along: str) -> None:
+    if first.trainable != second.trainable:
+        raise CaptioningError("backbones side by side are both trained or both frozen: set trainable alike")
+    # each has a mean and a standard deviation of its own
+    one, other = (replace(each.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for each in (first, second))
+    if one != other:
+        raise CaptioningError(
+            f"backbones side by side see the same pixels, but the first reads photographs by {one}, the second by "
+            f"{other}: set size, resize and the like alike"
+        )
+    if along == "features" and first.grid != second.grid:
+        one, other = (f"{h} x {w}" for h, w in (first.grid, second.grid))
+        raise CaptioningError(
+            f"backbones side by side along features need one grid, but the first has {one} and the second {other}: "
+            "choose other nodes, or along=set where both have as many features"
+        )
+    if along == "set" and first.dim != second.dim:
+        raise CaptioningError(
+            f"backbones side by side along set need vectors of one width, but the first has {first.dim} features and "
+            f"the second {second.dim}: choose other nodes, or along=features where both have one grid"
+        )

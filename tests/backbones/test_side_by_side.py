@@ -1,0 +1,63 @@
+"""Two backbones as one, against each alone."""
+
+import pytest
+import torch
+from PIL import Image
+
+from captioning.backbones.side_by_side import SideBySide
+from captioning.backbones.small_cnn import SmallCNN
+from captioning.errors import CaptioningError
+
+PIXELS = torch.randint(0, 256, (2, 4, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+PIXELS[:, 3] = 0
+PIXELS[:, 3, 4:8] = 255
+
+
+def cnn(seed: int, dim: int = 7, grid: int = 3, **settings: object) -> SmallCNN:
+    torch.manual_seed(seed)
+    return SmallCNN(dim, 12, grid, **{"trainable": False, "resize": "pad", **settings})
+
+
+def test_along_features_a_place_has_those_of_both() -> None:
+    first, second = cnn(0), cnn(1, dim=5)
+    both = SideBySide(first, second)
+    assert both.sizes == {"d_context": 12, "grid": (3, 3)}
+    assert both.located
+    first.scale.fill_(2.0)
+    context, one, other = both.context(both(PIXELS)), first.context(first(PIXELS)), second.context(second(PIXELS))
+    assert torch.equal(context.vectors, torch.cat([one.vectors, other.vectors], dim=2))
+    assert torch.equal(context.mask, one.mask)
+    assert torch.equal(both.present(PIXELS), one.mask)
+
+
+def test_along_the_set_the_vectors_of_the_one_follow_the_others() -> None:
+    first, second = cnn(0), cnn(1, grid=6)
+    both = SideBySide(first, second, along="set")
+    assert both.sizes == {"d_context": 7, "grid": (1, 45)}
+    assert not both.located
+    second.scale.fill_(2.0)
+    context, one, other = both.context(both(PIXELS)), first.context(first(PIXELS)), second.context(second(PIXELS))
+    assert torch.equal(context.vectors, torch.cat([one.vectors, other.vectors], dim=1))
+    assert torch.equal(context.mask, torch.cat([one.mask, other.mask], dim=1))
+    assert torch.equal(both.present(PIXELS), context.mask)
+    assert both.present(both(PIXELS)).sum() == context.mask.sum() < 2 * 45
+
+
+def test_what_does_not_go_together() -> None:
+    for second, along, message in (
+        (cnn(1, grid=6), "features", r"need one grid, but the first has 3 x 3 and the second 6 x 6"),
+        (cnn(1, dim=5), "set", r"of one width, but the first has 7 features and the second 5"),
+        (cnn(1, resize="crop"), "features", r"by pad 12 .*, the second by crop 12"),
+        (cnn(1, trainable=True), "features", "both trained or both frozen"),
+    ):
+        with pytest.raises(CaptioningError, match=message):
+            SideBySide(cnn(0), second, along=along)
+
+
+def test_mirrored_both_read_mirrored_photographs_with_the_same_weights() -> None:
+    both = SideBySide(cnn(0), cnn(1, dim=5))
+    view = both.mirrored()
+    image = Image.fromarray(PIXELS[0, :3].permute(1, 2, 0).numpy())
+    assert torch.equal(view.transform.read(image), both.transform.read(image).flip(-1))
+    assert view.digest != both.digest
+    assert [p.data_ptr() for p in view.parameters()] == [p.data_ptr() for p in both.parameters()]

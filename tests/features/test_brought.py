@@ -1,0 +1,168 @@
+"""Features of the user's own, in every form of file."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from captioning.backbones.precomputed import Precomputed
+from captioning.data.example import Example
+from captioning.errors import CaptioningError
+from captioning.features.brought import bring_features, check_features
+from captioning.features.cache import FeatureCache
+
+D, L = 5, 4
+NAMES = ("7", "b.jpg", "c")
+"""By image_id, by file name, by file name without its ending."""
+EXAMPLES = [Example(i, Path(f"photographs/{name}.jpg"), ()) for i, name in ((7, "a"), (8, "b"), ("x/c.jpg", "c"))]
+
+
+def arrays() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    return {name: random.normal(size=(rows, D)).astype(np.float32) for name, rows in zip(NAMES, (2, 4, 1), strict=True)}
+
+
+def folder_of_npy(path: Path, found: Mapping[str, np.ndarray]) -> Path:
+    path.mkdir()
+    for name, array in found.items():
+        np.save(path / f"{name}.npy", array)
+    return path
+
+
+def folder_of_npz(path: Path, found: Mapping[str, np.ndarray]) -> Path:
+    path.mkdir()
+    for name, array in found.items():
+        np.savez_compressed(path / f"{name}.npz", feat=array, boxes=np.zeros((len(array), 4)))
+    return path
+
+
+def one_npz(path: Path, found: Mapping[str, np.ndarray]) -> Path:
+    np.savez(path.with_suffix(".npz"), **found)
+    return path.with_suffix(".npz")
+
+
+def one_hdf5(path: Path, found: Mapping[str, np.ndarray]) -> Path:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path.with_suffix(".h5"), "w") as file:
+        for name, array in found.items():
+            file[name] = array
+    return path.with_suffix(".h5")
+
+
+FORMS: list[Callable[[Path, Mapping[str, np.ndarray]], Path]] = [folder_of_npy, folder_of_npz, one_npz, one_hdf5]
+
+
+def brought(path: Path, folder: Path, dim: int = D, regions: int = L) -> FeatureCache:
+    return bring_features(EXAMPLES, Precomputed(str(path), dim, regions), folder / "cache", "features")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_sets(
+    form: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = arrays()
+    path = form(tmp_path / "features", found | {"another": np.zeros((2, D))})
+    backbone = Precomputed(str(path), D, L)
+    check_features({"train": EXAMPLES}, backbone)
+    cache = brought(path, tmp_path)
+    assert f"features: 3 x 4 x 5 numbers of float16, {128 + 3 * 4 * 5 * 2} bytes in " in capsys.readouterr().err
+    backbone.scale.fill_(cache.scale())
+    context = backbone.context(cache.rows([2, 0, 1]))
+    assert context.mask.sum(dim=1).tolist() == [1, 2, 4]
+    squares = [float((found[name] ** 2).mean()) for name in NAMES]
+    for row, name in enumerate((NAMES[2], NAMES[0], NAMES[1])):
+        expected = torch.from_numpy(found[name]) / (sum(squares) / 3) ** 0.5
+        torch.testing.assert_close(context.vectors[row, : len(expected)], expected, rtol=2e-3, atol=1e-3)
+        assert not context.vectors[row, len(expected) :].any()
+    brought(path, tmp_path)
+    assert capsys.readouterr().err == ""  # they are there
+
+
+def test_stacked_features_have_their_names_beside_them(tmp_path: Path) -> None:
+    found = np.random.default_rng(0).normal(size=(3, 2, D)).astype(np.float16)
+    np.save(tmp_path / "features.npy", found)
+    (tmp_path / "features.txt").write_text("c\n7\nb.jpg\n")
+    rows = brought(tmp_path / "features.npy", tmp_path).rows(range(3)).numpy()
+    assert np.array_equal(rows[:, :2], found[[1, 2, 0]])
+    assert np.isnan(rows[:, 2:]).all()
+    (tmp_path / "features.txt").write_text("c\n7\n7\n")
+    with pytest.raises(CaptioningError, match=r"features\.txt has 3 names, 2 different ones"):
+        brought(tmp_path / "features.npy", tmp_path)
+
+
+def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Path) -> None:
+    path = folder_of_npy(tmp_path / "features", {"7": np.zeros((1, 1))})
+    wanted = r"features of 1 images, but not of 2 of the 3: 8 \(b\.jpg\), x/c\.jpg \(c\.jpg\)\. They are looked for by"
+    with pytest.raises(CaptioningError, match=wanted):
+        check_features({"train": EXAMPLES[:2], "val": EXAMPLES[2:]}, Precomputed(str(path), D, L))
+    with pytest.raises(CaptioningError, match=wanted):
+        brought(path, tmp_path)
+
+
+def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    path = folder_of_npy(tmp_path / "features", arrays())
+    before = brought(path, tmp_path)
+    np.save(path / "7.npy", np.ones((3, D)))
+    after = brought(path, tmp_path)
+    assert after.folder != before.folder
+    assert (after[0][:3] == 1).all()
+
+
+WRONG = {
+    "another D": (np.zeros((2, 6)), r"are \[2, 6\], not \[L, 5\]: all have D = backbone\.dim=5"),
+    "more than allowed": (np.zeros((5, D)), r"have L = 5; it must be from 1 to backbone\.regions=4"),
+    "none": (np.zeros((0, D)), "have L = 0"),
+    "a grid": (np.zeros((2, 2, D)), r"are \[2, 2, 5\] of float64; they must be numbers \[L, 5\]"),
+    "text": (np.full((2, D), "a"), "of <U1; they must be numbers"),
+    "not a number": (np.full((2, D), np.nan), "are not all finite numbers"),
+    "too large": (np.full((2, D), 1e6), "half precision cannot hold"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_are_no_such_features_is_refused_by_name(wrong: str, tmp_path: Path) -> None:
+    array, message = WRONG[wrong]
+    path = folder_of_npy(tmp_path / "features", arrays() | {"b.jpg": array})
+    with pytest.raises(CaptioningError, match=message) as raised:
+        brought(path, tmp_path)
+    assert str(path / "b.jpg.npy") in str(raised.value)
+
+
+def test_damaged_files_and_objects_that_could_run_code_are_refused_by_name(tmp_path: Path) -> None:
+    path = folder_of_npy(tmp_path / "features", arrays())
+    file = path / "b.jpg.npy"
+    whole = file.read_bytes()
+    np.save(file, np.array([{}]), allow_pickle=True)
+    for content in (file.read_bytes(), whole[:-9], b"", b"PK\3\4" + whole):
+        file.write_bytes(content)
+        with pytest.raises(CaptioningError, match=rf"cannot read the features b\.jpg in {file}: "):
+            brought(path, tmp_path)
+    for name in ("a.npz", "a.npy", "a.h5"):
+        (tmp_path / name).write_bytes(b"nothing of the kind")
+        with pytest.raises(CaptioningError, match=rf"cannot read backbone\.path={tmp_path / name}: "):
+            brought(tmp_path / name, tmp_path)
+    for name in ("absent", "absent.npz", "a.txt"):
+        with pytest.raises(CaptioningError, match=rf"{name} is no folder .* no file of \.npz, \.npy, \.h5, \.hdf5"):
+            brought(tmp_path / name, tmp_path)
+
+
+def test_an_archive_of_several_arrays_must_say_which(tmp_path: Path) -> None:
+    path = folder_of_npy(tmp_path / "features", {name: a for name, a in arrays().items() if name != "7"})
+    np.savez(path / "7.npz", first=np.zeros((2, D)), second=np.zeros((2, D)))
+    with pytest.raises(CaptioningError, match="it holds first, second, and none is called features or feat or x"):
+        brought(path, tmp_path)
+
+
+def test_without_h5py_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    (tmp_path / "a.h5").touch()
+    with pytest.raises(CaptioningError, match=r"a\.h5 needs h5py.*: pip install 'captioning\[hdf5\]'"):
+        brought(tmp_path / "a.h5", tmp_path)
+
+
+def test_no_network_makes_features_of_photographs() -> None:
+    with pytest.raises(CaptioningError, match="no network that makes them of photographs"):
+        Precomputed("absent")(torch.zeros(1, 3, 1, 1, dtype=torch.uint8))

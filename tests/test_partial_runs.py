@@ -1,0 +1,137 @@
+"""Runs whose context sets are not full, from their data to captions and pictures."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from test_conf import composed, miniature, photographs
+
+import captioning
+from captioning import evaluate, predict, run
+from captioning.config.command import NOT_HERE
+from captioning.errors import CaptioningError
+from captioning.training.objectives.doubly_stochastic import doubly_stochastic
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+
+WIDE = (60, 20)
+TEST = ["test=true", "model=sat_soft", "trainer.max_epochs=1", "callbacks.attention.images=1"]
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Photographs three times as wide as high."""
+    monkeypatch.chdir(tmp_path)
+    photographs(Path("photographs"))
+    for number, path in enumerate(sorted(Path("photographs/images").glob("*.jpg"))):
+        Image.fromarray(np.random.default_rng(number).integers(0, 256, (*WIDE[::-1], 3), np.uint8)).save(path)
+
+
+def trained(*overrides: str, **settings: Any) -> Path:
+    """The folder of a run on the photographs."""
+    config = miniature(composed("data=csv", "data.root=photographs", *TEST, *overrides))
+    config.test, config.metrics.test = True, ["BLEU"]
+    for key, value in settings.items():
+        config.backbone[key] = value
+    run.main.__wrapped__(config)
+    (folder,) = Path("runs").glob("csv-*")
+    return folder
+
+
+def captions(folder: Path) -> list[str]:
+    return [json.loads(line)["caption"] for line in (folder / "captions.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_padded_photographs_are_looked_at_and_drawn_alone(trainable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    masks = []
+
+    def recorded(attention: Any, real: Any, mask: torch.Tensor | None = None) -> torch.Tensor:
+        masks.append(mask)
+        return doubly_stochastic(attention, real, mask)
+
+    monkeypatch.setattr("captioning.training.objectives.cross_entropy.doubly_stochastic", recorded)
+    chosen = (
+        "backbone=small_cnn",
+        "backbone.resize=pad",
+        f"backbone.trainable={str(trainable).lower()}",
+        "data.mirror=0.5",
+    )
+    folder = trained(*chosen, size=48, grid=6)
+    rows = torch.zeros(6, 6, dtype=torch.bool)
+    rows[2:4] = True  # 16 of 48 rows: from 16 to 32; centres at 4, 12, 20, 28, ...
+    assert masks
+    assert all((mask == rows.flatten()).all() for mask in masks)
+    captioner = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu")
+    (found,) = captioner.caption(["photographs/images/3.jpg"])
+    assert found.attention is not None
+    assert [found.caption] == captions(folder)
+    assert not found.attention[:, ~rows].any()
+    assert found.attention[:, rows].gt(0).all()
+    checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
+    with pytest.raises(CaptioningError, match="this checkpoint reads none"):
+        evaluate.main.__wrapped__(composed("device=cpu", checkpoint, "features=anywhere", name="evaluate"))
+    (panel,) = (folder / "attention").iterdir()
+    with Image.open(panel) as picture:
+        pixels = np.asarray(picture.convert("L"))
+    painted = (pixels < 250).any(axis=1)
+    longest = max(len(part) for part in "".join("x" if row else " " for row in painted).split())
+    assert longest == pytest.approx(50, abs=4)  # inches of 100 dots: 1.5 wide, and a third of it high
+
+
+def brought(folder: str, regions: int = 3) -> Path:
+    Path(folder).mkdir()
+    for number in range(4):
+        array = np.random.default_rng(number).normal(size=(1 + number % regions, 7))
+        np.save(Path(folder) / f"{number}.npy", array.astype(np.float32))
+    return Path(folder)
+
+
+def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_photographs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chosen = ["backbone=features", f"backbone.path={brought('features')}", "backbone.dim=7", "backbone.regions=3"]
+    for photograph in Path("photographs/images").iterdir():
+        photograph.write_bytes(b"")  # readers look for the files, and nobody into them
+    with pytest.raises(CaptioningError, match=r"data\.mirror needs photographs"):
+        trained(*chosen, "data.mirror=0.5")
+    Path("features/2.npy").rename("2.npy")
+    with pytest.raises(CaptioningError, match=r"but not of 1 of the 4: 2\.jpg \(2\.jpg\)\. They are looked for"):
+        trained(*chosen)
+    Path("2.npy").rename("features/2.npy")
+    folder = trained(*chosen)
+    assert not (folder / "attention").exists()
+    checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
+
+    evaluated = ["device=cpu", checkpoint, "data.root=photographs", "metrics=[BLEU]"]
+    Path("features").rename("moved")
+    with pytest.raises(CaptioningError, match=r"backbone\.path=features is no folder"):
+        evaluate.main.__wrapped__(composed(*evaluated, name="evaluate"))
+    evaluate.main.__wrapped__(composed(*evaluated, "features=moved", name="evaluate"))
+    assert captions(Path("runs/evaluate-2")) == captions(folder)
+
+    Image.new("RGB", WIDE).save("a.jpg")
+    for extra, message in (("attention=false", "no network that makes them"), ("attention=true", "no place on the")):
+        with pytest.raises(CaptioningError, match=message):
+            predict.main.__wrapped__(composed("device=cpu", checkpoint, "images=a.jpg", extra, name="predict"))
+    capsys.readouterr()
+
+
+def test_two_backbones_side_by_side_are_loaded_with_their_own_scales() -> None:
+    chosen = ["backbone=side_by_side", "backbone.along=set"]
+    for name, grid in (("first", 3), ("second", 6)):
+        small = {"trainable": "false", "dim": 7, "grid": grid, "resize": "pad"}
+        chosen += [f"backbone@backbone.{name}=small_cnn", *(f"backbone.{name}.{key}={x}" for key, x in small.items())]
+    folder = trained(*chosen)
+    captioner = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu")
+    scales = [float(each.scale) for each in captioner.networks[0].backbone.members]
+    assert all(math.isfinite(scale) and scale != 1 for scale in scales)
+    assert scales[0] != scales[1]
+    (found,) = captioner.caption(["photographs/images/3.jpg"])
+    assert [found.caption] == captions(folder)
+    assert len(list(Path("cache/features").glob("*/features.npy"))) == 2 * 3
