@@ -36,27 +36,29 @@ class ImageTransform:
     """The preprocessing of one backbone.
 
     The whole photograph is squashed to a square, its aspect ratio lost (D: cropping would remove objects that the
-    captions name; for the same reason there is no random crop in training), bilinear with antialiasing as in
-    torchvision's own presets for its weights (D).
+    captions name; for the same reason there is no random crop in training), with antialiasing.
 
     Attributes:
         size: side of the square in pixels.
         mean: of each colour on the scale 0-1, subtracted.
         std: of each colour on the scale 0-1, divided by.
         mirrored: left and right are exchanged.
+        interpolation: of Pillow, in small letters; bilinear as in torchvision's own presets for its weights (D).
     """
 
     size: int
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
     mirrored: bool = False
+    interpolation: str = "bilinear"
 
     @property
     def settings(self) -> str:
         """All that decides what comes out, as one line of text for a digest."""
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
         mirrored = ", mirrored" if self.mirrored else ""
-        return f"squash {self.size} bilinear antialias, jpeg draft 2, alpha on white, mean std {numbers}{mirrored}"
+        resizing = f"squash {self.size} {self.interpolation} antialias"
+        return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{mirrored}"
 
     def read(self, source: str | Path | Image.Image) -> Tensor:
         """Decode a file, or take an image in memory, turn it upright, convert to RGB and resize.
@@ -89,7 +91,8 @@ class ImageTransform:
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1).contiguous()
 
     def _resized(self, image: Image.Image) -> Image.Image:
-        resized = _to_rgb(_upright(image)).resize((self.size, self.size), Image.Resampling.BILINEAR)
+        sampling = Image.Resampling[self.interpolation.upper()]
+        resized = _to_rgb(_upright(image)).resize((self.size, self.size), sampling)
         return resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if self.mirrored else resized
 
     def normalise(self, images: Tensor) -> Tensor:
