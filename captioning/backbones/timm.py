@@ -21,7 +21,7 @@ from captioning.backbones.weights import fill, fixed_draws, likely_network
 from captioning.borders.bounds import PixelSize, bounded
 from captioning.errors import CaptioningError, quoted
 
-NEAREST = 40
+NEAREST = 12
 """Networks of one family that a file of unfitting weights is compared with."""
 
 

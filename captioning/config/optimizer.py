@@ -1,4 +1,4 @@
-"""The settings of a run's optimiser, whatever class it is, and the one beside them that is no argument of that class."""
+"""The settings of a run's optimiser, whatever class it is, and the one beside them that no class knows."""
 
 from typing import Any
 

@@ -243,3 +243,12 @@ def test_settings_tell_transforms_apart() -> None:
     transforms = (ImageTransform(5), ImageTransform(7), ImageTransform(5, std=(1, 1, 1)), ImageTransform(5, (0, 0, 0)))
     assert len({transform.settings for transform in transforms}) == 4
     assert ImageTransform(5).settings == ImageTransform(5).settings
+
+
+def test_interpolation() -> None:
+    photograph = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8))
+    found = ImageTransform(16, interpolation="bicubic")
+    expected = torch.from_numpy(np.array(photograph.resize((16, 16), Image.Resampling.BICUBIC))).permute(2, 0, 1)
+    assert torch.equal(found.read(photograph), expected)
+    assert not torch.equal(ImageTransform(16).read(photograph), expected)
+    assert found.settings != ImageTransform(16).settings
