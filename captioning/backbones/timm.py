@@ -114,7 +114,8 @@ def _pretrained(name: str) -> nn.Module:
     except Exception as error:  # its client of the hub raises what it likes; a full disk; there are none
         network: Any = timm.create_model(name)
         source = network.pretrained_cfg
-        place = hf_hub_url(source["hf_hub_id"], "model.safetensors") if source.get("hf_hub_id") else source.get("url")
+        repository, file = source.get("hf_hub_id"), source.get("hf_hub_filename") or "model.safetensors"
+        place = hf_hub_url(repository, file) if repository else source.get("url")
         advice = f"Fetch {place} by other means and set backbone.weights=FILE" if place else "There are none to fetch"
         raise CaptioningError(f"cannot get timm's weights for {name}: {quoted(error)}. {advice}") from error
 
