@@ -25,9 +25,8 @@ def place_strides(network: nn.Module, name: str, in_1x1: bool | None, weights: s
     Raises:
         CaptioningError: a file of such a network comes without a word on its strides, or a wrong word.
     """
-    strided: list[Any] = [
-        block for block in network.modules() if type(block).__name__ == "Bottleneck" and block.conv2.stride == (2, 2)
-    ]
+    bottlenecks: list[Any] = [block for block in network.modules() if type(block).__name__ == "Bottleneck"]
+    strided = [block for block in bottlenecks if getattr(block.conv2, "stride", None) == (2, 2)]
     own = weights == "DEFAULT" or known
     if in_1x1 and (own or not strided):
         reason = "the library's own weights have the stride in the 3x3" if own else f"{name} has no bottleneck blocks"

@@ -89,12 +89,13 @@ class _Truncated(nn.Module):
         super().__init__()
         self.extractor: Any = network
         (self.index,) = network.prune_intermediate_layers([index], prune_norm=False, prune_head=True)
+        self.norm = not type(network).__name__.startswith("Hiera")  # whose feature maps timm does not normalise
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images `[B, 3, H, W]` to the node's output `[B, D, h, w]`."""
         output: Tensor
         (output,) = self.extractor.forward_intermediates(
-            images, indices=[self.index], norm=True, stop_early=True, output_fmt="NCHW", intermediates_only=True
+            images, indices=[self.index], norm=self.norm, stop_early=True, output_fmt="NCHW", intermediates_only=True
         )
         return output
 
