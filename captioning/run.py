@@ -18,6 +18,7 @@ from captioning.backbones import Backbone
 from captioning.backbones.precomputed import Precomputed
 from captioning.config.check import check, data_settings
 from captioning.config.command import command, start
+from captioning.config.optimizer import backbone_lr, optimizer_settings
 from captioning.config.registry import CONF
 from captioning.config.searches import search_settings
 from captioning.data.example import Splits, reference_texts
@@ -129,7 +130,8 @@ def build_module(config: DictConfig, splits: Splits, backbone: Backbone) -> Capt
             for split in ("val", "test")
         },
         vocabulary=vocabulary,
-        optimizer=instantiate(config.optimizer),
+        optimizer=instantiate(optimizer_settings(config)),
+        backbone_lr=backbone_lr(config),
         schedule=instantiate(config.schedule),
         config=settings,
     )

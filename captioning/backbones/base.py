@@ -7,14 +7,19 @@ context vectors of D features on a grid of (h, w).
 import copy
 import hashlib
 from dataclasses import replace
-from typing import Any
+from difflib import get_close_matches
+from typing import Annotated, Any
 
 import torch
+from annotated_types import DocInfo
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import ImageTransform
 from captioning.backbones.partial import is_present, marked, on_photograph, unmarked
+from captioning.errors import CaptioningError, quoted
+
+Trainable = Annotated[bool | str, DocInfo("true, false or the node from which on weights are trained")]
 
 
 class Backbone(nn.Module):
@@ -44,9 +49,21 @@ class Backbone(nn.Module):
         dim: int,
         grid: tuple[int, int],
         transform: ImageTransform,
-        trainable: bool,
+        trainable: bool | str,
     ) -> None:
-        """Take a built network; `settings` names its architecture for the digest."""
+        """Take a built network.
+
+        Args:
+            settings: name its architecture for the digest.
+            network: images to a feature map; its parameters are in the order in which they are used.
+            dim: D.
+            grid: (h, w).
+            transform: the preprocessing.
+            trainable: whether gradients reach the network, or the node from which on they do.
+
+        Raises:
+            CaptioningError: there is no such node.
+        """
         super().__init__()
         self.settings = settings
         # Twice as fast on a CPU in this memory format, and the map then lies in memory as context vectors.
@@ -56,9 +73,11 @@ class Backbone(nn.Module):
         self.size = transform.size
         self.transform = transform
         self.partial = transform.resize == "pad"
-        self.trainable = trainable
+        self.trainable = bool(trainable)
         self.register_buffer("scale", torch.tensor(1.0))
-        network.requires_grad_(trainable)
+        network.requires_grad_(self.trainable)
+        if isinstance(trainable, str):
+            _freeze_before(network, trainable)
         self.train()
 
     @property
@@ -114,3 +133,19 @@ class Backbone(nn.Module):
         super().train(mode)
         self.network.eval()
         return self
+
+
+def _freeze_before(network: nn.Module, node: str) -> None:
+    """Keep gradients from the parameters before `node`, which is named as they are."""
+    parameters = {name.removeprefix("extractor."): parameter for name, parameter in network.named_parameters()}
+    nodes = {name.rsplit(".", depth)[0]: None for name in parameters for depth in range(1, 1 + name.count("."))}
+    if node not in nodes:
+        near = get_close_matches(node, nodes, 5) or list(dict.fromkeys(name.partition(".")[0] for name in nodes))
+        raise CaptioningError(
+            f"backbone.trainable={quoted(node)} is not allowed; it must be true, false or the node from which on "
+            f"weights are trained, such as {', '.join(near)}"
+        )
+    for name, parameter in parameters.items():
+        if name.startswith(f"{node}."):
+            return
+        parameter.requires_grad_(False)

@@ -42,10 +42,9 @@ class ImageTransform:
     """The preprocessing of one backbone.
 
     By default the whole photograph is squashed to a square, its aspect ratio lost (D: cropping would remove objects
-    that the captions name; for the same reason there is no random crop in training), bilinear with antialiasing as in
-    torchvision's own presets for its weights (D). `crop` takes the largest square in the middle. `pad` keeps all of it
-    and the aspect ratio, in the middle of a square whose rest has the mean colour (D: it is near 0 once normalised, as
-    the zeros are with which convolutions pad).
+    that the captions name; for the same reason there is no random crop in training), with antialiasing. `crop` takes
+    the largest square in the middle. `pad` keeps all of it and the aspect ratio, in the middle of a square whose rest
+    has the mean colour (D: it is near 0 once normalised, as the zeros are with which convolutions pad).
 
     Attributes:
         size: side of the square in pixels.
@@ -53,6 +52,7 @@ class ImageTransform:
         std: of each colour on the scale 0-1, divided by.
         mirrored: left and right are exchanged.
         resize: squash, crop or pad.
+        interpolation: of Pillow, in small letters; bilinear as in torchvision's own presets for its weights (D).
     """
 
     size: int
@@ -60,14 +60,15 @@ class ImageTransform:
     std: tuple[float, float, float] = IMAGENET_STD
     mirrored: bool = False
     resize: Resize = "squash"
+    interpolation: str = "bilinear"
 
     @property
     def settings(self) -> str:
         """All that decides what comes out, as one line of text for a digest."""
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
         mirrored = ", mirrored" if self.mirrored else ""
-        reading = f"{self.resize} {self.size} bilinear antialias, jpeg draft 2, alpha on white"
-        return f"{reading}, mean std {numbers}{mirrored}"
+        resizing = f"{self.resize} {self.size} {self.interpolation} antialias"
+        return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{mirrored}"
 
     def read(self, source: str | Path | Image.Image) -> Tensor:
         """Decode a file, or take an image in memory, turn it upright, convert to RGB and resize.
@@ -115,14 +116,15 @@ class ImageTransform:
             raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
 
     def _resized(self, image: Image.Image) -> Image.Image:
-        image, square, how = _to_rgb(_upright(image)), (self.size, self.size), Image.Resampling.BILINEAR
+        image, square = _to_rgb(_upright(image)), (self.size, self.size)
+        sampling = Image.Resampling[self.interpolation.upper()]
         if self.resize == "crop":
-            resized = ImageOps.fit(image, square, how)
+            resized = ImageOps.fit(image, square, sampling)
         elif self.resize == "pad":
             beside = (*(round(255 * mean) for mean in self.mean), 0)
-            resized = ImageOps.pad(image.convert("RGBA"), square, how, beside)
+            resized = ImageOps.pad(image.convert("RGBA"), square, sampling, beside)
         else:
-            resized = image.resize(square, how)
+            resized = image.resize(square, sampling)
         return resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if self.mirrored else resized
 
     def normalise(self, images: Tensor) -> Tensor:

@@ -4,8 +4,9 @@ B images, L context vectors of D features on a grid of (h, w).
 """
 
 import difflib
-import pickle
+import hashlib
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -13,8 +14,11 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
-from captioning.backbones.base import Backbone
+from captioning.backbones.base import Backbone, Trainable
+from captioning.backbones.feature_map import feature_map
 from captioning.backbones.images import ImageTransform, Resize
+from captioning.backbones.strides import place_strides
+from captioning.backbones.weights import fill, fixed_draws, likely_network
 from captioning.borders.bounds import PixelSize, bounded
 from captioning.errors import CaptioningError
 
@@ -22,8 +26,8 @@ from captioning.errors import CaptioningError
 class TorchvisionBackbone(Backbone):
     """A torchvision classification network up to and including one node; nothing behind the node is computed.
 
-    Nodes with a 14x14 grid: vgg11 `features.19` (D = 512), vgg19 `features.35` (512), resnet101 `layer3` (1024), all at
-    size 224, and squeezenet1_1 `features.12` (512) at size 240.
+    Nodes with a 14x14 grid: vgg11 `features.19` (D = 512), vgg19 `features.35` (512), resnet50 and resnet101 `layer3`
+    (1024), all at size 224, and squeezenet1_1 `features.12` (512) at size 240.
     """
 
     @bounded
@@ -33,8 +37,9 @@ class TorchvisionBackbone(Backbone):
         node: str,
         weights: str | None,
         size: PixelSize = 224,
-        trainable: bool = False,
+        trainable: Trainable = False,
         resize: Resize = "squash",
+        stride_in_1x1: bool | None = None,
     ) -> None:
         """Build the network, cut it after `node` and load its weights.
 
@@ -43,21 +48,26 @@ class TorchvisionBackbone(Backbone):
             node: the node whose output is the feature map, by torchvision's names of graph nodes.
             weights: `DEFAULT` downloads torchvision's best weights for this name; None leaves random ones (while
                 frozen, the same in every process and for every seed); otherwise a state dict saved with
-                `torch.save`, with or without the layers behind the node.
+                `torch.save` or as `.safetensors`, with or without the layers behind the node.
             size: side of the square images in pixels.
-            trainable: whether gradients reach the weights. Batch normalisation keeps its statistics either way.
+            trainable: whether gradients reach the weights, or the node from which on they do. Batch normalisation
+                keeps its statistics either way.
             resize: how photographs become squares, see `ImageTransform`.
+            stride_in_1x1: for a file of a ResNet with bottlenecks, whether it has a stage's stride in the first 1x1
+                convolution, as the original ResNets (Caffe, Keras) have.
 
         Raises:
             CaptioningError: unknown name or node, a node that is no feature map, weights that cannot be had or
                 belong to another network.
         """
         full = _full_network(name, download=weights == "DEFAULT", fixed=weights is not None or not trainable).eval()
-        network = _truncated(full, name, node)
-        if weights is not None and weights != "DEFAULT":
-            _load(network, full, Path(weights).expanduser(), name)
-        dim, height, width = _feature_map(network, name, node, size)
-        settings = f"torchvision {name} {node}"
+        path = None if weights in (None, "DEFAULT") else Path(weights).expanduser()
+        place_strides(full, name, stride_in_1x1, weights, known=path is not None and _published(path, name))
+        network = _Truncated(_extractor(full, name, node)).eval()
+        if path is not None:
+            fill(network.extractor, full.state_dict().keys(), path, name, _likely)
+        dim, height, width = feature_map(network, name, node, size)
+        settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
         super().__init__(settings, network, dim, (height, width), ImageTransform(size, resize=resize), trainable)
 
 
@@ -79,19 +89,17 @@ def _names() -> list[str]:
 
 
 def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
-    """The whole network; with `fixed`, whatever is drawn at random is the same each time and costs the run no draw."""
+    """The whole network; with `fixed`, with the same random weights each time."""
     if name not in _names():
         near = difflib.get_close_matches(name, _names(), 5) or _names()
         raise CaptioningError(f"backbone.name={name} is no torchvision network; near it: {', '.join(near)}")
-    with torch.random.fork_rng(devices=[], enabled=fixed), warnings.catch_warnings():
-        if fixed:
-            torch.manual_seed(0)
+    with fixed_draws(fixed), warnings.catch_warnings():
         # Two old networks warn that their random initialisation is slow.
         warnings.filterwarnings("ignore", "The default weight initialization", FutureWarning)
         if not download:
-            return _module(torchvision.models.get_model(name, weights=None))
+            return _random(name)
         try:
-            return _module(torchvision.models.get_model(name, weights="DEFAULT"))
+            network = torchvision.models.get_model(name, weights="DEFAULT")
         except (OSError, RuntimeError) as error:  # no network, a full disk; a file whose hash is wrong
             url = str(torchvision.models.get_model_weights(name).DEFAULT.url)
             place = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
@@ -99,99 +107,34 @@ def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
                 f"cannot get torchvision's weights for {name}: {error}. Fetch {url} by other means and save it as "
                 f"{place}, or anywhere and set backbone.weights=FILE"
             ) from error
+        assert isinstance(network, nn.Module)
+        return network
 
 
-def _module(network: object) -> nn.Module:
+def _random(name: str) -> nn.Module:
+    network = torchvision.models.get_model(name, weights=None)
     assert isinstance(network, nn.Module)
     return network
 
 
-def _truncated(full: nn.Module, name: str, node: str) -> nn.Module:
+def _likely(state: Mapping[str, Tensor]) -> str | None:
+    return likely_network(state, _names(), _random)
+
+
+def _published(path: Path, name: str) -> bool:
+    """Whether a file is one of torchvision's own for this network, whose names end in their hashes."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    stems = (Path(weights.url).stem for weights in torchvision.models.get_model_weights(name))
+    return any(digest.startswith(stem.rpartition("-")[2]) for stem in stems)
+
+
+def _extractor(full: nn.Module, name: str, node: str) -> nn.Module:
     nodes = get_graph_node_names(full, suppress_diff_warning=True)[1]
     if not any(known == node or known.startswith(f"{node}.") for known in nodes):
         near = difflib.get_close_matches(node, nodes, 5) or nodes[-5:]
         raise CaptioningError(f"backbone.node={node} is not in {name}; near it: {', '.join(near)}")
-    return _Truncated(create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)).eval()
-
-
-def _feature_map(network: nn.Module, name: str, node: str, size: int) -> tuple[int, int, int]:
-    """D, h and w of the node's output at this size."""
-    try:
-        with torch.no_grad():
-            output = network(torch.zeros(1, 3, size, size))
-    except (RuntimeError, AssertionError) as error:
-        raise CaptioningError(f"{name} cannot take images of backbone.size={size}: {error}") from error
-    if not isinstance(output, Tensor) or output.ndim != 4:
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise CaptioningError(f"backbone.node={node} of {name} gives {shape}, not a feature map [B, D, h, w]")
-    _, dim, height, width = output.shape
-    return dim, height, width
-
-
-def _load(network: nn.Module, full: nn.Module, path: Path, name: str) -> None:
-    """Fill the truncated network from a file, of which it must need all that it lacks."""
-    state = _read_state(path)
-    own = {key.removeprefix("extractor."): tensor for key, tensor in network.state_dict().items()}
-    known = full.state_dict().keys()
-    # Files from before torchvision counted batches lack the counter; evaluation never reads it.
-    missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
-    shapes = [
-        f"{key} {tuple(state[key].shape)} instead of {tuple(tensor.shape)}"
-        for key, tensor in own.items()
-        if key in state and state[key].shape != tensor.shape
-    ]
-    foreign = [key for key in state if key not in known]
-    problems = [
-        f"{len(found)} {kind}: {', '.join(found[:3])}{', ...' if len(found) > 3 else ''}"
-        for kind, found in (("missing", missing), ("of another shape", shapes), (f"unknown to {name}", foreign))
-        if found
-    ]
-    if problems:
-        other = _likely_network(state, name)
-        hint = f"; the file looks like {other}" if other and other != name else ""
-        raise CaptioningError(f"backbone.weights={path} does not fit {name}: {'; '.join(problems)}{hint}")
-    with torch.no_grad():
-        for key, tensor in own.items():
-            if key in state:
-                tensor.copy_(state[key])
-
-
-def _read_state(path: Path) -> dict[str, Tensor]:
-    try:
-        state = torch.load(path, weights_only=True, map_location="cpu")
-    except FileNotFoundError as error:
-        raise CaptioningError(
-            f"backbone.weights={path} does not exist; allowed: DEFAULT, null or the file of a state dict"
-        ) from error
-    except pickle.UnpicklingError as error:
-        raise CaptioningError(
-            f"backbone.weights={path} is refused: beside tensors it holds Python objects, which can run code when "
-            "loaded, or it is no file of torch.save. Save the plain weights: torch.save(model.state_dict(), FILE)"
-        ) from error
-    except Exception as error:  # a damaged file can fail anywhere in torch's readers
-        raise CaptioningError(f"cannot read backbone.weights={path}: {type(error).__name__}: {error}") from error
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        found = f"a dict of {', '.join(map(str, list(state)[:5]))}" if isinstance(state, dict) else type(state).__name__
-        raise CaptioningError(f"backbone.weights={path} holds {found}, not a state dict (parameter name to tensor)")
-    return state
-
-
-def _likely_network(state: dict[str, Tensor], name: str) -> str | None:
-    """The torchvision network whose parameters share most names and shapes with the file's, those named alike first."""
-    found = {(key, tensor.shape) for key, tensor in state.items()}
-    alike = [candidate for candidate in _names() if candidate[:3] == name[:3]]
-    for candidates in (alike, [candidate for candidate in _names() if candidate not in alike]):
-        overlap = {}
-        for candidate in candidates:
-            with torch.device("meta"), warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)
-                try:
-                    parameters = torchvision.models.get_model(candidate, weights=None).state_dict()
-                except NotImplementedError:  # RegNet reads numbers while it is built, which meta tensors have not
-                    continue
-            own = {(key, tensor.shape) for key, tensor in parameters.items()}
-            overlap[candidate] = len(own & found) / len(own | found)
-        best = max(overlap, key=lambda candidate: overlap[candidate], default=None)
-        if best is not None and overlap[best] > 0.5:
-            return best
-    return None
+    extractor: nn.Module = create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)
+    return extractor

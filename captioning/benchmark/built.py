@@ -14,6 +14,7 @@ from torch import nn
 from captioning.backbones import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.naive import OnePerCaption
+from captioning.config.optimizer import optimizer_settings
 from captioning.data.batch import Batch
 from captioning.training.objectives import Draws, Objective
 
@@ -63,7 +64,7 @@ class TrainingStep:
         """A new model with objective and optimiser."""
         model = built_model(config)
         objective = instantiate(config.objective).to(chosen_device(config))
-        optimizer = instantiate(config.optimizer)(model.parameters())
+        optimizer = instantiate(optimizer_settings(config))(model.parameters())
         return cls(model, objective, optimizer, tuple(config.context.grid), precision == "bf16-mixed")
 
     def __call__(self, batch: Batch, naive: bool = False) -> None:

@@ -12,6 +12,7 @@ from captioning.benchmark import backbone, cache, coco, decoding, scoring, start
 from captioning.benchmark.ceilings import DTYPES
 from captioning.benchmark.measurement import Measurement
 from captioning.borders.bounds import BatchSize, Count, Length, PathText, PixelSize, Width, Workers
+from captioning.config.optimizer import optimizer_settings
 from captioning.config.signatures import check_settings, check_table
 from captioning.errors import CaptioningError
 from captioning.tokens import NAMES
@@ -67,7 +68,8 @@ def check(config: DictConfig) -> None:
         CaptioningError: a setting is not allowed, there is no such device, or `output` has no folder.
     """
     check_table(SETTINGS, config)
-    check_settings("", OmegaConf.to_container(config, resolve=True))
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    check_settings("", settings | {"optimizer": optimizer_settings(config)})
     shortest, longest = config.batch.words
     if shortest > longest:
         raise CaptioningError(f"batch.words={config.batch.words} is not allowed; the fewest words come first")

@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from captioning.borders.bounds import Name, PathText, Probability, Seconds, Seed
+from captioning.config.optimizer import backbone_lr, optimizer_settings
 from captioning.config.registry import check_parts
 from captioning.config.rehearsal import rehearse
 from captioning.config.searches import check_decoding
@@ -105,6 +106,8 @@ def _check_values(config: DictConfig) -> None:
         check_parts(place, settings[place])
     check_parts("data.reader", settings["data"]["reader"])
     del settings["decoding"]  # its words become numbers later; `check_decoding` looks at it
+    backbone_lr(config)
+    settings["optimizer"] = optimizer_settings(config)
     check_settings("", settings)
 
 

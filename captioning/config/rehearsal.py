@@ -4,7 +4,7 @@ The networks are built on PyTorch's device for tensors without content: that tak
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from captioning.config.optimizer import optimizer_settings
 from captioning.config.settings import without_weights
 from captioning.errors import CaptioningError, quoted
 from captioning.tokens import NAMES
@@ -44,8 +45,10 @@ def rehearse(config: DictConfig) -> None:
                 f"objective {config.objective._target_} regularises attention, and model {config.model._target_} has "
                 "none: set objective.doubly_stochastic=0, or give it attention (model/score=mlp for a recurrent one)"
             )
-        optimizer = _called("optimizer", _built(config, "optimizer"), [nn.Parameter(torch.zeros(1))])
-        _called("schedule", _built(config, "schedule"), optimizer, 1)
+        with _refusing("optimizer"):
+            optimizer = instantiate(optimizer_settings(config))([nn.Parameter(torch.zeros(1))])
+        with _refusing("schedule"):
+            instantiate(config.schedule)(optimizer, 1)
         callbacks = [_built(config, f"callbacks.{name}") for name, part in config.callbacks.items() if part is not None]
         _built(config, "trainer", callbacks=callbacks, logger=False)
 
@@ -69,11 +72,6 @@ def _networks(config: DictConfig) -> nn.Module | None:
 def _built(config: DictConfig, path: str, **given: Any) -> Any:
     with _refusing(path):
         return instantiate(OmegaConf.select(config, path), **given)
-
-
-def _called(path: str, part: Callable[..., Any], *arguments: Any) -> Any:
-    with _refusing(path):
-        return part(*arguments)
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def devices(timeout: float) -> Iterator[Finding]:
 
 
 def weights(timeout: float) -> Iterator[Finding]:
-    """Which of the weights that `conf/backbone` names are downloaded."""
+    """Which of torchvision's weights that `conf/backbone` names are downloaded."""
     import torch
     from omegaconf import OmegaConf
     from torchvision.models import get_model_weights
@@ -87,7 +87,7 @@ def weights(timeout: float) -> Iterator[Finding]:
     from captioning.config.registry import CONF
 
     backbones = [OmegaConf.load(path) for path in sorted((CONF / "backbone").glob("*.yaml"))]
-    names = [str(backbone.name) for backbone in backbones if "weights" in backbone]
+    names = [str(backbone.name) for backbone in backbones if "backbones.torchvision." in backbone._target_]
     place = Path(torch.hub.get_dir()) / "checkpoints"
     urls = {name: str(get_model_weights(name).DEFAULT.url) for name in names}
     absent = [name for name, url in urls.items() if not (place / url.rpartition("/")[2]).is_file()]

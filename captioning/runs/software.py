@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("captioning", "torch", "torchvision", "lightning", "torchmetrics", "pycocoevalcap")
+PACKAGES = ("captioning", "torch", "torchvision", "timm", "lightning", "torchmetrics", "pycocoevalcap")
 
 
 def software() -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.utilities import GradClipAlgorithmType
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric
@@ -40,6 +40,7 @@ class CaptioningModule(L.LightningModule):
         scorers: `val` and `test`, each with the references of its split.
         vocabulary: words of the ids.
         optimizer: takes the trainable parameters.
+        backbone_lr: of those of the backbone; None: the optimiser's own for all.
         schedule: takes the optimiser and the number of optimiser steps of the training.
         config: the resolved configuration; the checkpoint holds it, to build the same parts again.
 
@@ -56,14 +57,15 @@ class CaptioningModule(L.LightningModule):
         search: Search,
         scorers: Mapping[str, Scorer],
         vocabulary: Vocabulary,
-        optimizer: Callable[[list[nn.Parameter]], Optimizer],
+        optimizer: Callable[[list[Any]], Optimizer],
         schedule: Callable[[Optimizer, int], LRScheduler],
         config: Mapping[str, Any],
+        backbone_lr: float | None = None,
     ) -> None:
         super().__init__()
         self.backbone, self.model, self.objective, self.search = backbone, model, objective, search
         self.vocabulary, self.config = vocabulary, dict(config)
-        self._optimizer, self._schedule = optimizer, schedule
+        self._optimizer, self._backbone_lr, self._schedule = optimizer, backbone_lr, schedule
         self.val_scores, self.test_scores = CaptionScores(scorers["val"]), CaptionScores(scorers["test"])
         self.latest: dict[str, Scores] = {}
         self.nll = MeanMetric()
@@ -177,7 +179,12 @@ class CaptioningModule(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimiser and its schedule, counted in optimiser steps."""
-        optimizer = self._optimizer([p for p in self.parameters() if p.requires_grad])
+        parameters: list[Any] = [p for p in self.parameters() if p.requires_grad]
+        if self._backbone_lr is not None:
+            own = set(self.backbone.parameters())
+            groups = [[p for p in parameters if p not in own], [p for p in parameters if p in own]]
+            parameters = [{"params": groups[0]}, {"params": groups[1], "lr": self._backbone_lr}]
+        optimizer = self._optimizer(parameters)
         steps = min(self.trainer.estimated_stepping_batches, sys.maxsize)  # an endless training has infinitely many
         schedule = self._schedule(optimizer, int(steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

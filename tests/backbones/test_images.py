@@ -286,3 +286,12 @@ def test_settings_tell_transforms_apart() -> None:
     transforms += tuple(ImageTransform(5, resize=how) for how in ("crop", "pad"))
     assert len({transform.settings for transform in transforms}) == 6
     assert ImageTransform(5).settings == ImageTransform(5).settings
+
+
+def test_interpolation() -> None:
+    photograph = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8))
+    found = ImageTransform(16, interpolation="bicubic")
+    expected = torch.from_numpy(np.array(photograph.resize((16, 16), Image.Resampling.BICUBIC))).permute(2, 0, 1)
+    assert torch.equal(found.read(photograph), expected)
+    assert not torch.equal(ImageTransform(16).read(photograph), expected)
+    assert found.settings != ImageTransform(16).settings

@@ -50,6 +50,7 @@ def composed(*overrides: str) -> DictConfig:
         ["decoding=sample", "decoding.top_k=5"],
         ["decoding.filters.forbidden=[red,3]"],
         ["optimizer._target_=torch.optim.SGD", "~optimizer.betas", "+optimizer.momentum=0.9"],
+        ["optimizer.backbone_lr=1e-5"],
         ["trainer.limit_train_batches=0.5", "+trainer.val_check_interval=0.25"],
         ["logger=wandb"],
         ["callbacks=averaged"],
@@ -100,6 +101,10 @@ def test_what_works_passes(overrides: list[str]) -> None:
         (["model.heads=3"], ["model: d_feat is 512 and heads is 3"]),
         (["backbone.size=100"], ["backbone.size=100 cannot be halved down to backbone.grid=14"]),
         (["optimizer._partial_=false"], ["optimizer._partial_ must be true"]),
+        (
+            ["optimizer.backbone_lr=1e-5", "backbone.trainable=false"],
+            ["backbone_lr=1e-05", "backbone.trainable=true"],
+        ),
         (["+optimizer.foreach=true"], ["optimizer: `fused` and `foreach` cannot be `True` together."]),
         (["+trainer.overfit_batches=-1"], ["trainer: "]),
         (["+callbacks.checkpoint.every_n_train_steps=5", "+callbacks.checkpoint.every_n_epochs=5"], ["mutually excl"]),
@@ -128,7 +133,7 @@ model.d_feat=0 model.d_hidden=100000000000 model.dropout=1.0 model.dropout=nan m
 objective.label_smoothing=nan objective.label_smoothing=1 objective.doubly_stochastic=inf
 optimizer.lr=-1 optimizer.lr=0 optimizer.lr=nan optimizer.lr=inf optimizer.lr=fast optimizer.lr=null
 optimizer.betas=[2,3] optimizer.betas=[0.9] optimizer.betas=[0.9,nan] optimizer.betas=0.9
-optimizer.weight_decay=-1 +optimizer.eps=-1 +optimizer.epsilon=1
+optimizer.backbone_lr=0 optimizer.backbone_lr=slow optimizer.weight_decay=-1 +optimizer.eps=-1 +optimizer.epsilon=1
 schedule.warmup_steps=-5 schedule.decay=exponential schedule.final=nan schedule.final=-1
 decoding.width=0 decoding.width=1000000 decoding.max_length=0 decoding.max_length=1000000000 decoding.n_best=4
 decoding.length_penalty=nan decoding.length_penalty=1e9 decoding.normalisation=words decoding.select=[1,0]
@@ -155,6 +160,8 @@ callbacks=averaged:callbacks.weight_averaging.decay=nan callbacks=averaged:callb
 logger=wandb:callbacks.wandb.images=-1 logger=wandb:logger.wandb.offline=maybe
 data=flickr8k:data.root=null data=coco_official:data.reader.splits.val.part=[0,2]
 backbone=vgg11:backbone.size=0 backbone=vgg11:backbone.name=vgg12 backbone=vgg11:backbone.node=features.99
+backbone=vgg11:backbone.trainable=features.1 backbone=vgg11:backbone.trainable=5 backbone=timm:backbone.node=blocks.9
+backbone=timm:backbone.name=lite2 backbone=timm:backbone.checkpointing=5 backbone=resnet50:backbone.stride_in_1x1=5
 """
 
 

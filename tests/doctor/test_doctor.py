@@ -212,8 +212,8 @@ def test_weights_that_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     (finding,) = probes.weights(60)
     assert finding.mark == "attention"
-    assert finding.text == f"downloaded: squeezenet1_1; not in {checkpoints}: resnet101, vgg11, vgg19"
-    assert "for name in ['resnet101', 'vgg11', 'vgg19']" in finding.mend
+    assert finding.text == f"downloaded: squeezenet1_1; not in {checkpoints}: resnet101, resnet50, vgg11, vgg19"
+    assert "for name in ['resnet101', 'resnet50', 'vgg11', 'vgg19']" in finding.mend
 
 
 def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The loss law: batches and accumulated batches change nothing but the time; for processes see test_ranks.py."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -234,6 +235,19 @@ def test_frozen_backbone_is_not_optimised() -> None:
     before = flat(found.backbone)
     step(found, [batch(0, 6)])
     assert torch.equal(flat(found.backbone), before)
+
+
+def test_the_backbone_learns_at_its_own_rate_by_the_same_schedule() -> None:
+    images = torch.randint(0, 256, (6, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    given = dataclasses.replace(batch(0, 6), inputs=images, pixels=True)
+    changes: dict[float | None, tuple[Tensor, Tensor]] = {}
+    for rate in (None, LR / 8):
+        found = module(trainable=True, backbone_lr=rate, schedule=partial(warmup_decay, warmup_steps=4))
+        before = flat(found.backbone)
+        changes[rate] = step(found, [given]), flat(found.backbone) - before
+    torch.testing.assert_close(changes[LR / 8][0], changes[None][0], rtol=1e-12, atol=0)
+    torch.testing.assert_close(changes[LR / 8][1], changes[None][1] / 8, rtol=1e-8, atol=1e-14)
+    assert changes[None][1].abs().max() > 1e-6
 
 
 def test_schedule_counts_optimiser_steps() -> None:

@@ -125,11 +125,13 @@ def module(
     schedule: Any = None,
     splits: dict[str, list[Example]] | None = None,
     metrics: Sequence[str] = ("BLEU",),
+    trainable: bool = False,
+    backbone_lr: float | None = None,
 ) -> CaptioningModule:
     torch.manual_seed(1)
     splits = splits or {"val": examples(2), "test": examples(2)}
     return CaptioningModule(
-        backbone=SmallCNN(dim=DIM, size=2 * GRID, grid=GRID, trainable=False),
+        backbone=SmallCNN(dim=DIM, size=2 * GRID, grid=GRID, trainable=trainable),
         model=model or transformer(),
         objective=objective or CrossEntropy(),
         search=partial(greedy, max_length=5),
@@ -140,6 +142,7 @@ def module(
         optimizer=optimizer or partial(torch.optim.SGD, lr=0.5),
         schedule=schedule or warmup_decay,
         config={"seed": 1, "model": {"d_feat": 6}, "decoding": {"max_length": 5}},
+        backbone_lr=backbone_lr,
     )
 
 

@@ -1,0 +1,163 @@
+"""Backbones from timm by name and node: its convolutional networks and vision transformers.
+
+B images, L context vectors of D features on a grid of (h, w).
+"""
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import timm
+from huggingface_hub import hf_hub_url
+from timm.data import resolve_data_config
+from torch import Tensor, nn
+
+from captioning.backbones.base import Backbone, Trainable
+from captioning.backbones.feature_map import feature_map
+from captioning.backbones.images import ImageTransform, Resize
+from captioning.backbones.strides import place_strides
+from captioning.backbones.weights import fill, fixed_draws, likely_network
+from captioning.borders.bounds import PixelSize, bounded
+from captioning.errors import CaptioningError, quoted
+
+NEAREST = 12
+"""Networks of one family that a file of unfitting weights is compared with."""
+
+
+class TimmBackbone(Backbone):
+    """A network of timm up to and including one of its nodes, by its own mean, deviation and interpolation.
+
+    The output at a node of a vision transformer is that of its patches, in rows of the grid and after the final
+    normalisation (D: without it few of the D features drown the others); class and register tokens are left out.
+    """
+
+    @bounded
+    def __init__(
+        self,
+        name: str,
+        weights: str | None,
+        node: str | None = None,
+        size: PixelSize | None = None,
+        trainable: Trainable = False,
+        resize: Resize = "squash",
+        checkpointing: bool = False,
+        stride_in_1x1: bool | None = None,
+    ) -> None:
+        """Build the network, load its weights and leave out what is behind `node`.
+
+        Args:
+            name: the network's name in timm, with or without the tag of its weights.
+            weights: `DEFAULT` has timm download those of the tag; None leaves random ones (while frozen, the same in
+                every process and for every seed); otherwise a file of `.safetensors` or `torch.save` in timm's names,
+                with or without the layers behind the node.
+            node: the node whose output is the feature map, one of those that timm lists for the network; None is the
+                last one.
+            size: side of the square images in pixels; None is the network's own. Where positions were learned they
+                are resized, if the network can.
+            trainable: whether gradients reach the weights, or the node from which on they do. Batch normalisation
+                keeps its statistics either way.
+            resize: how photographs become squares, see `ImageTransform`.
+            checkpointing: whether training computes activations twice, to hold fewer of them.
+            stride_in_1x1: as in `TorchvisionBackbone`.
+
+        Raises:
+            CaptioningError: unknown name or node, a size that the network cannot take, weights that cannot be had or
+                belong to another network.
+        """
+        architecture = _checked(name).partition(".")[0]
+        with fixed_draws(weights is not None or not trainable):
+            full = (_pretrained if weights == "DEFAULT" else timm.create_model)(name)
+        place_strides(full, name, stride_in_1x1, weights)
+        known = full.state_dict().keys()
+        node, index = _find(full, name, node)
+        network = _Truncated(full, index).eval()
+        if weights not in (None, "DEFAULT"):
+            fill(full, known, Path(weights).expanduser(), name, lambda state: _likely(state, architecture))
+        if checkpointing:
+            _save_memory(full, name)
+        own = resolve_data_config(model=full)
+        size = _resize(full, name, own["input_size"][-1], size)
+        dim, height, width = feature_map(network, name, node, size, f"; its own is {own['input_size'][-1]}")
+        settings = f"timm {architecture} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
+        mean, std, interpolation = tuple(own["mean"]), tuple(own["std"]), own["interpolation"]
+        transform = ImageTransform(size, mean, std, resize=resize, interpolation=interpolation)
+        super().__init__(settings, network, dim, (height, width), transform, trainable)
+
+
+class _Truncated(nn.Module):
+    """Gives the output at one node alone."""
+
+    def __init__(self, network: Any, index: int) -> None:
+        super().__init__()
+        self.extractor: Any = network
+        (self.index,) = network.prune_intermediate_layers([index], prune_norm=False, prune_head=True)
+        self.norm = not type(network).__name__.startswith("Hiera")  # whose feature maps timm does not normalise
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalised images `[B, 3, H, W]` to the node's output `[B, D, h, w]`."""
+        output: Tensor
+        (output,) = self.extractor.forward_intermediates(
+            images, indices=[self.index], norm=self.norm, stop_early=True, output_fmt="NCHW", intermediates_only=True
+        )
+        return output
+
+
+def _checked(name: str) -> str:
+    names = {*timm.list_models(), *timm.list_models(pretrained=True)}
+    if name not in names:
+        near = difflib.get_close_matches(name, sorted(names), 5)
+        hint = f"near it: {', '.join(near)}" if near else f"it has {len(names)}: timm.list_models() lists them"
+        raise CaptioningError(f"backbone.name={quoted(name)} is no timm network; {hint}")
+    return name
+
+
+def _pretrained(name: str) -> nn.Module:
+    try:
+        return timm.create_model(name, pretrained=True)
+    except Exception as error:  # its client of the hub raises what it likes; a full disk; there are none
+        network: Any = timm.create_model(name)
+        source = network.pretrained_cfg
+        repository, file = source.get("hf_hub_id"), source.get("hf_hub_filename") or "model.safetensors"
+        place = hf_hub_url(repository, file) if repository else source.get("url")
+        advice = f"Fetch {place} by other means and set backbone.weights=FILE" if place else "There are none to fetch"
+        raise CaptioningError(f"cannot get timm's weights for {name}: {quoted(error)}. {advice}") from error
+
+
+def _find(network: Any, name: str, node: str | None) -> tuple[str, int]:
+    """The name and the number of a node."""
+    nodes = [stage["module"] for stage in network.feature_info]
+    if node is None:
+        return nodes[-1], len(nodes) - 1
+    if node not in nodes:
+        raise CaptioningError(f"backbone.node={quoted(node)} is no node of {name}; allowed: {', '.join(nodes)}")
+    return node, nodes.index(node)
+
+
+def _resize(network: Any, name: str, own: int, size: int | None) -> int:
+    """Bring a network from its own size of images to another one, where it has to be told."""
+    if size is None or size == own:
+        return own
+    patch = getattr(getattr(network, "patch_embed", None), "patch_size", None) or 1
+    side = max(patch) if isinstance(patch, tuple) else patch
+    if size % side:  # timm would leave out the last rows and columns
+        allowed = ", ".join(str(side * count) for count in (size // side, size // side + 1) if count)
+        raise CaptioningError(
+            f"{name} reads patches of {side} pixels, and backbone.size={size} is no multiple of that; near it: "
+            f"{allowed}; its own is {own}"
+        )
+    if hasattr(network, "set_input_size"):
+        network.set_input_size(img_size=(size, size))
+    return size
+
+
+def _save_memory(network: Any, name: str) -> None:
+    try:
+        network.set_grad_checkpointing(True)
+    except (AssertionError, AttributeError) as error:
+        raise CaptioningError(f"{name} has no checkpointing in timm: leave backbone.checkpointing=false") from error
+
+
+def _likely(state: Mapping[str, Tensor], architecture: str) -> str | None:
+    family = timm.list_models(module=timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2])
+    return likely_network(state, difflib.get_close_matches(architecture, family, NEAREST, cutoff=0), timm.create_model)
