@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 from captioning.backbones.base import Backbone
+from captioning.backbones.dilated import Dilation, dilate
 from captioning.backbones.images import ImageTransform
 from captioning.borders.bounds import PixelSize, bounded
 from captioning.errors import CaptioningError
@@ -28,7 +29,13 @@ class TorchvisionBackbone(Backbone):
 
     @bounded
     def __init__(
-        self, name: str, node: str, weights: str | None, size: PixelSize = 224, trainable: bool = False
+        self,
+        name: str,
+        node: str,
+        weights: str | None,
+        size: PixelSize = 224,
+        trainable: bool = False,
+        dilation: Dilation = 1,
     ) -> None:
         """Build the network, cut it after `node` and load its weights.
 
@@ -40,17 +47,19 @@ class TorchvisionBackbone(Backbone):
                 `torch.save`, with or without the layers behind the node.
             size: side of the square images in pixels.
             trainable: whether gradients reach the weights. Batch normalisation keeps its statistics either way.
+            dilation: by how much the grid is finer than the network's own, with the same weights; of VGG.
 
         Raises:
             CaptioningError: unknown name or node, a node that is no feature map, weights that cannot be had or
-                belong to another network.
+                belong to another network, a network that cannot be dilated.
         """
         full = _full_network(name, download=weights == "DEFAULT", fixed=weights is not None or not trainable).eval()
         network = _truncated(full, name, node)
         if weights is not None and weights != "DEFAULT":
             _load(network, full, Path(weights).expanduser(), name)
+        dilate(network, dilation, name)
         dim, height, width = _feature_map(network, name, node, size)
-        settings = f"torchvision {name} {node}"
+        settings = f"torchvision {name} {node}" + (f" dilation={dilation}" if dilation > 1 else "")
         super().__init__(settings, network, dim, (height, width), ImageTransform(size), trainable)
 
 

@@ -73,8 +73,7 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
         for name in config.hydra.sweeper.params.model.split(","):
             one = compose("config", ["experiment=zoo_shapes", f"model={name}"])
             with torch.device("meta"):
-                sizes[name] = parameters(
-                    instantiate(one.model, vocab_size=40, d_context=one.backbone.dim, grid=(one.backbone.grid,) * 2)
-                )
+                backbone = instantiate(one.backbone)
+                sizes[name] = parameters(backbone) + parameters(instantiate(one.model, vocab_size=40, **backbone.sizes))
     assert set(sizes) == {file.stem for file in CONF.glob("model/*_small.yaml")}
     assert max(sizes.values()) < 1.1 * min(sizes.values())
