@@ -54,7 +54,7 @@ MINIATURE = {
     "test": False,
     "callbacks.progress_bar": None,
 }
-SMALL_CNN = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
+SMALL_GRID = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
 
 
 def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> DictConfig:
@@ -68,7 +68,7 @@ def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> Dict
 
 def miniature(config: DictConfig) -> DictConfig:
     """The same with every size that it has set to a very small one."""
-    sizes = MINIATURE | (SMALL_CNN if "SmallCNN" in config.backbone._target_ else {})
+    sizes = MINIATURE | (SMALL_GRID if "grid" in config.backbone else {})
     nothing = object()
     for key, value in sizes.items():
         if OmegaConf.select(config, key, default=nothing) is not nothing:

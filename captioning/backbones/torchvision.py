@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 from captioning.backbones.base import Backbone, Trainable
+from captioning.backbones.dilated import Dilation, dilate
 from captioning.backbones.feature_map import feature_map
 from captioning.backbones.images import ImageTransform, Resize
 from captioning.backbones.strides import place_strides
@@ -40,6 +41,7 @@ class TorchvisionBackbone(Backbone):
         trainable: Trainable = False,
         resize: Resize = "squash",
         stride_in_1x1: bool | None = None,
+        dilation: Dilation = 1,
     ) -> None:
         """Build the network, cut it after `node` and load its weights.
 
@@ -55,10 +57,11 @@ class TorchvisionBackbone(Backbone):
             resize: how photographs become squares, see `ImageTransform`.
             stride_in_1x1: for a file of a ResNet with bottlenecks, whether it has a stage's stride in the first 1x1
                 convolution, as the original ResNets (Caffe, Keras) have.
+            dilation: by how much the grid is finer than the network's own, with the same weights; of VGG.
 
         Raises:
             CaptioningError: unknown name or node, a node that is no feature map, weights that cannot be had or
-                belong to another network.
+                belong to another network, a network that cannot be dilated.
         """
         full = _full_network(name, download=weights == "DEFAULT", fixed=weights is not None or not trainable).eval()
         path = None if weights in (None, "DEFAULT") else Path(weights).expanduser()
@@ -66,8 +69,10 @@ class TorchvisionBackbone(Backbone):
         network = _Truncated(_extractor(full, name, node)).eval()
         if path is not None:
             fill(network.extractor, full.state_dict().keys(), path, name, _likely)
+        dilate(network, dilation, name)
         dim, height, width = feature_map(network, name, node, size)
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
+        settings += f" dilation={dilation}" if dilation > 1 else ""
         super().__init__(settings, network, dim, (height, width), ImageTransform(size, resize=resize), trainable)
 
 

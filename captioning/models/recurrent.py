@@ -135,7 +135,7 @@ class Recurrent(nn.Module):
     ) -> CaptionOutput:
         """See `StochasticCaptioner`; without `sampled`, `choice` is every image's, and there is no policy."""
         features, looks, _ = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
-        attention = _joined(look.alpha for look in looks) if looks and need_weights else None
+        attention = self._shares(_joined(look.alpha for look in looks)) if looks and need_weights else None
         return CaptionOutput(features, attention, None if sampled is None else _policy(looks, sampled))
 
     def readout(self, hidden: Tensor) -> Tensor:
@@ -163,12 +163,15 @@ class Recurrent(nn.Module):
     def step(self, tokens: Tensor, state: RecurrentState) -> Step:
         """Reads one token `[B, N]` of each hypothesis."""
         features, looks, state = self._read(state, tokens[..., None])
-        return Step(self.readout(features[:, :, 0]), looks[0].alpha if looks else None, state)
+        return Step(self.readout(features[:, :, 0]), self._shares(looks[0].alpha) if looks else None, state)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """`alpha`: `[B, N, C, 1, L]`, where there is attention."""
         attention = self(context, tokens, need_weights=True).attention
         return {} if attention is None else {"alpha": attention[..., None, :]}
+
+    def _shares(self, alpha: Tensor) -> Tensor:
+        return self.encoder.shares(alpha) if self.encoder else alpha
 
     def _read(
         self, state: RecurrentState, tokens: Tensor, sampled: Tensor | None = None, uniform: Tensor | None = None

@@ -8,7 +8,7 @@ A = d_attn = E / H, V words.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import NamedTuple, Self, cast
@@ -135,8 +135,9 @@ class Transformer(nn.Module):
         Raises:
             ValueError: C is larger than `max_tokens`.
         """
-        hidden, _, maps = self._read(self.start(context, tokens.shape[1]), tokens, need_weights)
-        return CaptionOutput(hidden, maps[-1].mean(dim=-2) if need_weights else None)
+        wanted = self.decoder[-1:] if need_weights else ()
+        hidden, _, maps = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
+        return CaptionOutput(hidden, self._shares(maps[0].mean(dim=-2)) if maps else None)
 
     def readout(self, hidden: Tensor) -> Tensor:
         """Logits `[..., V]`; the weights are not tied to the embedding (D)."""
@@ -152,17 +153,22 @@ class Transformer(nn.Module):
         Raises:
             ValueError: `max_tokens` tokens have been read already.
         """
-        hidden, state, maps = self._read(state, tokens[..., None], need_weights=True)
-        return Step(self.readout(hidden[:, :, 0]), maps[-1][:, :, 0].mean(dim=-2), state)
+        # Of one position the weights cost no time, and they are only B N H L numbers.
+        hidden, state, maps = self._read(state, tokens[..., None], self.decoder)
+        return Step(self.readout(hidden[:, :, 0]), self._shares(maps[-1][:, :, 0].mean(dim=-2)), state)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """`inter`: `[B, N, C, M, L]`, the inter-attention of every head; M = layers x heads, layer by layer."""
-        return {"inter": torch.cat(self._read(self.start(context, 1), tokens, need_weights=True)[2], dim=-2)}
+        maps = self._read(self.start(context, 1), tokens, self.decoder)[2]
+        return {"inter": torch.cat([self._shares(each) for each in maps], dim=-2)}
+
+    def _shares(self, alpha: Tensor) -> Tensor:
+        return self.encoder.shares(alpha) if self.encoder else alpha
 
     def _read(
-        self, state: TransformerState, tokens: Tensor, need_weights: bool
+        self, state: TransformerState, tokens: Tensor, wanted: Collection[nn.Module]
     ) -> tuple[Tensor, TransformerState, list[Tensor]]:
-        """Tokens `[B, N, T]`, one alone behind others: what `readout` takes, the state after, each layer's weights."""
+        """Tokens `[B, N, T]`, one alone behind others: what `readout` takes, state after, wanted layers' weights."""
         first = state.text[0].key.shape[-2] if state.text else 0
         length = tokens.shape[-1]
         if first + length > self.max_tokens:
@@ -178,8 +184,9 @@ class Transformer(nn.Module):
         text, maps = [], []
         for layer, past, image in zip(self.decoder, state.text or repeat(None), state.image.layers, strict=False):
             x, longer, weights = layer(
-                x, self.text_tau, mask, past, image, state.image.tau, state.image.mask, need_weights
+                x, self.text_tau, mask, past, image, state.image.tau, state.image.mask, layer in wanted
             )
             text.append(longer)
-            maps.append(weights)
+            if weights is not None:
+                maps.append(weights)
         return self.norm(x), replace(state, text=tuple(text)), maps

@@ -22,7 +22,8 @@ B, N, C, L = 2, 3, 5, 11
 MASK = torch.tensor([[k not in (1, 7, 10) for k in range(L)], [k in (0, 2, 3, 5) for k in range(L)]])
 
 RECURRENT = {"d_embed": 7, "d_hidden": 13}
-TRANSFORMER = {"d_feat": 14, "heads": 2, "d_hidden": 19, "decoder_layers": 2, "encoder.layers": 1, "max_tokens": 29}
+DECODER = {"d_feat": 14, "heads": 2, "d_hidden": 19, "decoder_layers": 2, "max_tokens": 29}
+TRANSFORMER = DECODER | {"encoder.layers": 1}
 SYSTEMS: dict[str, dict[str, Any]] = {
     "spatial_transformer": TRANSFORMER,
     "transformer": TRANSFORMER,
@@ -37,6 +38,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "gru_location": RECURRENT,
     "gru_conditional": RECURRENT,
     "up_down": RECURRENT,
+    "patches_transformer": TRANSFORMER,
 }
 MIXTURES: dict[str, dict[str, Any]] = {
     "sat_hard model/score=linear": RECURRENT,
@@ -54,10 +56,12 @@ MIXTURES: dict[str, dict[str, Any]] = {
     | {"encoder.d_feat": 14, "encoder.heads": 2, "encoder.d_hidden": 19, "encoder.dropout": 0.0, "head.tanh": True},
     "lstm_bottleneck": RECURRENT | {"initial.pool": "flat"},
     "sat_soft": RECURRENT | {"choice": "argmax"},
-    "spatial_transformer ~model/encoder": {k: v for k, v in TRANSFORMER.items() if k != "encoder.layers"},
+    "spatial_transformer ~model/encoder": DECODER,
     "spatial_transformer": TRANSFORMER | {"norm": "pre", "encoder.positions": "2d", "text_positions": "learned"},
-    "transformer model/encoder=self_attention_block": {k: v for k, v in TRANSFORMER.items() if k != "encoder.layers"},
+    "transformer model/encoder=self_attention_block": DECODER,
     "transformer": TRANSFORMER | {"encoder.positions": "learned"},
+    "transformer model/encoder=transposed": DECODER | {"encoder.doublings": 2},
+    "spatial_transformer model/encoder=transposed_spatial_transformer": DECODER | {"encoder.behind.layers": 1},
 }
 CAPTIONERS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, sizes) for name, sizes in SYSTEMS.items()} | {
     " ".join([name, *(f"{key}={value}" for key, value in sizes.items() if key not in RECURRENT | TRANSFORMER)]): (
@@ -67,7 +71,7 @@ CAPTIONERS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, sizes) for nam
     for name, sizes in MIXTURES.items()
 }
 """Every captioner by a name that tells it, with what to compose and the settings to change."""
-STOCHASTIC = [name for name in CAPTIONERS if not name.startswith(("show_tell", "lstm_", "spatial_", "transformer"))]
+STOCHASTIC = [name for name in CAPTIONERS if "transformer" not in name and not name.startswith(("show_tell", "lstm_"))]
 """Those with locations to sample."""
 
 

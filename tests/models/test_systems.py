@@ -1,5 +1,7 @@
 """The systems at the sizes of their files, counted by hand, and narrow ones of equal size."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
@@ -55,6 +57,11 @@ SIZES = {
 }
 
 
+SIZES["patches_transformer"] = (
+    SIZES["spatial_transformer"] + 4 * (ATTENTION + NORM + SMALL_FEED_FORWARD + NORM) + 2 * NORM
+)
+
+
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
 def test_size(name: str, size: int) -> None:
     with torch.device("meta"):
@@ -66,6 +73,14 @@ def test_soft_attention_is_about_as_large_as_the_spatial_transformer() -> None:
     assert abs(SIZES["sat_soft"] / SIZES["spatial_transformer"] - 1) < 0.01
 
 
+def test_a_system_without_convolution_is_as_large_as_one_with_it() -> None:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        backbone = compose("config", ["model=patches_transformer", "backbone.dim=512", "backbone.size=224"]).backbone
+    size = SIZES["patches_transformer"] + parameters(instantiate(backbone))
+    vgg11 = sum(9 * a * b + b for a, b in pairwise([3, 64, 128, 256, 256, 512, 512, 512, 512]))  # to features.19
+    assert abs(size / (SIZES["spatial_transformer"] + vgg11) - 1) < 0.02
+
+
 def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
     sizes = {}
     with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -73,8 +88,7 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
         for name in config.hydra.sweeper.params.model.split(","):
             one = compose("config", ["experiment=zoo_shapes", f"model={name}"])
             with torch.device("meta"):
-                sizes[name] = parameters(
-                    instantiate(one.model, vocab_size=40, d_context=one.backbone.dim, grid=(one.backbone.grid,) * 2)
-                )
+                backbone = instantiate(one.backbone)
+                sizes[name] = parameters(backbone) + parameters(instantiate(one.model, vocab_size=40, **backbone.sizes))
     assert set(sizes) == {file.stem for file in CONF.glob("model/*_small.yaml")}
     assert max(sizes.values()) < 1.1 * min(sizes.values())

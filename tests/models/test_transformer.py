@@ -13,10 +13,13 @@ import torch
 from models.captioners import GRID, MASK, B, C, D, L, N, V, captioner, normal, randomised, repeatable
 from models.captioners import inputs as registry_inputs
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones.context import ContextSet
 from captioning.models import Transformer
 from captioning.models.parts.layers import FeedForward, InterAttention
+from captioning.models.parts.multi_head import BLOCK
+from captioning.models.parts.positions import resized
 from captioning.tokens import BOS
 
 H, A, HIDDEN, MAX_TOKENS = 7, 13, 19, 29
@@ -207,6 +210,47 @@ def test_an_image_is_encoded_once_for_its_captions(monkeypatch: pytest.MonkeyPat
     for t in range(C):
         state = model.step(tokens[..., t], state).state
     assert shapes == [(B, L, E)] * DECODER_LAYERS
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers in a tensor that any operation gives."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = operation(*args, **(kwargs or {}))
+        for each in found if isinstance(found, tuple | list) else [found]:
+            if isinstance(each, Tensor):
+                self.numbers = max(self.numbers, each.untyped_storage().nbytes() // each.element_size())
+        return found
+
+
+@pytest.mark.parametrize("scale", ["sqrt_len_d", "sqrt_d"])
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_nothing_is_as_large_as_the_square_of_the_set(scale: str, masked: bool, dropout: float) -> None:
+    grid, heads = (26, 31), 2
+    places = math.prod(grid)
+    settings = {"d_feat": 8, "heads": heads, "d_hidden": 8, "decoder_layers": 1, "encoder.layers": 1}
+    model = captioner("spatial_transformer", V, 8, grid, **settings, dropout=dropout, scale=scale).train()
+    mask = torch.arange(places)[None] < places - 40 if masked else None
+    context, tokens = ContextSet(normal(1, places, 8).float(), grid, mask), registry_inputs()[1][:1]
+    with Largest() as largest:
+        model(context, tokens).hidden.sum().backward()
+        model.eval()
+        model.step(tokens[..., 0], model.start(context, N))
+    bound = heads * BLOCK if dropout else 4 * heads * C * N * places
+    assert largest.numbers <= bound < heads * places**2
+
+
+@torch.no_grad()
+def test_learned_positions_are_resized_for_another_grid() -> None:
+    model = build(grid=(2, 3), **{"encoder.positions": "learned"})
+    finer = build(grid=(4, 6), **{"encoder.positions": "learned"})
+    finer.load_state_dict(model.state_dict() | {"encoder.positions.table": finer.encoder.positions.table})
+    finer.encoder.positions.table.copy_(resized(model.encoder.positions.table, (2, 3), (4, 6)))
+    context, tokens = inputs(grid=(4, 6))
+    torch.testing.assert_close(model(context, tokens).hidden, finer(context, tokens).hidden, **CLOSE)
 
 
 @torch.no_grad()

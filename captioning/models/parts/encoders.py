@@ -3,6 +3,7 @@
 B images, L context vectors of D features, E = d_feat, H heads, A = E / H.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,14 +11,14 @@ from typing import Annotated, cast
 
 import torch
 from annotated_types import Interval
-from torch import nn
+from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.borders.bounds import Count, Share, Width
 from captioning.models.parts.dropout import dropout
 from captioning.models.parts.layers import EncoderLayer, Norm
 from captioning.models.parts.multi_head import Scale, attend, over_image
-from captioning.models.parts.positions import ImagePositions, Positions, sinusoidal, sinusoidal_2d
+from captioning.models.parts.positions import ImagePositions, Positions, resized, sinusoidal, sinusoidal_2d
 
 
 class Encoder(nn.Module, ABC):
@@ -31,7 +32,11 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, context: ContextSet) -> ContextSet:
-        """Vectors `[B, L, d_out]`; grid and mask stay."""
+        """Vectors `[B, L, d_out]`, perhaps on another grid, and what of them may be attended."""
+
+    def shares(self, alpha: Tensor) -> Tensor:
+        """Weights over the vectors it gave as those of the L that it was given, `[..., L]`: what pictures show."""
+        return alpha
 
     def initialise(self) -> None:
         """Draws what is no matrix of a linear layer."""
@@ -47,7 +52,8 @@ class SelfAttentionLayers(Encoder):
         layers: N, perhaps none.
         dropout: on the features and on the attention weights.
         scale: of the scores, see `temperature`.
-        positions: `1d` encodes the L positions in row order, `2d` rows and columns apart.
+        positions: `1d` encodes the L positions in row order, `2d` rows and columns apart; `learned` ones are
+            resized for sets of another grid.
         norm: of each sublayer; behind `pre` comes one at the end.
     """
 
@@ -71,23 +77,27 @@ class SelfAttentionLayers(Encoder):
         self.d_out, self.d_attn = d_feat, d_feat // heads
         self.scale: Scale = scale
         self.dropout = dropout
-        self.places = grid[0] * grid[1]
+        self.grid = grid[0], grid[1]
         self.project = nn.Linear(d_context, d_feat) if d_context != d_feat else nn.Identity()
         stack = (EncoderLayer(d_feat, heads, d_hidden, dropout, norm) for _ in range(layers))
         self.layers = cast(Sequence[EncoderLayer], nn.ModuleList(stack))
         self.norm = nn.LayerNorm(d_feat) if norm == "pre" else nn.Identity()
-        table = sinusoidal_2d(grid, d_feat) if positions == "2d" else sinusoidal(self.places, d_feat)
+        table = sinusoidal_2d(grid, d_feat) if positions == "2d" else sinusoidal(math.prod(grid), d_feat)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
     def forward(self, context: ContextSet) -> ContextSet:
-        x = self.project(context.vectors)
-        if x.shape[1] != self.places:
-            raise ValueError(f"{x.shape[1]} context vectors came, the model is built for {self.places}")
-        x = dropout(x if self.positions is None else self.positions(x), self.dropout, self.training)
+        x = dropout(self._placed(self.project(context.vectors), context.grid), self.dropout, self.training)
         tau, mask = over_image(context, self.scale, self.d_attn)
         for layer in self.layers:
             x = layer(x, tau, mask)
         return replace(context, vectors=self.norm(x))
+
+    def _placed(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
+        if self.positions is not None and self.positions.learned and grid != self.grid:
+            return x + resized(self.positions.table, self.grid, grid).to(x.dtype)
+        if x.shape[1] != math.prod(self.grid):
+            raise ValueError(f"{x.shape[1]} context vectors came, the model is built for {math.prod(self.grid)}")
+        return x if self.positions is None else self.positions(x)
 
     def initialise(self) -> None:
         if self.positions is not None:

@@ -4,16 +4,20 @@ G groups that attend apart, Q queries, K keys, H heads, A features per head, E f
 """
 
 import math
+from itertools import repeat
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.dropout import dropout
 
 Scale = Literal["sqrt_len_d", "sqrt_d"]
+BLOCK = 1 << 18
+"""Weights of a head that lie in memory at once while a CPU trains with dropout; backward computes each block anew."""
 
 
 def temperature(scale: Scale, d_len: int, d_attn: int) -> float:
@@ -59,18 +63,38 @@ def attend(
         tau: divisor of the scores, one number or `[G, 1, 1, 1]`.
         mask: bool, True = may attend, broadcast to `[G, H, Q, K]`; every query must have at least one key.
         dropout_p: probability of dropping an attention weight (after the softmax).
-        need_weights: return the weights before dropout too; otherwise a fused kernel may do the work.
+        need_weights: return the weights before dropout too; otherwise memory grows with Q + K, not with Q K.
 
     Returns:
         `[G, H, Q, A]`, and the weights `[G, H, Q, K]` or None.
     """
-    if not need_weights and dropout_p == 0.0 and not isinstance(tau, Tensor):
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=1.0 / tau), None
+    if isinstance(tau, Tensor):
+        query, tau = query / tau, 1.0
+    if need_weights:
+        return _explicit(query, key, value, tau, mask, dropout_p)
+    if dropout_p == 0.0 or query.device.type != "cpu":  # the kernels of a CPU know no dropout
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=dropout_p, scale=1.0 / tau
+        ), None
+    rows = max(1, BLOCK // key.shape[-2])
+    if query.shape[-2] <= rows:
+        return _explicit(query, key, value, tau, mask, dropout_p)[0], None
+    some = repeat(mask) if mask is None or mask.shape[-2] == 1 else mask.split(rows, dim=-2)
+    blocks = [
+        checkpoint(_explicit, part, key, value, tau, allowed, dropout_p, use_reentrant=False)[0]
+        for part, allowed in zip(query.split(rows, dim=-2), some, strict=False)
+    ]
+    return torch.cat(blocks, dim=-2), None
+
+
+def _explicit(
+    query: Tensor, key: Tensor, value: Tensor, tau: float, mask: Tensor | None, dropout_p: float
+) -> tuple[Tensor, Tensor]:
     scores = (query / tau) @ key.transpose(-1, -2)
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
     weights = scores.softmax(dim=-1)
-    return dropout(weights, dropout_p, training=True) @ value, weights if need_weights else None
+    return dropout(weights, dropout_p, training=True) @ value, weights
 
 
 class MultiHeadProjection(nn.Module):

@@ -4,6 +4,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 ImagePositions = Literal["1d", "2d", "learned", "none"]
 TextPositions = Literal["sinusoidal", "learned"]
@@ -21,6 +22,7 @@ class Positions(nn.Module):
 
     def __init__(self, table: Tensor, learned: bool) -> None:
         super().__init__()
+        self.learned = learned
         if learned:
             self.table = nn.Parameter(torch.empty_like(table))
         else:
@@ -28,7 +30,7 @@ class Positions(nn.Module):
 
     def initialise(self) -> None:
         """Draws a learned table."""
-        if isinstance(self.table, nn.Parameter):
+        if self.learned:
             nn.init.normal_(self.table, std=self.table.shape[1] ** -0.5)
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
@@ -48,3 +50,9 @@ def sinusoidal_2d(grid: tuple[int, int], features: int) -> Tensor:
     h, w = grid
     rows, columns = sinusoidal(h, features // 2), sinusoidal(w, features - features // 2)
     return torch.cat((rows[:, None].expand(h, w, -1), columns[None].expand(h, w, -1)), dim=-1).flatten(0, 1)
+
+
+def resized(table: Tensor, grid: tuple[int, int], other: tuple[int, int]) -> Tensor:
+    """A table `[h * w, E]` in row order for another grid, bicubic (Dosovitskiy et al. 2021, section 3.2)."""
+    image = table.T.unflatten(1, grid)[None]
+    return F.interpolate(image, other, mode="bicubic", antialias=True)[0].flatten(1).T

@@ -109,6 +109,29 @@ def test_dropout_falls_on_the_normalised_weights(need_weights: bool, monkeypatch
         torch.testing.assert_close(weights, expected, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+def test_in_blocks_it_is_the_same(mask: Tensor | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multi_head, "dropout", lambda x, p, training: x * (1.5 + x.cos()))
+    found = []
+    for block in (K, 2 * K, 100):  # one query at a time, two, all
+        monkeypatch.setattr(multi_head, "BLOCK", block)
+        given = [x.requires_grad_() for x in inputs()]
+        out, _ = attend(*given, 2.0, mask, dropout_p=0.25)
+        found.append((out, *torch.autograd.grad(out.cos().sum(), given)))
+    for one in found[:-1]:
+        for a, b in zip(one, found[-1], strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_a_block_drops_the_same_weights_when_it_is_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multi_head, "BLOCK", K)
+    query, key, value = inputs()
+    out, _ = attend(query, key, value.requires_grad_(), 2.0, dropout_p=0.5)
+    (gradient,) = torch.autograd.grad(out.sum(), value)
+    # the output is linear in the values, so they and the gradient give it back
+    assert (gradient * value).sum().item() == pytest.approx(out.sum().item(), rel=1e-9)
+
+
 @pytest.mark.parametrize("outputs", [1, 2, 3])
 def test_projection_has_no_bias_and_splits_heads_in_order(outputs: int) -> None:
     torch.manual_seed(1)

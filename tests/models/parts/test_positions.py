@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from captioning.models.parts.positions import sinusoidal, sinusoidal_2d
+from captioning.models.parts.positions import resized, sinusoidal, sinusoidal_2d
 
 
 def entry(position: int, feature: int, features: int) -> float:
@@ -33,3 +33,17 @@ def test_two_dimensions(h: int, w: int, features: int) -> None:
             expected = [entry(row, k, half) for k in range(half)]
             expected += [entry(column, k, features - half) for k in range(features - half)]
             assert table[row * w + column].tolist() == pytest.approx(expected, abs=1e-7), (row, column)
+
+
+def test_resized_for_another_grid() -> None:
+    """Of a plane the cubic interpolation is the plane; a place's middle is half a place from its edges."""
+    grid, other = (6, 16), (12, 8)
+
+    def plane(h: int, w: int) -> torch.Tensor:
+        rows, columns = (torch.arange(n).double() / n + 0.5 / n for n in (h, w))
+        return torch.stack([rows[:, None].expand(h, w), rows[:, None] - 3 * columns], dim=-1)
+
+    found = resized(plane(*grid).flatten(0, 1), grid, other).unflatten(0, other)
+    inner = slice(4, -4), slice(2, -2)  # beyond the edge there is no plane
+    torch.testing.assert_close(found[inner], plane(*other)[inner], rtol=0, atol=1e-12)
+    assert torch.equal(resized(plane(*grid).flatten(0, 1), grid, grid), plane(*grid).flatten(0, 1))
