@@ -15,7 +15,6 @@ from typing import Any, Literal
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from captioning.backbones.precomputed import Precomputed
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.borders.files import write_json
 from captioning.config.command import command, start
@@ -31,6 +30,7 @@ from captioning.data.photographs import readable
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, no_setting, quoted
+from captioning.features.brought import move_features
 from captioning.features.inputs import inputs_of
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import paired_bootstrap
@@ -144,8 +144,9 @@ class CheckpointCaptions:
         self._files, self._split = decoding.get("ensemble", [config.checkpoint]), config.split
         self._captioner = TrainedCaptioner.from_checkpoint(path, config.device, decoding, list(config.modules))
         self._cache = Path(config.cache).expanduser()
+        backbones = [network.backbone for network in self._captioner.networks]
         if config.features is not None:
-            self._find_features(Path(config.features).expanduser())
+            move_features(backbones, _path(config.features))
         self._data = data_settings(self._captioner.config, config)
         reader = build("data.reader", self._data["reader"], list(config.modules))
         target: Path | None = getattr(reader, "writes_to", None)
@@ -154,24 +155,15 @@ class CheckpointCaptions:
                 f"the checkpoint would have scenes drawn in {quoted(target)}, outside of cache={config.cache}: set "
                 "cache to the folder that the run had, or +data.reader.root=FOLDER"
             )
-        splits = read(reader)
-        if self._data.get("skip_broken"):  # as the run did, or its vocabulary would be another
-            transform = self._captioner.networks[0].backbone.transform
-            splits = readable(splits, transform, self._cache / "photographs", skip_broken=True)
+        splits = read(reader, any(backbone.reads_photographs for backbone in backbones))
+        if self._data.get("skip_broken") and backbones[0].reads_photographs:  # as the run did, for its vocabulary
+            splits = readable(splits, backbones[0].transform, self._cache / "photographs", skip_broken=True)
         check_vocabulary(splits, self._data.get("vocabulary"), self._captioner.vocabulary)
         self._digest = digest(splits)
         self._examples = splits[config.split]
         texts = reference_texts(self._examples)
         self.references = {example.image_id: text for example, text in zip(self._examples, texts, strict=True)}
         self.given: dict[str, Mapping[ImageId, str]] = {}
-
-    def _find_features(self, path: Path) -> None:
-        """Notes where features that were brought along lie now."""
-        brought = [n.backbone for n in self._captioner.networks if isinstance(n.backbone, Precomputed)]
-        if not brought:
-            raise CaptioningError("features is the place of features brought along, and this checkpoint reads none")
-        for backbone in brought:
-            backbone.path = path
 
     def captions(self) -> Mapping[ImageId, str]:
         """Decodes the whole split."""

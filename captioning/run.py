@@ -15,7 +15,6 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones import Backbone
-from captioning.backbones.precomputed import Precomputed
 from captioning.config.check import check, data_settings
 from captioning.config.command import command, start
 from captioning.config.optimizer import backbone_lr, optimizer_settings
@@ -106,11 +105,10 @@ def build_splits(config: DictConfig, backbone: Backbone) -> Splits:
     Features are computed from every photograph before training anyway; where images flow, they are tried here, and
     features that are brought along are looked for.
     """
-    splits = read(instantiate(config.data.reader))
-    if backbone.trainable or config.data.skip_broken:
+    splits = read(instantiate(config.data.reader), backbone.reads_photographs)
+    if backbone.trainable or (config.data.skip_broken and backbone.reads_photographs):
         splits = readable(splits, backbone.transform, Path(config.cache) / "photographs", config.data.skip_broken)
-    if isinstance(backbone, Precomputed):
-        check_features(splits, backbone)
+    check_features(splits, backbone)
     return splits
 
 

@@ -379,7 +379,7 @@ def test_photographs_that_have_moved(elsewhere: Path, command: Command, refused:
     Path("data").rename("moved")
     shutil.rmtree("cache")
     message = refused(evaluate.main, checkpoint, QUICK)
-    assert "data/images does not exist" in message
+    assert "cannot read data/dataset_flickr8k.json" in message
     assert "data.root" in message
     command(checkpoint, QUICK, "data.root=moved")
     assert read(elsewhere / "runs" / "evaluate")[2] == read(run)[2]

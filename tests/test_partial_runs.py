@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,14 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Image.fromarray(np.random.default_rng(number).integers(0, 256, (*WIDE[::-1], 3), np.uint8)).save(path)
 
 
-def trained(*overrides: str, **settings: Any) -> Path:
+def trained(*overrides: str, data: str = "csv", **settings: Any) -> Path:
     """The folder of a run on the photographs."""
-    config = miniature(composed("data=csv", "data.root=photographs", *TEST, *overrides))
+    config = miniature(composed(f"data={data}", "data.root=photographs", *TEST, *overrides))
     config.test, config.metrics.test = True, ["BLEU"]
     for key, value in settings.items():
         config.backbone[key] = value
     run.main.__wrapped__(config)
-    (folder,) = Path("runs").glob("csv-*")
+    (folder,) = Path("runs").glob(f"{data}-*")
     return folder
 
 
@@ -96,15 +97,16 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     chosen = ["backbone=features", f"backbone.path={brought('features')}", "backbone.dim=7", "backbone.regions=3"]
-    for photograph in Path("photographs/images").iterdir():
-        photograph.write_bytes(b"")  # readers look for the files, and nobody into them
+    shutil.rmtree("photographs/images")
+    with pytest.raises(CaptioningError, match=r"^4 of 4 photographs are not on disk: photographs/images/0\.jpg, "):
+        trained("backbone=small_cnn")
     with pytest.raises(CaptioningError, match=r"data\.mirror needs photographs"):
-        trained(*chosen, "data.mirror=0.5")
+        trained(*chosen, "data.mirror=0.5", data="flickr8k")
     Path("features/2.npy").rename("2.npy")
-    with pytest.raises(CaptioningError, match=r"but not of 1 of the 4: 2\.jpg \(2\.jpg\)\. They are looked for"):
-        trained(*chosen)
+    with pytest.raises(CaptioningError, match=r"but not of 1 of the 4: 2 \(2\.jpg\)\. They are looked for"):
+        trained(*chosen, data="flickr8k")
     Path("2.npy").rename("features/2.npy")
-    folder = trained(*chosen)
+    folder = trained(*chosen, data="flickr8k")
     assert not (folder / "attention").exists()
     checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
 

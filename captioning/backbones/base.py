@@ -37,10 +37,12 @@ class Backbone(nn.Module):
         partial: whether an image may have fewer than L vectors.
         located: whether the cells of the grid are places of the photograph, so that pictures and boxes can be laid
             over it.
+        reads_photographs: whether it needs them on disk.
     """
 
     scale: Tensor
     located = True
+    reads_photographs = True
 
     def __init__(
         self,

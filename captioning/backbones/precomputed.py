@@ -23,6 +23,7 @@ class Precomputed(Backbone):
     """
 
     located = False
+    reads_photographs = False
 
     @bounded
     def __init__(

@@ -17,7 +17,7 @@ from captioning.errors import CaptioningError
 
 
 class SideBySide(Backbone):
-    """Both see the same pixels; each is brought to unit scale by a number of its own.
+    """Both see the same pixels, if not features of one's own; each is brought to unit scale by a number of its own.
 
     Along `features` a place has the features of both, of one grid: D = D_1 + D_2. Along `set` the vectors of the second
     follow those of the first, of one D: L = L_1 + L_2, on a grid of (1, L) without a place on the photograph.
@@ -40,8 +40,11 @@ class SideBySide(Backbone):
         grid = first.grid if along == "features" else (1, sum(h * w for h, w in (first.grid, second.grid)))
         networks = nn.ModuleList([first, second])
         settings = f"({first.settings}) and ({second.settings}) along {along}"
-        super().__init__(settings, networks, dim, grid, first.transform, first.trainable)
+        transform = (first if first.reads_photographs else second).transform
+        super().__init__(settings, networks, dim, grid, transform, first.trainable)
+        self.partial = first.partial or second.partial
         self.along: Literal["features", "set"] = along
+        self.reads_photographs = first.reads_photographs or second.reads_photographs
         self.located = along == "features" and first.located and second.located
 
     @property
@@ -62,20 +65,27 @@ class SideBySide(Backbone):
         return torch.cat([each(images) for each in self.members], dim=self.axis)
 
     def present(self, inputs: Tensor) -> Tensor | None:
-        """As of any backbone; along `set` the places of the one follow those of the other."""
-        if inputs.dim() == 4 and self.axis == 1 and self.partial:
-            return torch.cat([each.present(inputs) for each in self.members], dim=1)  # type: ignore[misc]
-        return super().present(inputs)
+        """As of any backbone: along `features` a place that either has, along `set` those of both in a row."""
+        if not self.partial:
+            return None
+        parts = (inputs, inputs) if inputs.dim() == 4 else self._parts(inputs)
+        found = []
+        for each, part in zip(self.members, parts, strict=True):
+            present = each.present(part)
+            full = torch.ones(len(part), each.grid[0] * each.grid[1], dtype=torch.bool, device=part.device)
+            found.append(full if present is None else present)
+        return found[0] | found[1] if self.axis == 2 else torch.cat(found, dim=1)
 
     def context(self, features: Tensor) -> ContextSet:
         """The context set of features `[B, L, D]`, those of each backbone at unit scale."""
+        parts = zip(self.members, self._parts(features), strict=True)
+        vectors = torch.cat([each.context(part).vectors for each, part in parts], dim=self.axis)
+        return ContextSet(vectors, self.grid, self.present(features))
+
+    def _parts(self, features: Tensor) -> tuple[Tensor, ...]:
+        """The features of each."""
         sizes = [each.dim if self.axis == 2 else each.grid[0] * each.grid[1] for each in self.members]
-        parts = features.split(sizes, self.axis)
-        first, second = (each.context(part) for each, part in zip(self.members, parts, strict=True))
-        mask = first.mask
-        if self.axis == 1 and mask is not None and second.mask is not None:
-            mask = torch.cat([mask, second.mask], dim=1)
-        return ContextSet(torch.cat([first.vectors, second.vectors], dim=self.axis), self.grid, mask)
+        return features.split(sizes, self.axis)
 
     def mirrored(self) -> Backbone:
         """Both, weights shared, for photographs with left and right exchanged."""
@@ -88,7 +98,7 @@ def _check(first: Backbone, second: Backbone, along: str) -> None:
         raise CaptioningError("backbones side by side are both trained or both frozen: set trainable alike")
     # each has a mean and a standard deviation of its own
     one, other = (replace(each.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for each in (first, second))
-    if one != other:
+    if first.reads_photographs and second.reads_photographs and one != other:
         raise CaptioningError(
             f"backbones side by side see the same pixels, but the first reads photographs by {one}, the second by "
             f"{other}: set size, resize and the like alike"

@@ -17,7 +17,6 @@ from captioning.config.rehearsal import rehearse
 from captioning.config.searches import check_decoding
 from captioning.config.signatures import Part, check_call, check_settings, check_table, check_value
 from captioning.data.module import CaptionData
-from captioning.data.readers.splits import check_root
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.machine import has_bfloat16
@@ -64,7 +63,8 @@ def check(config: DictConfig) -> None:
     rehearse(_with_folder(config))
     if "root" in config.data:
         check_value("data.root", config.data.root, PathText)
-        check_root(Path(config.data.root).expanduser())
+        if not Path(config.data.root).expanduser().is_dir():
+            raise CaptioningError(f"data.root={config.data.root} does not exist: set it to the folder of the data set")
 
 
 def data_settings(config: DictConfig) -> dict[str, Any]:

@@ -157,6 +157,7 @@ def photographs(root: str | None) -> Iterator[Finding]:
         yield Finding("data", "ok", "data=shapes is drawn; data.root=FOLDER looks at photographs")
         return
     from captioning.data.readers.karpathy import KarpathyReader
+    from captioning.data.readers.reading import read
 
     base = Path(root).expanduser()
     files = sorted(base.glob("dataset*.json"))
@@ -166,7 +167,7 @@ def photographs(root: str | None) -> Iterator[Finding]:
     images = base / "images" if (base / "images").is_dir() else base
     for annotations in files:
         try:
-            splits = KarpathyReader(images, annotations)()
+            splits = read(KarpathyReader(images, annotations))
         except CaptioningError as error:
             yield Finding("data", "attention", str(error), f"complete {base}, or set data.root=FOLDER to another")
         else:

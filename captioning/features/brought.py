@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from captioning.backbones import Backbone
 from captioning.backbones.precomputed import Precomputed
 from captioning.data.example import Example, Splits
 from captioning.data.photographs import fingerprints
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 from captioning.features.build import build_rows
 from captioning.features.cache import FeatureCache
 from captioning.features.files import FeatureFiles, opened
@@ -22,14 +23,32 @@ NAMED = 5
 """Images that an error names."""
 
 
-def check_features(splits: Splits, backbone: Precomputed) -> None:
-    """Looks for the features of every image.
+def check_features(splits: Splits, backbone: Backbone) -> None:
+    """Looks for the features of every image, where `backbone` or a member of it has them brought along.
 
     Raises:
         CaptioningError: names some that have none.
     """
-    with opened(backbone.path) as found:
-        _names([example for examples in splits.values() for example in examples], backbone, found.files)
+    examples = [example for examples in splits.values() for example in examples]
+    for member in _members(backbone):
+        with opened(member.path) as found:
+            _names(examples, member, found.files)
+
+
+def move_features(backbones: Sequence[Backbone], path: Path) -> None:
+    """Notes that the features which `backbones` or members of them have brought along lie at `path` now.
+
+    Raises:
+        CaptioningError: none has any, or they come from several places.
+    """
+    found = [member for backbone in backbones for member in _members(backbone)]
+    places = ", ".join(dict.fromkeys(quoted(member.path) for member in found))
+    if not found:
+        raise CaptioningError("features is the place of features brought along, and this checkpoint reads none")
+    if len({member.path for member in found}) > 1:
+        raise CaptioningError(f"features is one place, but features are read from {places}: put them there again")
+    for member in found:
+        member.path = path
 
 
 def bring_features(examples: Sequence[Example], backbone: Precomputed, folder: Path, progress: str) -> FeatureCache:
@@ -46,6 +65,10 @@ def bring_features(examples: Sequence[Example], backbone: Precomputed, folder: P
         return build_rows(
             backbone, rows, lambda done: _read(names[done:], backbone, found), folder, "float16", progress
         )
+
+
+def _members(backbone: Backbone) -> list[Precomputed]:
+    return [module for module in backbone.modules() if isinstance(module, Precomputed)]
 
 
 def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[str, Path]) -> list[str]:

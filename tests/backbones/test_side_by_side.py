@@ -4,6 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
+from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.side_by_side import SideBySide
 from captioning.backbones.small_cnn import SmallCNN
 from captioning.errors import CaptioningError
@@ -41,6 +42,29 @@ def test_along_the_set_the_vectors_of_the_one_follow_the_others() -> None:
     assert torch.equal(context.mask, torch.cat([one.mask, other.mask], dim=1))
     assert torch.equal(both.present(PIXELS), context.mask)
     assert both.present(both(PIXELS)).sum() == context.mask.sum() < 2 * 45
+
+
+@pytest.mark.parametrize("resize", ["squash", "pad"])
+def test_features_brought_along_join_those_of_a_network(resize: str) -> None:
+    brought = Precomputed("absent", dim=7, regions=2)
+    both = SideBySide(brought, cnn(0, resize=resize), along="set")
+    assert both.reads_photographs
+    assert both.transform == both.members[1].transform
+    features = torch.ones(1, 2 + 9, 7)
+    features[:, 1] = torch.nan
+    context = both.context(features)
+    assert context.mask.tolist() == [[True, False, *[True] * 9]]
+    assert context.vectors.isfinite().all()
+    assert torch.equal(both.present(features), context.mask)
+
+
+def test_features_of_two_kinds_along_each_other_need_no_photographs() -> None:
+    both = SideBySide(Precomputed("one", dim=2, regions=3), Precomputed("other", dim=1, regions=3))
+    assert not both.reads_photographs
+    features = torch.tensor([[[1.0, 2, 3], [torch.nan, torch.nan, 4], [torch.nan] * 3]])
+    context = both.context(features)
+    assert context.mask.tolist() == [[True, True, False]]
+    assert context.vectors.tolist() == [[[1, 2, 3], [0, 0, 4], [0, 0, 0]]]
 
 
 def test_what_does_not_go_together() -> None:

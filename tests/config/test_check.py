@@ -109,7 +109,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
         (["+trainer.overfit_batches=-1"], ["trainer: "]),
         (["+callbacks.checkpoint.every_n_train_steps=5", "+callbacks.checkpoint.every_n_epochs=5"], ["mutually excl"]),
         (["data=csv", "data.root=.", "data.reader.splits.test=[1,0]"], ["[1, 0] is no share of images"]),
-        (["data=flickr8k", "data.root=nowhere"], ["the folder of photographs nowhere does not exist"]),
+        (["data=flickr8k", "data.root=nowhere"], ["data.root=nowhere does not exist"]),
     ],
 )
 def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> None:

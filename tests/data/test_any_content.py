@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captioning.data.caption_files import read_captions, read_references
-from captioning.data.example import Example
+from captioning.data.example import Splits
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.csv import TableReader
 from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 
 SPLITS = ("train", "val", "test")
@@ -73,8 +74,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def check_splits(folder: Path, read: Callable[[], Mapping[str, Sequence[Example]]]) -> None:
-    splits, said = read_or_refused(read)
+def check_splits(folder: Path, reader: Callable[[], Splits]) -> None:
+    splits, said = read_or_refused(lambda: read(reader))
     if splits is None:
         assert len(said or "") < 4 * len(str(folder)) + 1000
         return

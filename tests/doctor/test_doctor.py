@@ -283,7 +283,7 @@ def test_photographs(tmp_path: Path) -> None:
     annotations.write_text(f'{{"images": [{entries}]}}')
     (tmp_path / "images").mkdir()
     (finding,) = photographs(str(tmp_path))
-    assert (finding.mark, "4 of 4 photographs are not below" in finding.text) == ("attention", True)
+    assert (finding.mark, "4 of 4 photographs are not on disk" in finding.text) == ("attention", True)
     for i in range(4):
         Image.new("RGB", (9, 9)).save(tmp_path / "images" / f"{i}.jpg")
     (finding,) = photographs(str(tmp_path))

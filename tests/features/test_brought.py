@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from captioning.backbones.precomputed import Precomputed
+from captioning.backbones.side_by_side import SideBySide
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
-from captioning.features.brought import bring_features, check_features
+from captioning.features.brought import bring_features, check_features, move_features
 from captioning.features.cache import FeatureCache
 
 D, L = 5, 4
@@ -98,8 +99,22 @@ def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Pa
     wanted = r"features of 1 images, but not of 2 of the 3: 8 \(b\.jpg\), x/c\.jpg \(c\.jpg\)\. They are looked for by"
     with pytest.raises(CaptioningError, match=wanted):
         check_features({"train": EXAMPLES[:2], "val": EXAMPLES[2:]}, Precomputed(str(path), D, L))
+    both = SideBySide(Precomputed(str(folder_of_npy(tmp_path / "whole", arrays())), D, L), Precomputed(str(path), D, L))
+    with pytest.raises(CaptioningError, match=wanted):
+        check_features({"train": EXAMPLES}, both)
     with pytest.raises(CaptioningError, match=wanted):
         brought(path, tmp_path)
+
+
+def test_features_that_moved_are_those_of_every_member_or_of_none() -> None:
+    def place(*paths: str) -> list[str]:
+        members = [Precomputed(path, D, L) for path in paths]
+        move_features([SideBySide(*members)], Path("there"))
+        return [str(member.path) for member in members]
+
+    assert place("here", "here") == ["there", "there"]
+    with pytest.raises(CaptioningError, match="features are read from here, elsewhere"):
+        place("here", "elsewhere")
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:

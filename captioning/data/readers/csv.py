@@ -15,8 +15,6 @@ from captioning.data.example import Example, Reference
 from captioning.data.readers.files import read_lines
 from captioning.data.readers.part import Ends, Part
 from captioning.data.readers.splits import (
-    check_photographs,
-    check_root,
     check_splits,
     make_example,
     make_reference,
@@ -50,11 +48,9 @@ class TableReader:
         The words are `split_words(caption)`; a caption without words is left out.
 
         Raises:
-            CaptioningError: root, table or list missing, not UTF-8 or malformed, a split without images, a listed
-                photograph without captions, a path that leaves the root, a photograph in two splits, photographs
-                absent on disk.
+            CaptioningError: table or list missing, not UTF-8 or malformed, a split without images, a listed photograph
+                without captions, a path that leaves the root, a photograph in two splits.
         """
-        check_root(self.root)
         references, paths = self._read()
         names = list(paths)
         splits = {
@@ -65,7 +61,6 @@ class TableReader:
             for split, part in self.parts.items()
         }
         check_splits(splits, self.captions)
-        check_photographs([example for examples in splits.values() for example in examples], self.root)
         return splits
 
     def _read(self) -> tuple[dict[str, list[Reference | None]], dict[str, Path]]:

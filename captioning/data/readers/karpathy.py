@@ -11,8 +11,6 @@ from captioning.data.example import Example, Reference
 from captioning.data.readers.files import read_json
 from captioning.data.readers.splits import (
     SPLITS,
-    check_photographs,
-    check_root,
     check_splits,
     entry,
     make_example,
@@ -50,11 +48,9 @@ class KarpathyReader:
         out.
 
         Raises:
-            CaptioningError: root or JSON missing, JSON of another kind, a split without images, an image without
-                captions, a path that leaves the root, an id or a photograph that occurs twice, photographs absent on
-                disk.
+            CaptioningError: JSON missing or of another kind, a split without images, an image without captions, a
+                path that leaves the root, an id or a photograph that occurs twice.
         """
-        check_root(self.root)
         splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
         for position, image in enumerate(self._images()):
             place = f"{self.annotations}: images[{position}]"
@@ -63,7 +59,6 @@ class KarpathyReader:
                 if split is not None:
                     splits[split].append(self._example(image, place))
         check_splits(splits, self.annotations)
-        check_photographs([example for examples in splits.values() for example in examples], self.root)
         return splits
 
     def photographs(self) -> list[Path]:

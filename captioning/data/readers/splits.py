@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from captioning.data.example import Example, Reference
+from captioning.data.example import Example, Reference, Splits
 from captioning.data.words import split_words
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 
 SPLITS = ("train", "val", "test")
 MAX_CHARACTERS = 10_000
@@ -150,28 +150,19 @@ def check_splits(splits: Mapping[str, Sequence[Example]], source: object) -> Non
                 )
 
 
-def check_root(root: Path) -> None:
-    """Refuses a folder of photographs that does not exist.
-
-    Raises:
-        CaptioningError: says which.
-    """
-    if not root.is_dir():
-        raise CaptioningError(f"the folder of photographs {root} does not exist; set data.root to it")
-
-
-def check_photographs(examples: Sequence[Example], root: Path) -> None:
+def check_photographs(splits: Splits) -> None:
     """Refuses photographs that are not on disk.
 
     Raises:
         CaptioningError: counts them and names the first.
     """
-    absent = absent_files([example.path for example in examples])
+    paths = [example.path for examples in splits.values() for example in examples]
+    absent = absent_files(paths)
     if absent:
-        names = ", ".join(f"{path.relative_to(root)!s:.200}" for path in absent[:3])
+        names = ", ".join(quoted(path) for path in absent[:3])
         raise CaptioningError(
-            f"{len(absent)} of {len(examples)} photographs are not below {root}: {names}"
-            f"{', ...' if len(absent) > 3 else ''}; set data.root to the folder that holds them"
+            f"{len(absent)} of {len(paths)} photographs are not on disk: {names}{', ...' if len(absent) > 3 else ''}; "
+            "set data.root to the folder that holds them"
         )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from captioning.data.example import Example, Reference
 from captioning.data.readers.coco import CocoReader, CocoSplit
+from captioning.data.readers.reading import read
 from captioning.errors import CaptioningError
 
 
@@ -128,9 +129,10 @@ def test_json_of_another_kind(tmp_path: Path, text: str, message: str) -> None:
 
 def test_absent_photographs_folder_and_file(tmp_path: Path) -> None:
     split = file(tmp_path, "val", [image(1), image(2)], [caption(1), caption(2)], absent=(2,))
-    with pytest.raises(CaptioningError, match=r"1 of 2 photographs are not below .*val: 2\.jpg; set data\.root"):
-        split()
-    with pytest.raises(CaptioningError, match=r"nowhere does not exist; set data\.root"):
-        CocoSplit(tmp_path / "nowhere", split.annotations)()
+    with pytest.raises(CaptioningError, match=r"1 of 2 photographs are not on disk: .*/val/2\.jpg; set data\.root"):
+        read(lambda: {"val": split()})
+    split.root = tmp_path / "nowhere"
+    with pytest.raises(CaptioningError, match=r"2 of 2 photographs .*/nowhere/1\.jpg, .*; set data\.root"):
+        read(lambda: {"val": split()})
     with pytest.raises(CaptioningError, match=r"cannot read .*captions\.json: No such file"):
         CocoSplit(split.root, tmp_path / "captions.json")()

@@ -4,6 +4,7 @@ import pytest
 
 from captioning.data.example import Example, Reference
 from captioning.data.readers.csv import TableReader
+from captioning.data.readers.reading import read
 from captioning.errors import CaptioningError
 
 CAPTIONS = """\
@@ -135,14 +136,14 @@ def test_bad_lists(tmp_path: Path, lists: dict[str, str], message: str) -> None:
 def test_absent_photographs_folder_and_files(tmp_path: Path) -> None:
     made = reader(tmp_path)
     (tmp_path / "images" / "2.jpg").unlink()
-    with pytest.raises(CaptioningError, match=r"1 of 4 photographs are not below .*images: 2\.jpg; set data\.root"):
-        made()
+    with pytest.raises(CaptioningError, match=r"1 of 4 photographs are not on disk: .*/images/2\.jpg; set data\.root"):
+        read(made)
+    made.root = tmp_path / "nowhere"
+    with pytest.raises(CaptioningError, match=r"4 of 4 photographs .*/nowhere/1\.jpg, .*; set data\.root"):
+        read(made)
     (tmp_path / "test.txt").unlink()
     with pytest.raises(CaptioningError, match=r"cannot read .*test\.txt: No such file"):
         made()
     made.captions.unlink()
     with pytest.raises(CaptioningError, match=r"cannot read .*captions\.txt: No such file"):
-        made()
-    made.root = tmp_path / "nowhere"
-    with pytest.raises(CaptioningError, match=r"nowhere does not exist; set data\.root"):
         made()

@@ -6,6 +6,7 @@ import pytest
 
 from captioning.data.example import Example, Reference
 from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.reading import read
 from captioning.errors import CaptioningError
 
 
@@ -104,22 +105,28 @@ def test_bad_content(tmp_path: Path, change: dict[str, Any], message: str) -> No
 def test_absent_photographs_are_counted_and_named(tmp_path: Path) -> None:
     images = [*three(), *(record(f"{i}.jpg", "train", imgid=i, filepath="more") for i in range(4, 9))]
     absent = ("2.jpg", "5.jpg", "6.jpg", "7.jpg")
-    with pytest.raises(CaptioningError, match=r"4 of 8 photographs .*: 2\.jpg, more/5\.jpg, more/6\.jpg, \.\.\.; set"):
-        reader(tmp_path, images, absent=absent)()
+    made = reader(tmp_path, images, absent=absent)
+    message = r"4 of 8 photographs are not on disk: .*/2\.jpg, .*/more/5\.jpg, .*/more/6\.jpg, \.\.\.; set data\.root"
+    with pytest.raises(CaptioningError, match=message):
+        read(made)
+    assert len(read(made, photographs=False)["train"]) == 6
 
 
 def test_absent_folder_of_photographs(tmp_path: Path) -> None:
     images = three()
     images[1] |= {"filepath": "val2014"}
-    with pytest.raises(CaptioningError, match=r"1 of 3 photographs .*: val2014/2\.jpg; set data\.root"):
-        reader(tmp_path, images, absent=("2.jpg",))()
+    with pytest.raises(CaptioningError, match=r"1 of 3 photographs .*/val2014/2\.jpg; set data\.root"):
+        read(reader(tmp_path, images, absent=("2.jpg",)))
 
 
 def test_missing_root_and_file_name_their_settings(tmp_path: Path) -> None:
-    with pytest.raises(CaptioningError, match=r"nowhere does not exist; set data\.root"):
-        KarpathyReader(tmp_path / "nowhere", tmp_path / "data.json")()
+    made = reader(tmp_path, three())
+    made.root = tmp_path / "nowhere"
+    with pytest.raises(CaptioningError, match=r"3 of 3 photographs .*/nowhere/1\.jpg, .*; set data\.root"):
+        read(made)
+    made.annotations.unlink()
     with pytest.raises(CaptioningError, match=r"data\.json: No such file.*set data\.root"):
-        KarpathyReader(tmp_path, tmp_path / "data.json")()
+        made()
 
 
 @pytest.mark.parametrize(

@@ -134,11 +134,11 @@ def test_each_folder_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     scan = os.scandir
     monkeypatch.setattr(os, "scandir", lambda folder: (listed.append(str(folder)), scan(folder))[1])
     monkeypatch.setattr(os, "stat", None)  # nothing asks for single files
-    check_photographs(examples, tmp_path)
+    check_photographs({"train": examples[:7], "val": examples[7:]})
     assert sorted(listed) == [str(tmp_path / "a"), str(tmp_path / "b")]
 
 
 def test_a_folder_that_cannot_be_listed(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 300)
     with pytest.raises(CaptioningError, match=r"cannot list the photographs in .*xxx: File name too long"):
-        check_photographs([Example(1, folder / "1.jpg", (DOG,))], tmp_path)
+        check_photographs({"val": [Example(1, folder / "1.jpg", (DOG,))]})
