@@ -34,6 +34,7 @@ from captioning.runs.checkpoint import read as read_checkpoint
 from captioning.runs.record import digests
 from captioning.runs.recorded_run import RecordedRun
 from captioning.training.module import CaptioningModule
+from captioning.training.objectives import Objective, Task
 from captioning.training.selection import select_width
 
 say = rank_zero_only(logging.getLogger(__name__).info)
@@ -115,10 +116,12 @@ def build_module(config: DictConfig, splits: Splits, backbone: Backbone) -> Capt
         (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
     )
     settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    objective: Objective = instantiate(config.objective)
+    objective.prepare(Task(splits["train"], vocabulary))
     return CaptioningModule(
         backbone=backbone,
         model=instantiate(config.model, vocab_size=len(vocabulary), **backbone.sizes),
-        objective=instantiate(config.objective),
+        objective=objective,
         search=instantiate(search_settings(settings["decoding"], vocabulary)),
         scorers={
             split: Scorer(reference_texts(splits[split]), config.metrics[split], config.metrics.timeout)

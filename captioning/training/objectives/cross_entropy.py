@@ -43,4 +43,4 @@ class CrossEntropy(Objective):
             penalty = doubly_stochastic(output.attention, real, context.mask)
             total = total + self.doubly_stochastic * penalty
             terms["doubly_stochastic"] = penalty.detach()
-        return Loss(total, terms)
+        return Loss(total, len(word_index), terms)
