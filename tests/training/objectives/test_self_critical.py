@@ -1,6 +1,6 @@
 """The gradient of the expected reward, computed exactly over all captions of a vocabulary of two words.
 
-Captions have at most T = 3 tokens, the end included: 15 of them. Their probabilities are followed here word by word.
+Captions have at most T = 2 tokens, the end included: 7 of them. Their probabilities are followed here word by word.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives import CrossEntropy, Draws, SelfCritical, Task
 from captioning.training.rewards import Reward
 
-L, D, T = 3, 5, 3
+L, D, T, S = 3, 5, 2, 3
 VOCABULARY = Vocabulary(["dog", "runs"])
 V = len(VOCABULARY)
 DOG, RUNS = 4, 5
@@ -56,7 +56,7 @@ def images(count: int = 1) -> ContextSet:
 
 
 def objective(**settings: Any) -> SelfCritical:
-    found = SelfCritical(**({"reward": Reward(bleu4=0.3), "samples": 2, "max_length": T} | settings))
+    found = SelfCritical(**({"reward": Reward(bleu4=0.3), "samples": S, "max_length": T} | settings))
     examples = [
         Example(i, Path(), tuple(Reference(text, tuple(text.split())) for text in texts))
         for i, texts in enumerate(REFERENCES)
@@ -107,14 +107,16 @@ def exact(name: str) -> tuple[Tensor, Tensor, Tensor]:
 
 @cache
 def estimates(name: str, baseline: str) -> tuple[Tensor, Tensor]:
-    """Of every draw of S = 2 captions the probability, and the estimate for one caption, `[225, parameters]`."""
+    """Of every set of S captions its probability, and the estimate for one caption, `[84, parameters]`."""
     model, found = network(name), objective(baseline=baseline)
-    greedy = _padded(found.draw(model, images(), Draws(0, 0, torch.zeros(1, dtype=torch.long)))[:, 2:])
-    rows = []
-    for pair in itertools.product(CAPTIONS, repeat=2):
-        drawn = torch.cat([tokens(pair), greedy], dim=1)
-        rows.append(gradient(found.score(model, images(), drawn, torch.tensor([0])).total, model) / 2)
-    return torch.outer(exact(name)[0], exact(name)[0]).flatten(), torch.stack(rows)
+    greedy = _padded(found.draw(model, images(), Draws(0, 0, torch.zeros(1, dtype=torch.long)))[:, S:])
+    rows, weights = [], []
+    for drawn in itertools.combinations_with_replacement(range(len(CAPTIONS)), S):
+        captions = torch.cat([tokens([CAPTIONS[i] for i in drawn]), greedy], dim=1)
+        rows.append(gradient(found.score(model, images(), captions, torch.tensor([0])).total, model) / S)
+        orders = len(set(itertools.permutations(drawn)))
+        weights.append(orders * exact(name)[0][list(drawn)].prod())
+    return torch.stack(weights), torch.stack(rows)
 
 
 def _padded(captions: Tensor) -> Tensor:
@@ -126,7 +128,7 @@ def _padded(captions: Tensor) -> Tensor:
 def test_the_expectation_of_the_estimate_is_the_gradient(name: str, baseline: str) -> None:
     weights, found = estimates(name, baseline)
     _, expected, size = exact(name)
-    share = 1 / 2 if baseline == "mean" else 1  # (S - 1) / S
+    share = (S - 1) / S if baseline == "mean" else 1
     assert size > 0.05
     torch.testing.assert_close(weights @ found, share * expected, rtol=1e-10, atol=1e-10)
 
@@ -137,7 +139,7 @@ def test_the_other_samples_lessen_the_variance(name: str) -> None:
         weights, found = estimates(name, baseline)
         return float(weights @ (found - weights @ found).square().sum(dim=1))
 
-    assert variance("others") < 0.8 * variance("none")
+    assert variance("others") < variance("none")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -157,10 +159,10 @@ def test_captions_are_drawn_with_their_probabilities(name: str) -> None:
 def test_one_parallel_pass_scores_as_word_by_word(name: str) -> None:
     """Of two images, and of a cut caption, one that has ended, and one that is nothing but its end."""
     model, found = network(name), objective(samples=3, baseline="none")
-    captions = [(DOG, RUNS, DOG), (RUNS, EOS), (EOS,)]
+    captions = [(DOG, RUNS), (RUNS, EOS), (EOS,)]
     loss = found.score(model, images(), tokens(captions), torch.tensor([0]))
     each = torch.stack([log_prob(model, caption) for caption in captions])
-    assert loss.words == 6
+    assert loss.words == 5
     torch.testing.assert_close(loss.terms["nll"], -each.sum().detach(), rtol=1e-12, atol=0)
     torch.testing.assert_close(loss.total, -(rewards(found, captions) * each).sum(), rtol=1e-12, atol=0)
 
@@ -203,7 +205,7 @@ def test_of_captions_of_one_word_the_best_is_learned(name: str) -> None:
 
 def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
     found, model = objective(samples=2), network("sat_soft")
-    captions = [(DOG, RUNS, EOS), (RUNS, RUNS, RUNS)], [(EOS,), (DOG, EOS)]
+    captions = [(DOG, EOS), (RUNS, RUNS)], [(EOS,), (DOG, EOS)]
     for pair in captions:
         found.score(model, images(), tokens(pair), torch.tensor([0]))
     every = torch.cat([rewards(found, pair) for pair in captions])
@@ -211,7 +213,7 @@ def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
     assert logged["reward"] == pytest.approx(every.mean().item())
     assert logged["reward deviation"] == pytest.approx(every.std(correction=0).item())
     assert logged["ended"] == 75
-    assert logged["sampled length"] == 6 / 4
+    assert logged["sampled length"] == 1
     difference = every[::2] - every[1::2]
     assert logged["advantage deviation"] == pytest.approx(difference.square().mean().sqrt().item())
     found.score(model, images(), tokens(captions[0]), torch.tensor([0]))
