@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.borders.files import write_json
+from captioning.config.check import FROM_CHECKPOINT
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, build
 from captioning.config.searches import settings_given
@@ -203,11 +204,13 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
 
 
 def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> None:
-    """Refuses a data set that is not the one that `vocabulary` was made from.
+    """Refuses a data set that is not the one that `vocabulary` was made from, or brought to as `settings` says.
 
     Raises:
         CaptioningError: its training captions give other words.
     """
+    if settings == FROM_CHECKPOINT:  # of another data set, before this one
+        return
     words = (reference.words for example in splits["train"] for reference in example.references)
     check_call("data.vocabulary", Vocabulary.from_captions, settings if isinstance(settings, dict) else {})
     found = Vocabulary.from_captions(words, **settings)

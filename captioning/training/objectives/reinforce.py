@@ -155,4 +155,3 @@ class Reinforce(Objective):
 
     def _moved(self, before: Tensor, now: Tensor, count: Tensor) -> Tensor:
         return torch.where(count > 0, self.decay * before + (1 - self.decay) * now, before)
-

@@ -46,7 +46,9 @@ class DocumentFrequencies:
     @property
     def digest(self) -> str:
         """SHA-256 over numbers of images, n-grams and counts."""
-        return hashlib.sha256(np.array([self.images]).tobytes() + self.keys.tobytes() + self.counts.tobytes()).hexdigest()
+        return hashlib.sha256(
+            np.array([self.images]).tobytes() + self.keys.tobytes() + self.counts.tobytes()
+        ).hexdigest()
 
 
 def _counted(references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> Iterator[tuple[Ints, Ints]]:

@@ -129,7 +129,10 @@ class _Match:
         g_own, g_their = self.own.count * idf[self._own_key], self.theirs.count * idf[self._their_key]
         beside = self._beside(g_their)
         dots = self._summed(np.minimum(g_own[self._hit, None], beside) * beside)  # [M, 4, references]
-        their_norm, their_length = self._by_reference(_norms(self.theirs, g_their)), self._by_reference(self.theirs.length)
+        their_norm, their_length = (
+            self._by_reference(_norms(self.theirs, g_their)),
+            self._by_reference(self.theirs.length),
+        )
         norms = _norms(self.own, g_own)[..., None] * their_norm[self.own_image].swapaxes(1, 2)
         cosines = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0)
         # the reference code takes the number of bigrams for the length
