@@ -35,6 +35,7 @@ from captioning.features.inputs import inputs_of
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import paired_bootstrap
 from captioning.metrics.scorer import Metrics
+from captioning.metrics.wording import wording
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
 from captioning.runs.folder import new_folder
@@ -87,7 +88,7 @@ def main(config: DictConfig) -> None:
         "images_with_references": len(source.references),
         "captions_left_out": len(captions) - len(images),
     }
-    write_scores(folder / "scores.json", scores.corpus, software() | source.provenance() | scored)
+    write_scores(folder / "scores.json", scores.corpus | wording(ours), software() | source.provenance() | scored)
     if others is not None:
         theirs = scorer.score({position: others[image_id] for position, image_id in enumerate(images)})
         differences = paired_bootstrap(scores.statistics, theirs.statistics, **config.bootstrap)
