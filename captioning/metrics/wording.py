@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-BAD_ENDINGS = frozenset(
-    ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", "on", "upon", "near", "to")
-    + ("is", "are", "am", "and")  # "and" is our addition (D)
-)
+_PEERS = ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", "on", "upon", "near", "to")
+BAD_ENDINGS = frozenset([*_PEERS, "is", "are", "am", "and"])  # "and" is our addition (D)
 """Words that no whole sentence ends with (ruotianluo/self-critical.pytorch, `captioning/models/AttModel.py`)."""
 PERCENT = 100.0
 WORDING = ("bad_endings", "length", "distinct-1", "distinct-2", "vocabulary used")
