@@ -142,3 +142,25 @@ def test_a_vocabulary_too_large_for_exact_keys_has_no_collisions_that_occur() ->
     reward.prepare([[[a, b, 7, 8]] for a in words for b in words], 2**20 - 1, eos=False)
     singles, pairs = len(words) + 2, len(words) ** 2 + len(words) + 1
     assert len(reward.frequencies.keys) == singles + pairs + len(words) ** 2 + len(words) + len(words) ** 2
+
+
+def test_without_the_end_a_fragment_is_better_than_a_guess() -> None:
+    """Of a scene that is as likely at each of four sides: it ends behind "the", where the word would be a guess.
+
+    40 scenes "a X on the left", or right, top, bottom, with two references each.
+    """
+    a, on, the, there, left, right, top, bottom = range(4, 12)
+    sides = (left, right, top, bottom)
+
+    def scene(x: int, side: int) -> list[Caption]:
+        return [[a, x, on, the, side], [there, a, x, on, the, side]]
+
+    images = [scene(x, side) for x in range(12, 22) for side in sides]
+    guess, fragment = [there, a, 12, on, the, left, EOS], [there, a, 12, on, the, EOS, PAD]
+    expected = {}
+    for eos in (True, False):
+        reward = Reward()
+        reward.prepare(images, 22, eos)
+        expected[eos] = reward(np.arange(4), np.array([[guess, fragment]] * 4)).mean(axis=0)
+    assert expected[False][1] > expected[False][0]
+    assert expected[True][1] < expected[True][0]
