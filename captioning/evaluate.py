@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.borders.files import write_json
+from captioning.config.check import FROM_CHECKPOINT
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, build
 from captioning.config.searches import settings_given
@@ -35,6 +36,7 @@ from captioning.features.inputs import inputs_of
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import paired_bootstrap
 from captioning.metrics.scorer import Metrics
+from captioning.metrics.wording import wording
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
 from captioning.runs.folder import new_folder
@@ -88,7 +90,7 @@ def main(config: DictConfig) -> None:
         "images_with_references": len(source.references),
         "captions_left_out": len(captions) - len(images),
     }
-    write_scores(folder / "scores.json", scores.corpus, software() | source.provenance() | scored)
+    write_scores(folder / "scores.json", scores.corpus | wording(ours), software() | source.provenance() | scored)
     if others is not None:
         theirs = scorer.score({position: others[image_id] for position, image_id in enumerate(images)})
         differences = paired_bootstrap(scores.statistics, theirs.statistics, **config.bootstrap)
@@ -207,11 +209,13 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
 
 
 def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> None:
-    """Refuses a data set that is not the one that `vocabulary` was made from.
+    """Refuses a data set that is not the one that `vocabulary` was made from, or brought to as `settings` says.
 
     Raises:
         CaptioningError: its training captions give other words.
     """
+    if settings == FROM_CHECKPOINT:  # of another data set, before this one
+        return
     words = (reference.words for example in splits["train"] for reference in example.references)
     check_call("data.vocabulary", Vocabulary.from_captions, settings if isinstance(settings, dict) else {})
     found = Vocabulary.from_captions(words, **settings)

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones import Backbone
-from captioning.config.check import check, data_settings
+from captioning.config.check import FROM_CHECKPOINT, check, data_settings
 from captioning.config.command import command, start
 from captioning.config.optimizer import backbone_lr, optimizer_settings
 from captioning.config.registry import CONF
@@ -32,9 +32,11 @@ from captioning.features.inputs import inputs_of, to_unit_scale
 from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
 from captioning.runs.checkpoint import read as read_checkpoint
+from captioning.runs.initial import InitialWeights
 from captioning.runs.record import digests
 from captioning.runs.recorded_run import RecordedRun
 from captioning.training.module import CaptioningModule
+from captioning.training.objectives import Objective, Task
 from captioning.training.selection import select_width
 
 say = rank_zero_only(logging.getLogger(__name__).info)
@@ -46,11 +48,12 @@ def main(config: DictConfig) -> float | None:
     check(config)
     L.seed_everything(config.seed, workers=True, verbose=False)
 
-    backbone: Backbone = instantiate(config.backbone)
+    initial = None if config.init_from is None else InitialWeights(Path(str(config.init_from)).expanduser())
+    backbone = build_backbone(config, initial)
     splits = build_splits(config, backbone)
-    run = RecordedRun(config, digests(config, splits, backbone))
+    run = RecordedRun(config, digests(config, splits, backbone, initial))
     if run.result is None:
-        module = build_module(config, splits, backbone)
+        module = build_module(config, splits, backbone, initial)
         data = build_data(config, splits, module)
         with run.open(config):
             if run.result is None:
@@ -99,6 +102,18 @@ def select(config: DictConfig, trainer: L.Trainer, module: CaptioningModule, dat
     return {"best": scores[width], "widths": scores}
 
 
+def build_backbone(config: DictConfig, initial: InitialWeights | None = None) -> Backbone:
+    """The backbone, with the weights of `initial` where a run begins from that, and no others read."""
+    if initial is None:
+        found: Backbone = instantiate(config.backbone)
+        return found
+    initial.check_architecture(OmegaConf.to_container(config.model, resolve=True))  # type: ignore[arg-type]
+    given = {"weights": None} if "weights" in config.backbone else {}
+    found = instantiate(config.backbone, **given)
+    initial.fill("backbone", found)
+    return found
+
+
 def build_splits(config: DictConfig, backbone: Backbone) -> Splits:
     """The examples, without those whose photographs cannot be read where `data.skip_broken` says so.
 
@@ -112,16 +127,21 @@ def build_splits(config: DictConfig, backbone: Backbone) -> Splits:
     return splits
 
 
-def build_module(config: DictConfig, splits: Splits, backbone: Backbone) -> CaptioningModule:
+def build_module(
+    config: DictConfig, splits: Splits, backbone: Backbone, initial: InitialWeights | None = None
+) -> CaptioningModule:
     """Model, objective, search and scorers, meeting in the Lightning module."""
-    vocabulary = Vocabulary.from_captions(
-        (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
-    )
+    vocabulary = build_vocabulary(config, splits, initial)
+    model = instantiate(config.model, vocab_size=len(vocabulary), **backbone.sizes)
+    if initial is not None:
+        initial.fill("model", model)
     settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    objective: Objective = instantiate(config.objective)
+    objective.prepare(Task(splits["train"], vocabulary))
     return CaptioningModule(
         backbone=backbone,
-        model=instantiate(config.model, vocab_size=len(vocabulary), **backbone.sizes),
-        objective=instantiate(config.objective),
+        model=model,
+        objective=objective,
         search=instantiate(search_settings(settings["decoding"], vocabulary)),
         scorers={
             split: Scorer(reference_texts(splits[split]), config.metrics[split], config.metrics.timeout)
@@ -135,13 +155,26 @@ def build_module(config: DictConfig, splits: Splits, backbone: Backbone) -> Capt
     )
 
 
+def build_vocabulary(config: DictConfig, splits: Splits, initial: InitialWeights | None) -> Vocabulary:
+    """The words of the training captions, which are those of `initial`, or its words whatever the captions say."""
+    if initial is not None and config.data.vocabulary == FROM_CHECKPOINT:
+        return initial.vocabulary
+    vocabulary = Vocabulary.from_captions(
+        (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
+    )
+    if initial is not None:
+        initial.check_vocabulary(vocabulary)
+    return vocabulary
+
+
 def build_data(config: DictConfig, splits: Splits, module: CaptioningModule) -> CaptionData:
     """The data module, its inputs as the backbone needs them: photographs, or features brought to unit scale."""
     backbone, cache, mirror = module.backbone, Path(config.cache), None
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
     inputs = {name: inputs_of(examples, backbone, cache, name) for name, examples in splits.items()}
-    to_unit_scale(backbone, inputs["train"])
+    if config.init_from is None:  # else the model knows them as they were scaled
+        to_unit_scale(backbone, inputs["train"])
     if config.data.mirror:
         view = inputs_of(splits["train"], backbone.mirrored(), cache, "train, mirrored")
         mirror = Mirror(config.data.mirror, view, config.seed)

@@ -74,7 +74,7 @@ class TrainingStep:
         draws = Draws(0, 0, batch.index)
         with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=self.bfloat16):
             loss = self.objective(model, context, batch.sources, batch.targets, batch.word_index, draws)
-        (loss.total / len(batch.word_index)).backward()
+        (loss.total / loss.words).backward()
         self.objective.end_step(_of_this_process)
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -22,10 +22,13 @@ from captioning.errors import CaptioningError
 from captioning.machine import has_bfloat16
 from captioning.metrics.scorer import METRICS, Metrics
 
+FROM_CHECKPOINT: Final = "checkpoint"
+"""In the place of a vocabulary's settings: its words are those of `init_from`."""
 SETTINGS: Mapping[str, Any] = {
     "name": Name,
     "seed": Seed,
     "resume": bool | None,
+    "init_from": PathText | None,
     "test": bool,
     "runs": PathText,
     "cache": PathText,
@@ -33,7 +36,7 @@ SETTINGS: Mapping[str, Any] = {
     "metrics.test": Metrics,
     "metrics.timeout": Seconds,
     "data.reader": Part,
-    "data.vocabulary": dict[str, Any],
+    "data.vocabulary": dict[str, Any] | Literal[FROM_CHECKPOINT],
     "data.mirror": Probability,
     "data.skip_broken": bool,
     **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
@@ -97,7 +100,10 @@ def _check_values(config: DictConfig) -> None:
     named = _with_folder(config)
     check_table(SETTINGS, named)
     check_call("data", CaptionData, data_settings(config))
-    check_call("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
+    if config.data.vocabulary != FROM_CHECKPOINT:
+        check_call("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
+    elif config.init_from is None:
+        raise CaptioningError("data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not set")
     settings: dict[str, Any] = OmegaConf.to_container(named, resolve=True)  # type: ignore[assignment]
     for name in PARTIAL:
         if settings[name].get("_partial_") is not True:

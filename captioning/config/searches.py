@@ -9,9 +9,12 @@ from captioning.config.signatures import check_settings, check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import check_limits
 from captioning.errors import CaptioningError, did_you_mean, quoted
+from captioning.metrics.wording import BAD_ENDINGS
 from captioning.tokens import UNK
 
 USUAL_FILTERS = "captioning.decoding.Filters"
+BAD_ENDING = "no_bad_ending"
+"""Their setting that is true or false, and becomes the ids of `BAD_ENDINGS`."""
 
 
 def check_decoding(decoding: Mapping[str, Any], max_tokens: int | None) -> None:
@@ -30,7 +33,7 @@ def check_decoding(decoding: Mapping[str, Any], max_tokens: int | None) -> None:
     words: Mapping[str, list[Any]] = {}
     if isinstance(filters, dict) and filters.get("_target_") == USUAL_FILTERS:
         words = _words(filters)
-        decoding["filters"] = {name: value for name, value in filters.items() if name not in words}
+        decoding["filters"] = {name: value for name, value in filters.items() if name not in (*words, BAD_ENDING)}
     _check_search("decoding.", decoding)
     if select is not None:
         _check_select(select, decoding)
@@ -51,6 +54,7 @@ def _words(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
     words = {name: filters[name] for name in ("prefix", "forbidden") if name in filters}
     for name, value in words.items():
         check_value(f"decoding.filters.{name}", value, list[str | int | float])
+    check_value(f"decoding.filters.{BAD_ENDING}", filters.get(BAD_ENDING, False), bool)
     return words
 
 
@@ -87,6 +91,8 @@ def search_settings(decoding: Mapping[str, Any], vocabulary: Vocabulary) -> dict
     filters = dict(search["filters"])
     if filters.get("_target_") == USUAL_FILTERS:
         _words(filters)
+        chosen = sorted(BAD_ENDINGS) if filters.pop(BAD_ENDING, False) else []
+        filters[BAD_ENDING] = [i for i in vocabulary.encode(chosen) if i != UNK]
     for word in filters.get("prefix") or ():
         if vocabulary.encode([word]) == [UNK]:
             hint = did_you_mean(str(word), vocabulary.words)

@@ -30,6 +30,7 @@ class Filters:
         no_repeat_ngram: no sequence of so many words occurs twice in a caption; 0 allows all.
         no_word_twice: no word directly follows itself.
         forbidden: words that no caption holds.
+        no_bad_ending: words that no caption ends with; the end is forbidden behind them.
         prefix: words that every caption begins with, in the place of the model's own; they count in its score.
     """
 
@@ -38,6 +39,7 @@ class Filters:
     no_word_twice: bool = False
     forbidden: Sequence[int] = ()
     prefix: Sequence[int] = ()
+    no_bad_ending: Sequence[int] = ()
 
     def __call__(self, log_probs: Tensor, history: Tensor) -> Tensor:
         length = history.shape[-1]
@@ -45,6 +47,8 @@ class Filters:
             return only(log_probs, self.prefix[length])
         if length < self.min_length:
             log_probs = without(log_probs, [EOS])
+        if self.no_bad_ending and length:
+            log_probs = without_end_behind(log_probs, history[..., -1], self.no_bad_ending)
         if self.forbidden:
             log_probs = without(log_probs, self.forbidden)
         if self.no_word_twice:
@@ -65,6 +69,14 @@ def without(log_probs: Tensor, words: Sequence[int]) -> Tensor:
     """Forbids some ids."""
     log_probs = log_probs.clone()
     log_probs[..., list(words)] = -torch.inf
+    return log_probs
+
+
+def without_end_behind(log_probs: Tensor, last: Tensor, words: Sequence[int]) -> Tensor:
+    """Forbids EOS where the last word, `[B, N]`, is one of some."""
+    behind = torch.isin(last, torch.tensor(words, device=last.device))
+    log_probs = log_probs.clone()
+    log_probs[..., EOS] = log_probs[..., EOS].masked_fill(behind, -torch.inf)
     return log_probs
 
 

@@ -4,6 +4,7 @@ B images, N captions per image, V words.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,20 +17,27 @@ from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 
 
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What `follow` has found; T tokens at most."""
+
+    tokens: Tensor  # `[B, N, T]`, PAD behind the end
+    lengths: Tensor  # `[B, N]`, EOS included
+    scores: Tensor  # `[B, N]`, the sum of the log-probabilities of the chosen ids, EOS included
+    maps: list[Tensor]  # T of `[B, N, L]`; none for a model without attention
+
+
 @torch.no_grad()
-def generate(
+def follow(
     model: Captioner,
     context: ContextSet,
     n: int,
     choose: Callable[[Tensor, int], Tensor],
     max_length: int,
     forbidden: Sequence[int],
-    filters: Filter | None,
-) -> list[list[Caption]]:
-    """N captions of each of B images; `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]` at step t.
-
-    The score is the sum of the log-probabilities of the chosen ids, EOS included.
-    """
+    filters: Filter | None = None,
+) -> Generated:
+    """N captions of each of B images; `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]` at step t."""
     b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, n)
     token = torch.full((b, n), BOS, device=device)
@@ -51,12 +59,26 @@ def generate(
         ended |= token == EOS
         if ended.all():
             break
-    tokens, scores = tokens.cpu(), score.tolist()
-    attention = torch.stack(maps, dim=2).cpu() if maps else None
+    return Generated(tokens, lengths, score, maps)
+
+
+def generate(
+    model: Captioner,
+    context: ContextSet,
+    n: int,
+    choose: Callable[[Tensor, int], Tensor],
+    max_length: int,
+    forbidden: Sequence[int],
+    filters: Filter | None,
+) -> list[list[Caption]]:
+    """As `follow`, read as captions: N for each of B images."""
+    found = follow(model, context, n, choose, max_length, forbidden, filters)
+    tokens, scores = found.tokens.cpu(), found.scores.tolist()
+    attention = torch.stack(found.maps, dim=2).cpu() if found.maps else None
     return [
         [
             Caption(tokens[i, j, :t].tolist(), scores[i][j], None if attention is None else attention[i, j, :t])
             for j, t in enumerate(row)
         ]
-        for i, row in enumerate(lengths.tolist())
+        for i, row in enumerate(found.lengths.tolist())
     ]

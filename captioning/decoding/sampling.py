@@ -93,6 +93,17 @@ def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float
     return ids.gather(-1, place).squeeze(-1)
 
 
+def draw_any(scores: Tensor, uniform: Tensor) -> Tensor:
+    """As `draw` from all ids, in their own order: nothing is sorted, which takes longer than all else.
+
+    Returns:
+        `[...]` int64: where the sum of the probabilities, the lowest id first, first exceeds `uniform`.
+    """
+    sums = scores.double().softmax(dim=-1).cumsum(dim=-1)
+    height = uniform[..., None].double() * sums[..., -1:]
+    return torch.searchsorted(sums, height, right=True).squeeze(-1)
+
+
 def image_keys(context: ContextSet) -> Tensor:
     """A number for each image, `[B]` int64, from the bits of its context vectors: the same in every batch."""
     vectors = context.vectors.contiguous()

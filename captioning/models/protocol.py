@@ -53,6 +53,7 @@ class Captioner(Protocol):
     """The verbs that every captioning model has.
 
     One without attention may say so by `attends = False`: what needs attention is then refused before data are read.
+    One that reads all words of a caption at once says so by `parallel = True`.
     """
 
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:

@@ -70,6 +70,7 @@ class Transformer(nn.Module):
     """
 
     attends, stochastic = True, False
+    parallel = True
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from captioning.metrics.wording import ENDED, WORDING
 from captioning.report.markdown import markdown_table
 from captioning.report.published import Published
 from captioning.report.systems import System, Value
@@ -11,11 +12,12 @@ from captioning.report.systems import System, Value
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 SCORES = [*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
 NO_PENALTY = " (no brevity penalty)"
+CAPTIONS = [*WORDING, ENDED]
 
 
 def columns(system: System, cider: float | None) -> dict[str, Value | None]:
     """All numbers of a row by their names."""
-    found = {name: system.score(name) for name in [*SCORES, *(name + NO_PENALTY for name in BLEU)]}
+    found = {name: system.score(name) for name in [*SCORES, *(name + NO_PENALTY for name in BLEU), *CAPTIONS]}
     found["parameters"] = system.provenance(lambda run: run.provenance.parameters.get("trainable"))
     found["seconds to best"] = system.provenance(lambda run: run.provenance.seconds_to_best)
     if cider is not None:
@@ -24,10 +26,10 @@ def columns(system: System, cider: float | None) -> dict[str, Value | None]:
 
 
 def markdown(title: str, systems: Sequence[System], published: Sequence[Published], cider: float | None) -> str:
-    """One table of scores, one of BLEU without brevity penalty, one of cost; mean and deviation over seeds."""
+    """One table of scores, one of BLEU without brevity penalty, one of wording, one of cost."""
     rows = [(system, columns(system, cider)) for system in systems]
     scores = [n for n in SCORES if any(v[n] for _, v in rows) or any(n in p.scores for p in published)]
-    cost = [name for name in rows[0][1] if name not in SCORES and NO_PENALTY not in name]
+    cost = [name for name in rows[0][1] if name not in SCORES + CAPTIONS and NO_PENALTY not in name]
     ours = [[s.label, _seeds(s), *(_shown(values[n]) for n in scores)] for s, values in rows]
     theirs = [
         [f"*{p.system}, {p.source}*", "", *(f"*{p.scores[n]:g}*" if n in p.scores else "" for n in scores)]
@@ -45,6 +47,12 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
     if any(values[BLEU[0] + NO_PENALTY] for _, values in rows):
         bleu = [[s.label, *(_shown(values[n + NO_PENALTY]) for n in BLEU)] for s, values in rows]
         parts += ["BLEU without brevity penalty:", markdown_table(["system", *BLEU], bleu)]
+    if any(values[name] for _, values in rows for name in CAPTIONS):
+        worded = [[s.label, *(_shown(values[name]) for name in CAPTIONS)] for s, values in rows]
+        parts += [
+            f"The captions ({ENDED}, bad_endings and distinct in %):",
+            markdown_table(["system", *CAPTIONS], worded),
+        ]
     costs = [[s.label, *(_whole(v[n]) for n in cost), device] for (s, v), device in zip(rows, devices, strict=True)]
     parts += ["Cost of training:", markdown_table(["system", *cost, "device"], costs)]
     return "\n\n".join(parts) + "\n"

@@ -56,6 +56,11 @@ def earlier_run(config: DictConfig, digests: Mapping[str, str]) -> Path | None:
             f"resume=true goes on with {latest} as it began, but its data were others. Bring them back, or start a new "
             "run with resume=false"
         )
+    if recorded_digests(latest).get("init_from") != digests.get("init_from"):
+        raise CaptioningError(
+            f"resume=true goes on with {latest} as it began, but it began from other weights (init_from). Bring them "
+            "back, or start a new run with resume=false"
+        )
     if result(latest) is None:
         log.warning("code or backbone have changed since %s began: its result will belong to neither", latest)
     return latest

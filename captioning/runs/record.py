@@ -15,8 +15,11 @@ from captioning.borders.files import read_state, write_json
 from captioning.config.settings import decisive_settings, targets
 from captioning.data.example import Splits, digest
 from captioning.runs.code_digest import code_digest
+from captioning.runs.initial import InitialWeights
 
 NAME = "run.json"
+WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")
+"""Settings that digests stand for: the same weights may lie in another file."""
 
 
 class Result(BaseModel, extra="allow"):
@@ -32,11 +35,13 @@ class Record(BaseModel):
     result: Result | None = None
 
 
-def digests(config: DictConfig, splits: Splits, backbone: Backbone) -> dict[str, str]:
+def digests(
+    config: DictConfig, splits: Splits, backbone: Backbone, initial: InitialWeights | None = None
+) -> dict[str, str]:
     """SHA-256 of what decides a run's result.
 
     They are of the `configuration` (what decides of it), the `code` that it reaches, the `data` (ids, file names and
-    captions), and the `backbone` (architecture and weights before training).
+    captions), the `backbone` (architecture and weights before training), and the weights that it begins from, if any.
     """
     decisive = settings(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     return {
@@ -44,16 +49,13 @@ def digests(config: DictConfig, splits: Splits, backbone: Backbone) -> dict[str,
         "code": code_digest(targets(decisive)),
         "data": digest(splits),
         "backbone": backbone.digest,
+        **({} if initial is None else {"init_from": initial.digest}),
     }
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a resolved configuration that decide a run's result where no digest does.
-
-    The digest of the backbone stands for its weights: the same may lie in another file.
-    """
-    decisive = decisive_settings(config)
-    return {key: value for key, value in decisive.items() if not re.fullmatch(r"backbone\.(.+\.)?weights", key)}
+    """The settings of a resolved configuration that decide a run's result where no digest does."""
+    return {key: value for key, value in decisive_settings(config).items() if not WEIGHTS.fullmatch(key)}
 
 
 def begin(folder: Path, digests: Mapping[str, str]) -> None:

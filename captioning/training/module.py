@@ -99,7 +99,7 @@ class CaptioningModule(L.LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss, summed over the captions of this process' batch."""
         loss = self._loss(self.context(batch), batch)
-        words = len(batch.word_index)
+        words = loss.words
         self._words += words
         for name, term in loss.terms.items():
             self.log(f"train/{name}", term / words, prog_bar=name == "nll", batch_size=words)

@@ -16,6 +16,7 @@ def provenance(trainer: L.Trainer) -> dict[str, Any]:
     assert isinstance(module, CaptioningModule)
     return origin(trainer) | {
         "decoding": module.config["decoding"],
+        **module.objective.origin(),
         "seconds_trained": stopwatch and stopwatch.trained,
         "seconds_to_best": stopwatch and stopwatch.to_best,
     }

@@ -46,6 +46,7 @@ def captions_of(search: Search, seed: int, filters: Filters, **changes: Any) -> 
         no_word_twice=st.booleans(),
         forbidden=st.sampled_from([[], [4], [6]]),
         prefix=st.sampled_from([[], [5], [5, 4]]),
+        no_bad_ending=st.sampled_from([[], [4], [4, 5]]),
     ),
 )
 def test_every_caption_keeps_to_its_filters(seed: int, search: Search, filters: Filters) -> None:
@@ -58,6 +59,8 @@ def test_every_caption_keeps_to_its_filters(seed: int, search: Search, filters: 
             assert all(a != b for a, b in itertools.pairwise(words))
         if n := filters.no_repeat_ngram:
             assert len(set(ngrams(words, n))) == len(ngrams(words, n))
+        if words and words[-1] in filters.no_bad_ending:
+            assert caption.tokens[-1] != EOS or not allowed(words, filters)
         # it may end early only where nothing else is allowed
         if len(words) < filters.min_length:
             assert not allowed(words, filters)

@@ -94,7 +94,7 @@ def report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     for seed, bleu in ((1, 18.0), (2, 20.0), (3, 25.0)):
         write_run(elsewhere / "runs" / "st", "spatial_transformer", seed, bleu)
-    write_run(elsewhere / "runs" / "sat", "sat_soft", 1, 17.25)
+    write_run(elsewhere / "runs" / "sat", "sat_soft", 1, 17.25, scores={"bad_endings": 12.5, "length": 9.25})
     write_run(elsewhere / "runs" / "search", "sat_soft", 7, None)
     printed = flat(report("cider=25"))
     table = flat((elsewhere / "report" / "table.md").read_text())
@@ -103,6 +103,7 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     assert f"| spatial_transformer | 1 2 3 {cells}" in table
     assert "| sat_soft | 1 | 17.2 | 17.2 | 17.2 | 17.2 | 19.0 | 40.0 | 45.0 |" in table
     assert "| spatial_transformer | 22.0 ± 3.6 | 22.0 ± 3.6 | 22.0 ± 3.6 | 22.0 ± 3.6 |" in table
+    assert "| sat_soft | 12.5 | 9.2 | | | | |" in table
     assert "| spatial_transformer | 1,234,567 | 102 ± 1 | 120 | a machine |" in table
     assert "| *soft attention, [SAT] Table 1* | | *67* | *44.8* | *29.9* | *19.5* | *18.93* | | |" in table
     assert "soft attention, [SAT] Table 1: VGG-19; BLEU without brevity penalty" in table

@@ -21,7 +21,7 @@ from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Reinforce
 from captioning.training.schedule import warmup_decay
 
-from .world import QUIET, SYSTEMS, WORDS, batch, data, examples, flat, hard, loader, module, trainer
+from .world import QUIET, SYSTEMS, WORDS, batch, data, examples, flat, hard, loader, module, self_critical, trainer
 
 LR = 0.5
 pytestmark = QUIET
@@ -85,7 +85,7 @@ def test_accumulated_halves_are_the_whole(system: str) -> None:
     torch.testing.assert_close(learned_by_objective(twice), learned_by_objective(once), rtol=1e-12, atol=0)
     single = step(SYSTEMS[system](), [batch(0, 6)], precision="32-true")
     halved = step(SYSTEMS[system](), [batch(0, 2), batch(2, 6)], precision="32-true", accumulate_grad_batches=2)
-    assert ((halved - single).norm() / single.norm()).item() < 1e-6
+    assert ((halved - single).norm() / single.norm()).item() < 4e-6  # advantages of both signs cancel
 
 
 def test_objective_learns_once_per_step() -> None:
@@ -228,6 +228,21 @@ def test_checkpoint_holds_the_baseline_and_training_goes_on_with_it(tmp_path: Pa
     trainer(max_epochs=2).fit(second, loader(batches), ckpt_path=tmp_path / "half.ckpt")
     torch.testing.assert_close(second.objective.baseline, whole.objective.baseline, rtol=1e-12, atol=0)
     torch.testing.assert_close(flat(second.model), flat(whole.model), rtol=1e-12, atol=1e-14)
+
+
+def test_self_critical_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    """To the bit; the checkpoint holds the document frequencies."""
+    batches = [batch(0, 2), batch(2, 6), batch(6, 9)]
+    whole, first, second = self_critical(), self_critical(), self_critical()
+    trainer(max_epochs=2).fit(whole, loader(batches))
+    run = trainer()
+    run.fit(first, loader(batches))
+    run.save_checkpoint(tmp_path / "half.ckpt")
+    held = torch.load(tmp_path / "half.ckpt", weights_only=True)["state_dict"]
+    assert held["objective._extra_state"][0, 0] == 40  # images
+    trainer(max_epochs=2).fit(second.double(), loader(batches), ckpt_path=tmp_path / "half.ckpt")
+    assert torch.equal(flat(second.model), flat(whole.model))
+    assert not torch.equal(flat(second.model), flat(first.model))
 
 
 def test_frozen_backbone_is_not_optimised() -> None:

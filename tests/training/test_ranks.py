@@ -24,9 +24,10 @@ from captioning.training.callbacks.pointing import Pointing
 from captioning.training.callbacks.results import Results
 from captioning.training.callbacks.throughput import Throughput
 from captioning.training.module import CaptioningModule
-from captioning.training.objectives import CrossEntropy, Reinforce
+from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical
+from captioning.training.rewards import Reward
 
-from .world import QUIET, data, examples, flat, module, show_attend_tell, trainer, transformer
+from .world import QUIET, data, examples, flat, module, rewarded, show_attend_tell, trainer, transformer
 
 pytestmark = QUIET
 
@@ -55,14 +56,20 @@ class Rewards(L.Callback):
         self.baselines: list[float] = []
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        baseline = getattr(pl_module.objective, "baseline", torch.zeros(1))
+        baseline = dict(pl_module.objective.named_buffers()).get("baseline", torch.zeros(1))
         self.baselines.append(baseline.item())
+
+
+def maximised() -> SelfCritical:
+    return rewarded(SelfCritical(reward=Reward(), samples=3, baseline="greedy", max_length=5), SPLITS["train"])
 
 
 SYSTEMS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "spatial_transformer": lambda: (transformer(), CrossEntropy(0.1)),
     "sat_soft": lambda: (show_attend_tell(), CrossEntropy(0.1, doubly_stochastic=1.0)),
     "sat_hard": lambda: (show_attend_tell(), Reinforce(label_smoothing=0.1, entropy=0.1, samples=2)),
+    "self_critical": lambda: (transformer(), maximised()),
+    "scheduled_sampling": lambda: (show_attend_tell(), CrossEntropy(scheduled_sampling=0.4)),
 }
 CASES = [(system, windows) for system in SYSTEMS for windows in (1, 2)]
 

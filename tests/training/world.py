@@ -5,6 +5,7 @@ D = 7 features on a grid of 3 x 3, captions of one to five words, one to three c
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from captioning.metrics import Scorer
 from captioning.models import Recurrent, Transformer
 from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Step
 from captioning.training.module import CaptioningModule
-from captioning.training.objectives import CrossEntropy, Reinforce
+from captioning.training.objectives import CrossEntropy, Loss, Reinforce, SelfCritical, Task
+from captioning.training.rewards import Reward
 from captioning.training.schedule import warmup_decay
 
 WORDS = ["red", "green", "blue", "square", "disc", "star", "left"]
@@ -158,7 +160,32 @@ def hard(**settings: Any) -> CaptioningModule:
     return module(Led(show_attend_tell()), objective, **settings)
 
 
-SYSTEMS = {"transformer": module, "soft attention": soft, "hard attention": hard}
+class SameDraws(SelfCritical):
+    """Draws the same captions of an image whatever the number of the batch, as halves of a batch have to."""
+
+    def forward(self, *given: Any) -> Loss:
+        *others, draws = given
+        return super().forward(*others, replace(draws, step=0))
+
+
+def rewarded(found: SelfCritical, images: Sequence[Example]) -> SelfCritical:
+    """The objective, of the references of `images`."""
+    found.prepare(Task(images, Vocabulary(WORDS)))
+    return found
+
+
+def self_critical(**settings: Any) -> CaptioningModule:
+    """Soft attention that maximises the reward of sampled captions."""
+    found = SameDraws(reward=Reward(bleu4=0.5), samples=3, xe_weight=0.1, max_length=5)
+    return module(show_attend_tell(), rewarded(found, examples(40)), **settings)
+
+
+SYSTEMS = {
+    "transformer": module,
+    "soft attention": soft,
+    "hard attention": hard,
+    "self-critical": self_critical,
+}
 """Modules by kind of training, each built afresh with the same weights."""
 
 

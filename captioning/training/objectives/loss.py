@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet
 from captioning.models.protocol import Captioner
 from captioning.training.objectives.draws import Draws
+from captioning.training.objectives.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,12 @@ class Loss:
 
     Attributes:
         total: what is minimised, a sum over captions.
+        words: the real words that it is a sum over, by whose number the gradient is divided.
         terms: detached sums to log per word; `nll` is always the unsmoothed negative log-likelihood in nats.
     """
 
     total: Tensor
+    words: int
     terms: Mapping[str, Tensor]
 
 
@@ -44,6 +47,13 @@ class Objective(nn.Module, ABC):
 
     stochastic: ClassVar[bool] = False
     needs_attention: bool = False
+
+    def prepare(self, task: Task) -> None:
+        """Takes what it needs beyond model and batch, once, before anything is learned; most need nothing."""
+
+    def origin(self) -> dict[str, str]:
+        """What the record of a run is to say of it beside its settings."""
+        return {}
 
     @abstractmethod
     def forward(
@@ -70,6 +80,20 @@ class Objective(nn.Module, ABC):
             What to log.
         """
         return {}
+
+
+def likelihood(
+    model: Captioner,
+    context: ContextSet,
+    sources: Tensor,
+    targets: Tensor,
+    word_index: Tensor,
+    label_smoothing: float = 0.0,
+) -> Loss:
+    """The likelihood of captions alone, as `Objective.forward` takes them."""
+    hidden = model(context, sources).hidden.flatten(0, 2)[word_index]
+    nll, losses = word_losses(model.readout(hidden), targets, label_smoothing)
+    return Loss(losses.sum(), len(word_index), {"nll": nll.detach().sum()})
 
 
 def word_losses(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from captioning.borders.bounds import Length, NotNegative, Probability, Samples,
 from captioning.models.protocol import StochasticCaptioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws
-from captioning.training.objectives.loss import Loss, Objective, real_positions, word_losses
+from captioning.training.objectives.loss import Loss, Objective, likelihood, real_positions, word_losses
 
 Credit = Literal["caption", "future"]
 
@@ -88,18 +88,18 @@ class Reinforce(Objective):
     ) -> Loss:
         """See `Objective`; in evaluation the likelihood under the model's own choice of context."""
         if not self.training:
-            hidden = model(context, sources).hidden.flatten(0, 2)[word_index]
-            return Loss(*_likelihood(*word_losses(model.readout(hidden), targets, self.label_smoothing)))
+            return likelihood(model, context, sources, targets, word_index, self.label_smoothing)
 
         if self.credit == "future" and sources.shape[-1] > len(self.baseline):
             raise ValueError(f"{sources.shape[-1] - 1} words came in a caption; max_words is {len(self.baseline) - 1}")
+        words = len(word_index)
         sampled = draws.uniform() < self.sample_probability
         uniform = draws.uniform(sources.shape[1], self.samples, sources.shape[2]).flatten(1, 2)
         sources, targets, word_index = self._repeated(sources, targets, word_index)
         output = model(context, sources, need_weights=bool(self.doubly_stochastic), sampled=sampled, uniform=uniform)
         logits = model.readout(output.hidden.flatten(0, 2)[word_index])
         nll, losses = word_losses(logits, targets, self.label_smoothing)
-        total, terms = _likelihood(nll, losses)
+        total, terms = losses.sum(), {"nll": nll.detach().sum()}
 
         real = real_positions(word_index, sources.shape)
         policy = output.policy
@@ -118,7 +118,7 @@ class Reinforce(Objective):
             penalty = doubly_stochastic(output.attention, real, context.mask)
             total = total + self.doubly_stochastic * penalty
             terms["doubly_stochastic"] = penalty.detach()
-        return Loss(total / self.samples, {name: term / self.samples for name, term in terms.items()})
+        return Loss(total / self.samples, words, {name: term / self.samples for name, term in terms.items()})
 
     def _repeated(self, sources: Tensor, targets: Tensor, word_index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same with S copies of each caption side by side, `[B, N S, C]` and twice `[W S]`."""
@@ -155,7 +155,3 @@ class Reinforce(Objective):
 
     def _moved(self, before: Tensor, now: Tensor, count: Tensor) -> Tensor:
         return torch.where(count > 0, self.decay * before + (1 - self.decay) * now, before)
-
-
-def _likelihood(nll: Tensor, losses: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    return losses.sum(), {"nll": nll.detach().sum()}

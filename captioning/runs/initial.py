@@ -1,0 +1,90 @@
+"""What a run begins from: weights, vocabulary and backbone of another run's checkpoint (`init_from`).
+
+The optimiser is new, and so is all else that training moves: what the checkpoint was trained for may be another loss.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from captioning.config.settings import each_setting
+from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError, quoted
+from captioning.runs.checkpoint import digest, fill_network, load
+
+CAN_DIFFER = ("dropout", "choice")
+"""Settings of a model, and of its parts, that do not belong to its architecture."""
+NAMED = 3
+"""Settings that an error shows."""
+
+
+class InitialWeights:
+    """The checkpoint that `init_from` names.
+
+    Attributes:
+        path: of the checkpoint.
+        vocabulary: the words that its model knows.
+        digest: of weights and words.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Reads it.
+
+        Raises:
+            CaptioningError: as for `captioning.runs.checkpoint.load`.
+        """
+        try:
+            self._saved = load(path)
+            self.vocabulary = Vocabulary(self._saved.words)
+        except CaptioningError as error:
+            raise CaptioningError(f"init_from: {error}") from error
+        self.path, self.digest = path, digest([self._saved.words, self._saved.state])
+
+    def check_architecture(self, model: Mapping[str, Any]) -> None:
+        """Refuses a model, as its plain settings describe it, whose settings are not those that the weights had.
+
+        What only one of the two has is left to the weights' names and sizes.
+
+        Raises:
+            CaptioningError: names the settings that differ.
+        """
+        before, now = dict(each_setting(self._saved.config["model"])), dict(each_setting(model))
+        differing = [
+            f"model.{key}={quoted(now[key])} (it has {quoted(before[key])})"
+            for key in sorted(before.keys() & now.keys())
+            if before[key] != now[key] and key.rpartition(".")[2] not in CAN_DIFFER
+        ]
+        if differing:
+            more = ", ..." if len(differing) > NAMED else ""
+            raise CaptioningError(
+                f"init_from={self.path} is of another architecture: {', '.join(differing[:NAMED])}{more}. Give its "
+                "model's settings, or train from random weights (init_from=null)"
+            )
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Refuses other words than the model knows, or the same in another order.
+
+        Raises:
+            CaptioningError: says how many there are.
+        """
+        if vocabulary != self.vocabulary:
+            shared = len(set(vocabulary.words) & set(self.vocabulary.words))
+            raise CaptioningError(
+                f"init_from={self.path} has another vocabulary ({len(self.vocabulary.words)} words) than the training "
+                f"captions give ({len(vocabulary.words)}; {shared} are in both): set data.vocabulary=checkpoint to "
+                "keep its words; others become unknown"
+            )
+
+    def fill(self, name: str, network: nn.Module) -> None:
+        """Gives `backbone` or `model` the checkpoint's weights.
+
+        Raises:
+            CaptioningError: they are of another network.
+        """
+        try:
+            fill_network(self.path, name, network, self._saved.state)
+        except CaptioningError as error:
+            problems = str(error).partition("captioning: ")[2]
+            raise CaptioningError(f"init_from={self.path} has another {name}: {problems}") from error

@@ -1,0 +1,5 @@
+"""Rewards: how good a sampled caption is, from token ids alone."""
+
+from captioning.training.rewards.reward import Reward
+
+__all__ = ["Reward"]

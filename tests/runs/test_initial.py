@@ -1,0 +1,154 @@
+"""Runs that begin from another run's checkpoint."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import DictConfig
+from test_conf import composed, miniature
+
+from captioning import evaluate
+from captioning.config.check import check
+from captioning.config.command import NOT_HERE
+from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError
+from captioning.run import main
+from captioning.runs.checkpoint import load
+from captioning.runs.initial import InitialWeights
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+
+QUICK = ["callbacks.attention=null", "callbacks.pointing=null", "metrics.val=[CIDEr]"]
+
+
+def small(*overrides: str) -> DictConfig:
+    return miniature(composed(*QUICK, *overrides))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def first(home: Path) -> Path:
+    """The checkpoint of a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        assert main.__wrapped__(small()) is not None
+    return home / "runs" / "shapes-spatial_transformer-seed1" / "checkpoints" / "best.ckpt"
+
+
+def networks(path: Path) -> dict[str, torch.Tensor]:
+    state = load(path).state
+    return {name: tensor for name, tensor in state.items() if name.startswith(("model.", "backbone."))}
+
+
+def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
+    first: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another seed, data set and objective, with the backbone frozen, which changes neither its weights nor scale;
+    at a rate of learning that moves nothing."""
+    monkeypatch.chdir(home)
+    other = ["seed=3", "name=second", "data.reader.seed=8", "data.vocabulary=checkpoint", "objective=self_critical"]
+    config = small(*other, "backbone.trainable=false", "optimizer.lr=1e-12", f"init_from={first}", "model.dropout=0.3")
+    config.test = True
+    config.metrics.test = ["BLEU"]
+    main.__wrapped__(config)
+    folder = home / "runs" / "second-spatial_transformer-seed3"
+    begun, before = networks(folder / "checkpoints" / "best.ckpt"), networks(first)
+    assert begun.keys() == before.keys()
+    for name, tensor in before.items():
+        torch.testing.assert_close(begun[name], tensor, rtol=0, atol=1e-9, msg=name)
+    assert load(folder / "checkpoints" / "best.ckpt").words == load(first).words
+    assert set(json.loads((folder / "run.json").read_text())["digests"]) >= {"configuration", "init_from"}
+    origin = json.loads((folder / "scores.json").read_text())["provenance"]
+    assert origin["self_critical"] == "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+1.0.0"
+    assert len(origin["document_frequencies"]) == 64
+
+    # an evaluation asks for no other words either
+    data = load(folder / "checkpoints" / "best.ckpt").config["data"]
+    assert data["vocabulary"] == "checkpoint"
+    evaluate.check_vocabulary({"train": []}, data["vocabulary"], Vocabulary(["a"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (["model.decoder_layers=3", "model.max_tokens=16"], "model.decoder_layers=3 (it has 4), model.max_tokens=16"),
+        (["model=sat_soft"], "model._target_=captioning.models.Recurrent (it has captioning.models.Transformer)"),
+        (["model.scale=sqrt_d"], "model.scale=sqrt_d (it has sqrt_len_d)"),
+    ],
+)
+def test_another_architecture_is_named(
+    first: Path, changes: list[str], named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = merged(small(*[change for change in changes if change.startswith("model=")]), changes, first)
+    with pytest.raises(CaptioningError, match="is of another architecture: ") as error:
+        main.__wrapped__(config)
+    assert named in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def merged(config: DictConfig, changes: list[str], first: Path) -> DictConfig:
+    """Sizes are given after those of the miniature."""
+    config.init_from = str(first)
+    for change in changes:
+        key, _, value = change.partition("=")
+        if key != "model":
+            config.model[key.partition(".")[2]] = int(value) if value.isdigit() else value
+    return config
+
+
+def test_another_vocabulary_is_refused(first: Path) -> None:
+    words = load(first).words
+    initial = InitialWeights(first)
+    initial.check_vocabulary(Vocabulary(words))
+    for others in (words[::-1], words[1:], [*words, "zebra"]):
+        with pytest.raises(CaptioningError, match=r"another vocabulary .* set data.vocabulary=checkpoint"):
+            initial.check_vocabulary(Vocabulary(others))
+
+
+def test_another_backbone_is_refused(first: Path) -> None:
+    with pytest.raises(CaptioningError, match=r"has another backbone: 2 missing: backbone\.0\.weight"):
+        InitialWeights(first).fill("backbone", torch.nn.Sequential(torch.nn.Linear(2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data.vocabulary=checkpoint"], "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT"),
+        (["data.vocabulary=words"], "data.vocabulary=words is not allowed"),
+        (["init_from=3"], "init_from=3 is not allowed; it must be one of a path, null"),
+    ],
+)
+def test_settings_that_cannot_be(overrides: list[str], message: str) -> None:
+    with pytest.raises(CaptioningError) as error:
+        check(composed(*overrides))
+    assert message in str(error.value)
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CaptioningError, match=r"init_from: checkpoint=.*is not there; a run leaves"):
+        InitialWeights(tmp_path / "none.ckpt")
+
+
+def test_resuming_asks_for_the_same_weights(first: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they lie."""
+    monkeypatch.chdir(home)
+
+    def run(path: Path) -> None:
+        main.__wrapped__(small("name=third", "resume=true", f"init_from={path}"))
+
+    run(first)
+    moved = home / "moved.ckpt"
+    moved.write_bytes(first.read_bytes())
+    run(moved)  # is finished
+    assert len(list((home / "runs").glob("third*"))) == 1
+    last = home / "runs" / "third-spatial_transformer-seed1" / "checkpoints" / "best.ckpt"
+    record = home / "runs" / "third-spatial_transformer-seed1" / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"result": None}))
+    with pytest.raises(CaptioningError, match="it began from other weights"):
+        run(last)

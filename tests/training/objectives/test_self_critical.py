@@ -1,0 +1,266 @@
+"""The gradient of the expected reward, computed exactly over all captions of a vocabulary of two words.
+
+Captions have at most T = 2 tokens, the end included: 7 of them. Their probabilities are followed here word by word.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from models.captioners import captioner
+from torch import Tensor
+
+from captioning.backbones.context import ContextSet
+from captioning.data.example import Example, Reference
+from captioning.data.vocabulary import Vocabulary
+from captioning.tokens import BOS, EOS, PAD
+from captioning.training.objectives import CrossEntropy, Draws, SelfCritical, Task
+from captioning.training.rewards import Reward
+
+L, D, T, S = 3, 5, 2, 3
+VOCABULARY = Vocabulary(["dog", "runs"])
+V = len(VOCABULARY)
+DOG, RUNS = 4, 5
+CAPTIONS = [
+    (*words, *end)
+    for n in range(T + 1)
+    for words in itertools.product((DOG, RUNS), repeat=n)
+    for end in ([(EOS,)] if n < T else [()])
+]
+REFERENCES = [["dog runs", "dog dog runs runs"], ["runs runs"], ["dog", "runs dog"]]
+MODELS: dict[str, dict[str, Any]] = {
+    "sat_soft": {"d_embed": 2, "d_hidden": 3, "score.d_attention": 2, "dropout": 0.0},
+    "sat_hard": {"d_embed": 2, "d_hidden": 3, "score.d_attention": 2, "dropout": 0.0},
+    "spatial_transformer": {
+        **{"d_feat": 4, "heads": 2, "d_hidden": 3, "encoder.layers": 1, "decoder_layers": 1},
+        **{"dropout": 0.0, "max_tokens": T},
+    },
+}
+
+
+def network(name: str, **settings: Any) -> Any:
+    model = captioner(name, V, D, (1, L), **(MODELS[name] | settings)).double().train()
+    generator = torch.Generator().manual_seed(3)
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.8, generator=generator)
+    return model
+
+
+def images(count: int = 1) -> ContextSet:
+    return ContextSet(torch.randn(count, L, D, dtype=torch.float64, generator=torch.Generator().manual_seed(4)), (1, L))
+
+
+def objective(**settings: Any) -> SelfCritical:
+    found = SelfCritical(**({"reward": Reward(bleu4=0.3), "samples": S, "max_length": T} | settings))
+    examples = [
+        Example(i, Path(), tuple(Reference(text, tuple(text.split())) for text in texts))
+        for i, texts in enumerate(REFERENCES)
+    ]
+    found.prepare(Task(examples, VOCABULARY))
+    return found
+
+
+def tokens(captions: Sequence[Sequence[int]]) -> Tensor:
+    """`[1, S, T]`."""
+    return torch.tensor([[[*caption, *[PAD] * (T - len(caption))] for caption in captions]])
+
+
+def log_prob(model: Any, caption: Sequence[int]) -> Tensor:
+    """Of the first image's caption, word by word, among the words that can be drawn."""
+    state, token = model.start(images(), 1), BOS
+    total = torch.zeros((), dtype=torch.float64)
+    for chosen in caption:
+        step = model.step(torch.tensor([[token]]), state)
+        allowed = step.logits[0, 0, [EOS, DOG, RUNS]]
+        total = total + step.logits[0, 0, chosen] - allowed.exp().sum().log()
+        state, token = step.state, chosen
+    return total
+
+
+def rewards(found: SelfCritical, captions: Sequence[Sequence[int]]) -> Tensor:
+    return torch.from_numpy(found.reward(np.zeros(1, int), tokens(captions).numpy()))[0]
+
+
+def gradient(value: Tensor, model: Any) -> Tensor:
+    """In all parameters, as one vector."""
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(value, parameters, allow_unused=True)
+    return torch.cat(
+        [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)]
+    )
+
+
+@cache
+def exact(name: str) -> tuple[Tensor, Tensor, Tensor]:
+    """p of all captions, the gradient of -E[r], and its length."""
+    model = network(name)
+    probabilities = torch.stack([log_prob(model, caption) for caption in CAPTIONS]).exp()
+    assert probabilities.sum().item() == pytest.approx(1, abs=1e-12)
+    found = gradient(-(probabilities * rewards(objective(), CAPTIONS)).sum(), model)
+    return probabilities.detach(), found, found.norm()
+
+
+@cache
+def estimates(name: str, baseline: str) -> tuple[Tensor, Tensor]:
+    """Of every set of S captions its probability, and the estimate for one caption, `[84, parameters]`."""
+    model, found = network(name), objective(baseline=baseline)
+    greedy = _padded(found.draw(model, images(), Draws(0, 0, torch.zeros(1, dtype=torch.long)))[:, S:])
+    rows, weights = [], []
+    for drawn in itertools.combinations_with_replacement(range(len(CAPTIONS)), S):
+        captions = torch.cat([tokens([CAPTIONS[i] for i in drawn]), greedy], dim=1)
+        rows.append(gradient(found.score(model, images(), captions, torch.tensor([0])).total, model) / S)
+        orders = len(set(itertools.permutations(drawn)))
+        weights.append(orders * exact(name)[0][list(drawn)].prod())
+    return torch.stack(weights), torch.stack(rows)
+
+
+def _padded(captions: Tensor) -> Tensor:
+    return torch.nn.functional.pad(captions, (0, T - captions.shape[-1]))
+
+
+@pytest.mark.parametrize("baseline", ["others", "greedy", "mean", "none"])
+@pytest.mark.parametrize("name", ["sat_soft", "spatial_transformer"])
+def test_the_expectation_of_the_estimate_is_the_gradient(name: str, baseline: str) -> None:
+    weights, found = estimates(name, baseline)
+    _, expected, size = exact(name)
+    share = (S - 1) / S if baseline == "mean" else 1
+    assert size > 0.05
+    torch.testing.assert_close(weights @ found, share * expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["sat_soft", "spatial_transformer"])
+def test_the_other_samples_lessen_the_variance(name: str) -> None:
+    def variance(baseline: str) -> float:
+        weights, found = estimates(name, baseline)
+        return float(weights @ (found - weights @ found).square().sum(dim=1))
+
+    assert variance("others") < variance("none")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_captions_are_drawn_with_their_probabilities(name: str) -> None:
+    """Of 20,000 samples none is seen more than 4 standard deviations too often or too rarely."""
+    model, count = network(name), 20_000
+    drawn = objective(samples=count).draw(model, images(), Draws(1, 2, torch.zeros(1, dtype=torch.long)))
+    assert model.training
+    seen = torch.stack([(_padded(drawn[0]) == tokens([caption])[0, 0]).all(dim=-1).sum() for caption in CAPTIONS])
+    with torch.no_grad():
+        expected = torch.stack([log_prob(model, caption) for caption in CAPTIONS]).exp()
+    assert seen.sum() == count
+    assert ((seen / count - expected).abs() < 4 * (expected * (1 - expected) / count).sqrt()).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_parallel_pass_scores_as_word_by_word(name: str) -> None:
+    """Of two images, and of a cut caption, one that has ended, and one that is nothing but its end."""
+    model, found = network(name), objective(samples=3, baseline="none")
+    captions = [(DOG, RUNS), (RUNS, EOS), (EOS,)]
+    loss = found.score(model, images(), tokens(captions), torch.tensor([0]))
+    each = torch.stack([log_prob(model, caption) for caption in captions])
+    assert loss.words == 5
+    torch.testing.assert_close(loss.terms["nll"], -each.sum().detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(loss.total, -(rewards(found, captions) * each).sum(), rtol=1e-12, atol=0)
+
+
+def test_with_dropout_captions_are_drawn_without_it() -> None:
+    """And scored with it (D)."""
+    found, draws = objective(samples=50), Draws(1, 2, torch.zeros(1, dtype=torch.long))
+    dropped, whole = network("sat_soft", dropout=0.5), network("sat_soft")
+    drawn = found.draw(dropped, images(), draws)
+    assert torch.equal(drawn, found.draw(whole, images(), draws))
+    assert dropped.training
+    index = torch.tensor([0])
+    assert found.score(dropped, images(), drawn, index).total != found.score(whole, images(), drawn, index).total
+
+
+def test_draws_belong_to_images() -> None:
+    found, model, context = objective(samples=7), network("sat_soft"), images(3)
+    whole = _padded(found.draw(model, context, Draws(1, 5, torch.tensor([2, 0, 1]))))
+    for row, index in enumerate([2, 0, 1]):
+        alone = ContextSet(context.vectors[[row]], (1, L))
+        assert torch.equal(_padded(found.draw(model, alone, Draws(1, 5, torch.tensor([index])))), whole[[row]])
+    later = found.draw(model, context, Draws(1, 6, torch.tensor([2, 0, 1])))
+    assert not torch.equal(_padded(later), whole)
+
+
+@pytest.mark.parametrize("name", ["sat_soft", "spatial_transformer"])
+def test_of_captions_of_one_word_the_best_is_learned(name: str) -> None:
+    """A bandit: "runs" is said of every image and so has no weight."""
+    model, found = network(name), objective(samples=5, max_length=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    draws = (Draws(0, step, torch.zeros(1, dtype=torch.long)) for step in range(80))
+    for each in draws:
+        loss = found.score(model, images(), found.draw(model, images(), each), each.index)
+        optimizer.zero_grad()
+        loss.total.backward()
+        optimizer.step()
+    assert rewards(found, [(DOG,), (RUNS,), (EOS,)]).argmax() == 0
+    assert log_prob(model, [DOG]).exp() > 0.95
+
+
+def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
+    found, model = objective(samples=2), network("sat_soft")
+    captions = [(DOG, EOS), (RUNS, RUNS)], [(EOS,), (DOG, EOS)]
+    for pair in captions:
+        found.score(model, images(), tokens(pair), torch.tensor([0]))
+    every = torch.cat([rewards(found, pair) for pair in captions])
+    logged = {name: value.item() for name, value in found.end_step(torch.clone).items()}
+    assert logged["reward"] == pytest.approx(every.mean().item())
+    assert logged["reward deviation"] == pytest.approx(every.std(correction=0).item())
+    assert logged["ended"] == 75
+    assert logged["sampled length"] == 1
+    difference = every[::2] - every[1::2]
+    assert logged["advantage deviation"] == pytest.approx(difference.square().mean().sqrt().item())
+    found.score(model, images(), tokens(captions[0]), torch.tensor([0]))
+    assert found.end_step(torch.clone)["reward"] == rewards(found, captions[0]).mean()
+
+
+def reference_batch() -> Iterator[Any]:
+    yield torch.tensor([[[BOS, DOG, RUNS]]])
+    yield torch.tensor([DOG, RUNS, EOS])
+    yield torch.arange(3)
+
+
+def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation() -> None:
+    model, draws = network("sat_soft"), Draws(0, 0, torch.zeros(1, dtype=torch.long))
+    sources, targets, word_index = reference_batch()
+    plain, mixed = (
+        objective(xe_weight=weight)(model, images(), sources, targets, word_index, draws) for weight in (0, 0.5)
+    )
+    likelihood = CrossEntropy()(model, images(), sources, targets, word_index, draws)
+    torch.testing.assert_close(mixed.total, plain.total + 0.5 * likelihood.total)
+    assert mixed.words == plain.words
+    evaluated = objective(xe_weight=0.5).eval()(model, images(), sources, targets, word_index, draws)
+    assert evaluated.total == evaluated.terms["nll"] == likelihood.total
+
+
+def test_a_checkpoint_of_other_frequencies_is_not_gone_on_with() -> None:
+    found = objective()
+    state = found.state_dict()
+    assert set(state) == {"_extra_state"}
+    objective().load_state_dict(state)
+    with pytest.raises(ValueError, match="other document frequencies"):
+        objective(eos=False).load_state_dict(state)
+
+
+def test_origin_is_signed_as_sacre_eos_asks() -> None:
+    found = replace_reward(objective(samples=5))
+    assert found.origin()["self_critical"] == "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+1.0.0"
+    assert replace_reward(objective(baseline="greedy")).origin()["self_critical"].endswith("]+greedy+1.0.0")
+    assert objective(eos=False).origin()["self_critical"].startswith("NO<EOS>_woInit+Cider-D[n4,s6.0]+0.3*BLEU[n4]+")
+
+
+def replace_reward(found: SelfCritical) -> SelfCritical:
+    found.reward.bleu4 = 0.0
+    return found
+
+
+@pytest.mark.parametrize("baseline", ["others", "mean"])
+def test_one_sample_has_no_others(baseline: Any) -> None:
+    with pytest.raises(ValueError, match="samples=1 leaves baseline="):
+        SelfCritical(reward=Reward(), samples=1, baseline=baseline)
