@@ -81,13 +81,13 @@ def devices(timeout: float) -> Iterator[Finding]:
 def weights(timeout: float) -> Iterator[Finding]:
     """Which of torchvision's weights that `conf/backbone` names are downloaded."""
     import torch
-    from omegaconf import OmegaConf
+    import yaml
     from torchvision.models import get_model_weights
 
     from captioning.config.registry import CONF
 
-    backbones = [OmegaConf.load(path) for path in sorted((CONF / "backbone").glob("*.yaml"))]
-    names = [str(backbone.name) for backbone in backbones if "backbones.torchvision." in backbone._target_]
+    backbones = [yaml.safe_load(path.read_text()) for path in sorted((CONF / "backbone").glob("*.yaml"))]
+    names = [backbone["name"] for backbone in backbones if "backbones.torchvision." in backbone.get("_target_", "")]
     place = Path(torch.hub.get_dir()) / "checkpoints"
     urls = {name: str(get_model_weights(name).DEFAULT.url) for name in names}
     absent = [name for name, url in urls.items() if not (place / url.rpartition("/")[2]).is_file()]
