@@ -47,8 +47,8 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
     if any(values[BLEU[0] + NO_PENALTY] for _, values in rows):
         bleu = [[s.label, *(_shown(values[n + NO_PENALTY]) for n in BLEU)] for s, values in rows]
         parts += ["BLEU without brevity penalty:", markdown_table(["system", *BLEU], bleu)]
-    if any(values[name] for _, values in rows for name in CAPTIONS):
-        worded = [[s.label, *(_shown(values[name]) for name in CAPTIONS)] for s, values in rows]
+    worded = [[s.label, *(_shown(v[name]) for name in CAPTIONS)] for s, v in rows if any(v[n] for n in CAPTIONS)]
+    if worded:  # runs of earlier versions have none of these
         parts += [
             f"The captions ({ENDED}, bad_endings and distinct in %):",
             markdown_table(["system", *CAPTIONS], worded),
