@@ -47,6 +47,9 @@ class SideBySide(Backbone):
         self.reads_photographs = first.reads_photographs or second.reads_photographs
         self.located = along == "features" and first.located and second.located
 
+    def _choose_trained(self, trainable: bool | str) -> None:
+        """Leaves that to each, which may be trained from a node of its own on."""
+
     @property
     def members(self) -> tuple[Backbone, Backbone]:
         """Both backbones."""
