@@ -104,7 +104,8 @@ def _check(first: Backbone, second: Backbone, along: str) -> None:
     if first.reads_photographs and second.reads_photographs and one != other:
         raise CaptioningError(
             f"backbones side by side see the same pixels, but the first reads photographs by {one}, the second by "
-            f"{other}: set size, resize and the like alike"
+            f"{other}: set size and resize alike, and interpolation, which a network of timm has (bilinear there is as "
+            "torchvision's)"
         )
     if along == "features" and first.grid != second.grid:
         one, other = (f"{h} x {w}" for h, w in (first.grid, second.grid))
