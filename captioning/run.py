@@ -20,6 +20,7 @@ from captioning.config.command import command, start
 from captioning.config.optimizer import backbone_lr, optimizer_settings
 from captioning.config.registry import CONF
 from captioning.config.searches import search_settings
+from captioning.config.settings import without_weights
 from captioning.data.example import Splits, reference_texts
 from captioning.data.mirror import Mirror
 from captioning.data.module import CaptionData
@@ -107,9 +108,9 @@ def build_backbone(config: DictConfig, initial: InitialWeights | None = None) ->
     if initial is None:
         found: Backbone = instantiate(config.backbone)
         return found
-    initial.check_architecture(OmegaConf.to_container(config.model, resolve=True))  # type: ignore[arg-type]
-    given = {"weights": None} if "weights" in config.backbone else {}
-    found = instantiate(config.backbone, **given)
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    initial.check_architecture(settings)
+    found = instantiate(without_weights(settings["backbone"]))
     initial.fill("backbone", found)
     return found
 

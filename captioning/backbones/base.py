@@ -77,10 +77,14 @@ class Backbone(nn.Module):
         self.partial = transform.resize == "pad"
         self.trainable = bool(trainable)
         self.register_buffer("scale", torch.tensor(1.0))
-        network.requires_grad_(self.trainable)
-        if isinstance(trainable, str):
-            _freeze_before(network, trainable)
+        self._choose_trained(trainable)
         self.train()
+
+    def _choose_trained(self, trainable: bool | str) -> None:
+        """Lets gradients reach the network's weights, from a node on or all; or none."""
+        self.network.requires_grad_(bool(trainable))
+        if isinstance(trainable, str):
+            _freeze_before(self.network, trainable)
 
     @property
     def digest(self) -> str:

@@ -34,6 +34,8 @@ TURNS = {
 """What brings a photograph upright, by the orientation that its EXIF data give; turns count counterclockwise."""
 Resize = Literal["squash", "crop", "pad"]
 """How a photograph becomes a square: see `ImageTransform`."""
+Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
+"""Between pixels, by Pillow's names."""
 T = TypeVar("T")
 
 

@@ -47,6 +47,9 @@ class SideBySide(Backbone):
         self.reads_photographs = first.reads_photographs or second.reads_photographs
         self.located = along == "features" and first.located and second.located
 
+    def _choose_trained(self, trainable: bool | str) -> None:
+        """Leaves that to each, which may be trained from a node of its own on."""
+
     @property
     def members(self) -> tuple[Backbone, Backbone]:
         """Both backbones."""
@@ -101,7 +104,8 @@ def _check(first: Backbone, second: Backbone, along: str) -> None:
     if first.reads_photographs and second.reads_photographs and one != other:
         raise CaptioningError(
             f"backbones side by side see the same pixels, but the first reads photographs by {one}, the second by "
-            f"{other}: set size, resize and the like alike"
+            f"{other}: set size and resize alike, and interpolation, which a network of timm has (bilinear there is as "
+            "torchvision's)"
         )
     if along == "features" and first.grid != second.grid:
         one, other = (f"{h} x {w}" for h, w in (first.grid, second.grid))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone, Trainable
 from captioning.backbones.feature_map import feature_map
-from captioning.backbones.images import ImageTransform, Resize
+from captioning.backbones.images import ImageTransform, Interpolation, Resize
 from captioning.backbones.strides import place_strides
 from captioning.backbones.weights import fill, fixed_draws, likely_network
 from captioning.borders.bounds import PixelSize, bounded
@@ -43,6 +43,7 @@ class TimmBackbone(Backbone):
         resize: Resize = "squash",
         checkpointing: bool = False,
         stride_in_1x1: bool | None = None,
+        interpolation: Interpolation | None = None,
     ) -> None:
         """Build the network, load its weights and leave out what is behind `node`.
 
@@ -60,6 +61,8 @@ class TimmBackbone(Backbone):
             resize: how photographs become squares, see `ImageTransform`.
             checkpointing: whether training computes activations twice, to hold fewer of them.
             stride_in_1x1: as in `TorchvisionBackbone`.
+            interpolation: of photographs when they are resized; None is the network's own. Side by side with a network
+                of torchvision it is to be bilinear.
 
         Raises:
             CaptioningError: unknown name or node, a size that the network cannot take, weights that cannot be had or
@@ -80,8 +83,8 @@ class TimmBackbone(Backbone):
         size = _resize(full, name, own["input_size"][-1], size)
         dim, height, width = feature_map(network, name, node, size, f"; its own is {own['input_size'][-1]}")
         settings = f"timm {architecture} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
-        mean, std, interpolation = tuple(own["mean"]), tuple(own["std"]), own["interpolation"]
-        transform = ImageTransform(size, mean, std, resize=resize, interpolation=interpolation)
+        mean, std, sampling = tuple(own["mean"]), tuple(own["std"]), interpolation or own["interpolation"]
+        transform = ImageTransform(size, mean, std, resize=resize, interpolation=sampling)
         super().__init__(settings, network, dim, (height, width), transform, trainable)
 
 

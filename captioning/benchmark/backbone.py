@@ -27,9 +27,14 @@ def measure(config: DictConfig) -> Iterator[Measurement]:
         found = isolated(_compared, config, paths)
         naive_peak = isolated(_naive_peak, config, paths)
     ours, naive = Run(number, found.ours), Run(number, found.naive)
-    name = f"{config.backbone.name}, {number} files of {width} x {height}"
+    name = f"{_name(config.backbone)}, {number} files of {width} x {height}"
     note = "memory without that of the decoding processes"
     yield Measurement("backbone", name, "images", ours, naive, found.ceiling, found.peak, naive_peak, note)
+
+
+def _name(backbone: DictConfig) -> str:
+    """Of a library's network its name, of another one its class."""
+    return str(backbone.get("name") or backbone._target_.rpartition(".")[2])
 
 
 def _compared(config: DictConfig, paths: Sequence[Path]) -> Comparison:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import torch
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.naive import OnePerCaption
 from captioning.config.optimizer import optimizer_settings
+from captioning.config.settings import without_weights
 from captioning.data.batch import Batch
 from captioning.training.objectives import Draws, Objective
 
@@ -36,8 +37,8 @@ def built_model(config: DictConfig) -> nn.Module:
 
 
 def built_backbone(config: DictConfig) -> Backbone:
-    """The backbone on its device."""
-    backbone: Backbone = instantiate(config.backbone)
+    """The backbone with random weights, on its device."""
+    backbone: Backbone = instantiate(without_weights(OmegaConf.to_container(config.backbone, resolve=True)))
     return backbone.to(chosen_device(config))
 
 

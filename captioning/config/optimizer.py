@@ -5,6 +5,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.borders.bounds import Positive
+from captioning.config.settings import each_setting
 from captioning.config.signatures import check_value
 from captioning.errors import CaptioningError, quoted
 
@@ -25,7 +26,9 @@ def backbone_lr(config: DictConfig) -> float | None:
     """
     rate = config.optimizer.get(BACKBONE_LR)
     check_value(f"optimizer.{BACKBONE_LR}", rate, Positive | None)
-    if rate is not None and not config.backbone.get("trainable", True):
+    backbone = OmegaConf.to_container(config.backbone, resolve=True)
+    trained = [value for key, value in each_setting(backbone) if key.rpartition(".")[2] == "trainable"]  # of each
+    if rate is not None and trained and not any(trained):
         raise CaptioningError(
             f"optimizer.{BACKBONE_LR}={quoted(rate)} is of a backbone that is trained: set backbone.trainable=true, "
             f"or leave optimizer.{BACKBONE_LR}=null"

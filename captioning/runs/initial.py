@@ -14,8 +14,11 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.runs.checkpoint import digest, fill_network, load
 
-CAN_DIFFER = ("dropout", "choice")
-"""Settings of a model, and of its parts, that do not belong to its architecture."""
+CAN_DIFFER = {
+    "model": ("dropout", "choice"),
+    "backbone": ("weights", "trainable", "checkpointing", "size", "resize", "dilation", "path", "regions"),
+}
+"""Settings of networks, and of their parts, that are not of the architecture which weights were trained in."""
 NAMED = 3
 """Settings that an error shows."""
 
@@ -42,25 +45,31 @@ class InitialWeights:
             raise CaptioningError(f"init_from: {error}") from error
         self.path, self.digest = path, digest([self._saved.words, self._saved.state])
 
-    def check_architecture(self, model: Mapping[str, Any]) -> None:
-        """Refuses a model, as its plain settings describe it, whose settings are not those that the weights had.
+    def check_architecture(self, config: Mapping[str, Any]) -> None:
+        """Refuses a backbone or a model, of a run's plain settings, whose settings are not those that the weights had.
 
-        What only one of the two has is left to the weights' names and sizes.
+        What only one of the two has is left to the weights' names and sizes; but a backbone's settings that are null
+        and false mean the same.
 
         Raises:
             CaptioningError: names the settings that differ.
         """
-        before, now = dict(each_setting(self._saved.config["model"])), dict(each_setting(model))
+        for name in CAN_DIFFER:
+            self._check_architecture(name, config[name])
+
+    def _check_architecture(self, name: str, given: Mapping[str, Any]) -> None:
+        before, now = dict(each_setting(self._saved.config[name])), dict(each_setting(given))
         differing = [
-            f"model.{key}={quoted(now[key])} (it has {quoted(before[key])})"
+            f"{name}.{key}={quoted(now[key])} (it has {quoted(before[key])})"
             for key in sorted(before.keys() & now.keys())
-            if before[key] != now[key] and key.rpartition(".")[2] not in CAN_DIFFER
+            if before[key] != now[key] and (name == "model" or before[key] or now[key])
+            if key.rpartition(".")[2] not in CAN_DIFFER[name]
         ]
         if differing:
             more = ", ..." if len(differing) > NAMED else ""
             raise CaptioningError(
                 f"init_from={self.path} is of another architecture: {', '.join(differing[:NAMED])}{more}. Give its "
-                "model's settings, or train from random weights (init_from=null)"
+                f"{name}'s settings, or train from random weights (init_from=null)"
             )
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:

@@ -7,6 +7,8 @@ from PIL import Image
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.side_by_side import SideBySide
 from captioning.backbones.small_cnn import SmallCNN
+from captioning.backbones.timm import TimmBackbone
+from captioning.backbones.torchvision import TorchvisionBackbone
 from captioning.errors import CaptioningError
 
 PIXELS = torch.randint(0, 256, (2, 4, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -65,6 +67,26 @@ def test_features_of_two_kinds_along_each_other_need_no_photographs() -> None:
     context = both.context(features)
     assert context.mask.tolist() == [[True, True, False]]
     assert context.vectors.tolist() == [[[1, 2, 3], [0, 0, 4], [0, 0, 0]]]
+
+
+def test_each_is_trained_from_a_node_of_its_own_on() -> None:
+    first, second = (
+        TorchvisionBackbone("squeezenet1_1", "features.4", None, size=32, trainable=trainable)
+        for trainable in (True, "features.4")
+    )
+    both = SideBySide(first, second)
+    for view in (both, both.mirrored()):
+        trained = [sum(p.requires_grad for p in member.parameters()) for member in view.members]
+        assert trained == [14, 6]
+
+
+def test_a_network_of_timm_sees_the_pixels_that_one_of_torchvision_sees() -> None:
+    first = TorchvisionBackbone("squeezenet1_1", "features.4", None, size=32)
+    with pytest.raises(CaptioningError, match=r"second by squash 32 bicubic .* and interpolation"):
+        SideBySide(first, TimmBackbone("test_vit", None, size=32), along="set")
+    second = TimmBackbone("test_vit", None, size=32, interpolation="bilinear")
+    with pytest.raises(CaptioningError, match="vectors of one width"):  # but for that
+        SideBySide(first, second, along="set")
 
 
 def test_what_does_not_go_together() -> None:

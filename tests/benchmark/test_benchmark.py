@@ -214,3 +214,9 @@ def test_counted_arithmetic_by_hand() -> None:
     inter = b * n * c * 2 * positions * e
     readout = len(batch.word_index) * e * vocabulary
     assert counter.get_total_flops() == 2 * (2 * encoder + 4 * (image + text + inter) + readout)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_backbones_without_a_name_or_weights() -> None:
+    (measured,) = PARTS["backbone"](small("backbone=patches", "backbone.grid=4", "backbone.trainable=false"))
+    assert measured.name == "Patches, 3 files of 80 x 60"

@@ -285,6 +285,14 @@ def test_same_seed_same_bytes_and_another_seed_others(tmp_path):
     assert sum(a == b for a, b in zip(first, other, strict=True)) == 0
 
 
+def test_pictures_whose_size_nobody_says_have_the_usual_one(tmp_path):
+    few = {"train": 1, "val": 1, "test": 1}
+    reader = ShapesReader(tmp_path, **few, size=None)
+    assert reader.writes_to == ShapesReader(tmp_path, **few, size=224).writes_to
+    with Image.open(reader()["train"][0].path) as picture:
+        assert picture.size == (224, 224)
+
+
 def test_the_first_scene_of_seed_0_is_what_it_was_when_this_was_written(splits):
     assert sorted(reference.text for reference in splits["train"][0].references) == GOLDEN
 

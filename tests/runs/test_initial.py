@@ -1,7 +1,9 @@
 """Runs that begin from another run's checkpoint."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from captioning.config.check import check
 from captioning.config.command import NOT_HERE
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.run import main
+from captioning.run import build_backbone, main
 from captioning.runs.checkpoint import load
 from captioning.runs.initial import InitialWeights
 
@@ -90,6 +92,37 @@ def test_another_architecture_is_named(
         main.__wrapped__(config)
     assert named in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
+    """Such as one whose strides lie elsewhere; how it is trained, filled or fed may differ."""
+    initial = InitialWeights(first)
+    saved = load(first).config
+    own = saved["backbone"]
+    others = {"trainable": "layer4", "size": 2 * own["size"], "resize": "pad", "weights": "FILE"}
+    initial.check_architecture({**saved, "backbone": own | others})
+    initial._saved.config["backbone"]["stride_in_1x1"] = None
+    initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": False}})
+    with pytest.raises(CaptioningError, match=r"backbone.stride_in_1x1=true \(it has null\)\. Give its backbone's"):
+        initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": True}})
+
+
+def test_no_weights_are_read_beside_those_that_a_run_begins_from() -> None:
+    """Not those of a backbone within another either."""
+
+    class Begun(InitialWeights):
+        def __init__(self) -> None:
+            pass
+
+        def check_architecture(self, config: Mapping[str, Any]) -> None:
+            pass
+
+        def fill(self, name: str, network: torch.nn.Module) -> None:
+            pass
+
+    absent = ["backbone.first.weights=absent.pt", "backbone.second.weights=absent.pt"]
+    sizes = ["backbone.first.size=64", "backbone.second.size=64", "backbone@backbone.second=vgg11"]
+    assert build_backbone(composed("backbone=side_by_side", *sizes, *absent), Begun()).dim == 1024
 
 
 def merged(config: DictConfig, changes: list[str], first: Path) -> DictConfig:

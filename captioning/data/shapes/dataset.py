@@ -24,6 +24,8 @@ FORMAT = 1
 """To be raised with every change of what is drawn or written: older folders are then no longer read."""
 SPLIT_LIMIT = 1_000_000
 """Scenes of a split at most: image ids of the n-th split begin at n times this."""
+USUAL_SIZE = 224
+"""Of pictures whose size nobody says."""
 Scenes = Annotated[int, Interval(ge=1, le=SPLIT_LIMIT)]
 
 
@@ -42,7 +44,7 @@ class ShapesReader:
         val: number of validation scenes.
         test: number of test scenes.
         max_objects: objects in a scene at most, 1 to 4; each number up to it is as frequent.
-        size: side of the pictures in pixels.
+        size: side of the pictures in pixels; None: 224, for backbones whose size is known once they are built.
         seed: chooses the scenes.
 
     Raises:
@@ -54,8 +56,13 @@ class ShapesReader:
     val: Scenes = 500
     test: Scenes = 500
     max_objects: Annotated[int, Interval(ge=1, le=MAX_OBJECTS)] = MAX_OBJECTS
-    size: Annotated[int, Interval(ge=32, le=512)] = 112
+    size: Annotated[int, Interval(ge=32, le=512)] | None = 112
     seed: Annotated[int, Interval(ge=0, le=2**63 - 1)] = 0
+
+    @property
+    def side(self) -> int:
+        """Of the pictures, in pixels."""
+        return USUAL_SIZE if self.size is None else self.size
 
     @property
     def writes_to(self) -> Path:
@@ -80,8 +87,8 @@ class ShapesReader:
             ) from error
 
     def _arguments(self) -> dict[str, int]:
-        names = (*SPLITS, "max_objects", "size", "seed")
-        return {"format": FORMAT, **{name: getattr(self, name) for name in names}}
+        numbers = {name: getattr(self, name) for name in (*SPLITS, "max_objects")}
+        return {"format": FORMAT, **numbers, "size": self.side, "seed": self.seed}
 
     def _publish(self) -> None:
         """Draws into a folder of its own and renames it when it is whole, so that nobody ever reads a part."""
@@ -113,10 +120,10 @@ class ShapesReader:
             rng = Random(f"{self.seed}/{split}/{number}")  # Python seeds from a string alike on every machine
             scene = random_scene(rng, split, self.max_objects)
             file_name = f"{split}/{number:06d}.png"
-            draw(scene, self.size).save(folder / file_name)
-            images.append(image_entry(first + number, file_name, self.size))
+            draw(scene, self.side).save(folder / file_name)
+            images.append(image_entry(first + number, file_name, self.side))
             for position, phrase in enumerate(phrases(scene, rng)):
                 caption_id = (first + number) * REFERENCES + position
-                captions.append(caption_entry(caption_id, first + number, phrase, self.size))
+                captions.append(caption_entry(caption_id, first + number, phrase, self.side))
             progress.update()
         write_annotations(folder / f"captions_{split}.json", self._arguments(), images, captions)
