@@ -60,14 +60,15 @@ def group(runs: Iterable[Run]) -> list[System]:
     models: dict[str, dict[tuple[tuple[str, str], ...], list[Run]]] = {}
     for run in runs:
         models.setdefault(run.model, {}).setdefault(tuple(sorted(run.settings.items())), []).append(run)
-    systems = []
+    systems: list[System] = []
     for model, variants in models.items():
         differing = _differing([dict(settings) for settings in variants])
         for settings, members in variants.items():
             known = dict(settings)
-            shown = ", ".join(f"{key}={known.get(key, 'nothing').strip(chr(39))}" for key in differing)
-            label = f"{model} ({shown})" if shown else model
-            system = System(quoted(label), tuple(members))
+            shown = ", ".join(f"{key}={known[key].strip(chr(39))}" for key in differing if key in known)
+            label = quoted(f"{model} ({shown})" if shown else model)
+            same = sum(system.label.partition(" #")[0] == label for system in systems)  # so long that it was cut
+            system = System(f"{label} #{same + 1}" if same else label, tuple(members))
             _check_seeds(system)
             systems.append(system)
     return systems
