@@ -57,15 +57,14 @@ def save_panel(
     if photograph.dim() != 3 or photograph.shape[0] not in (3, 4):
         raise ValueError(f"the photograph must be [3, H, W] or [4, H, W], not {list(photograph.shape)}")
     photograph = photograph.detach().to("cpu", torch.float32).clamp(0, 1)
-    pictures, labels = [], []
+    plain, pictures, labels = photograph[:3, *_shown(photograph)], [], []
     for name, each in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
         if each.dim() != 3 or len(each) != len(words):
             raise ValueError(f"maps must be [T, h, w] for T = {len(words)} words, not {list(each.shape)}")
-        plain = photograph[:3, *_shown(photograph)]
         pictures += [plain, *light(photograph, each.detach().to("cpu", torch.float32))]
         labels += [name, *words]
 
-    shape = pictures[0].shape[1:]
+    shape = plain.shape[1:]
     scale = (SMALL_CELL if isinstance(maps, Mapping) else CELL) / max(shape)
     high, wide = (scale * side for side in shape)
     columns = 1 + len(words) if isinstance(maps, Mapping) else min(COLUMNS, len(pictures))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet
 from captioning.borders.bounds import Length, NotNegative, Samples, bounded
 from captioning.decoding import FORBIDDEN
+from captioning.decoding.filters import without
 from captioning.decoding.generate import follow
 from captioning.decoding.sampling import draw_any
 from captioning.models.protocol import Captioner
@@ -142,10 +143,8 @@ class SelfCritical(Objective):
         tokens = tokens[:, : self.samples]
         sources = torch.cat([torch.full_like(tokens[..., :1], BOS), tokens[..., :-1]], dim=-1)
         logits = model.readout(model(context, sources).hidden.flatten(0, 2)[word_index])
-        # what is never drawn has no probability
-        forbidden = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
-        forbidden[list(FORBIDDEN)] = True
-        nll, _ = word_losses(logits.masked_fill(forbidden, -torch.inf), tokens.flatten()[word_index], 0.0)
+        logits = without(logits, FORBIDDEN)  # what is never drawn has no probability
+        nll, _ = word_losses(logits, tokens.flatten()[word_index], 0.0)
         total = (weights.to(nll.dtype) * nll).sum()
         return Loss(total, len(word_index), {"nll": nll.detach().sum()})
 
