@@ -13,6 +13,7 @@ from torch import nn
 
 from captioning.backbones import Backbone
 from captioning.backbones.context import ContextSet
+from captioning.benchmark.material import random_task
 from captioning.benchmark.naive import OnePerCaption
 from captioning.config.optimizer import optimizer_settings
 from captioning.config.settings import without_weights
@@ -65,6 +66,8 @@ class TrainingStep:
         """A new model with objective and optimiser."""
         model = built_model(config)
         objective = instantiate(config.objective).to(chosen_device(config))
+        images = max(config.batch.images, config.memory.training_images)
+        objective.prepare(random_task(config, images, config.batch.captions))
         optimizer = instantiate(optimizer_settings(config))(model.parameters())
         return cls(model, objective, optimizer, tuple(config.context.grid), precision == "bf16-mixed")
 

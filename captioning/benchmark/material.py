@@ -12,7 +12,9 @@ from PIL import Image
 
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
+from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import NAMES
+from captioning.training.objectives import Task
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 WORDS = 2500
@@ -22,12 +24,23 @@ TOPIC = 12
 
 def random_batch(config: DictConfig, images: int, captions: int) -> Batch:
     """Unit-scale features `[B, L, D]` and captions of evenly drawn lengths and words."""
+    words = _captions(config, images, captions)
+    positions = config.context.grid[0] * config.context.grid[1]
+    return collate(range(images), torch.randn(images, positions, config.context.features), words)
+
+
+def random_task(config: DictConfig, images: int, captions: int) -> Task:
+    """What those captions are as a training set, for an objective that asks for it."""
+    vocabulary = Vocabulary([f"w{i}" for i in range(len(NAMES), config.vocab_size)])
+    texts = [[[f"w{i}" for i in ids] for ids in row] for row in _captions(config, images, captions)]
+    return Task(_examples(texts), vocabulary)
+
+
+def _captions(config: DictConfig, images: int, captions: int) -> list[list[list[int]]]:
     torch.manual_seed(0)
     shortest, longest = config.batch.words
     lengths = torch.randint(shortest, longest + 1, (images, captions)).tolist()
-    words = [[torch.randint(len(NAMES), config.vocab_size, (k,)).tolist() for k in row] for row in lengths]
-    positions = config.context.grid[0] * config.context.grid[1]
-    return collate(range(images), torch.randn(images, positions, config.context.features), words)
+    return [[torch.randint(len(NAMES), config.vocab_size, (k,)).tolist() for k in row] for row in lengths]
 
 
 def photographs(folder: Path, number: int, width: int, height: int) -> list[Path]:
@@ -66,10 +79,15 @@ def sentences(images: int, captions: int) -> list[list[str]]:
 
 
 def examples(images: int, captions: int) -> list[Example]:
-    """Examples captioned by `sentences`; their photographs do not exist and are never opened."""
+    """Examples captioned by `sentences`."""
+    return _examples([[text.split() for text in texts] for texts in sentences(images, captions)])
+
+
+def _examples(captions: list[list[list[str]]]) -> list[Example]:
+    """Their photographs do not exist and are never opened."""
     return [
-        Example(i, Path(f"{i}.jpg"), tuple(Reference(text, tuple(text.split())) for text in texts))
-        for i, texts in enumerate(sentences(images, captions))
+        Example(i, Path(f"{i}.jpg"), tuple(Reference(" ".join(words), tuple(words)) for words in each))
+        for i, each in enumerate(captions)
     ]
 
 

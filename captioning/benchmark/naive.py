@@ -8,26 +8,28 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, Caption
 from captioning.decoding.log_probs import log_probs
 from captioning.models import CaptionOutput
-from captioning.models.protocol import Captioner
+from captioning.models.protocol import Captioner, DecodeState, Step
 from captioning.tokens import BOS, EOS
 
 
-class OnePerCaption:
+class OnePerCaption(nn.Module):
     """A captioner for training: an image is repeated for each of its captions, and padding is projected on V words too.
 
     Loss and gradient are those of the model itself (without dropout), so that only time and memory differ.
     """
 
     def __init__(self, model: Captioner) -> None:
+        super().__init__()
         self.model = model
+        self.parallel = getattr(model, "parallel", False)
 
-    def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False, **path: Any) -> CaptionOutput:
+    def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False, **path: Any) -> CaptionOutput:
         """As `Captioner` and `StochasticCaptioner`, but `hidden` holds logits, `[B, N, C, V]`."""
         b, n, c = tokens.shape
         rows = {name: _one_per_caption(value, n) for name, value in path.items()}
@@ -48,6 +50,15 @@ class OnePerCaption:
     def readout(self, hidden: Tensor) -> Tensor:
         """What came out of the forward pass is logits already."""
         return hidden
+
+    def start(self, context: ContextSet, n: int) -> DecodeState:
+        """The state of samples, each of an image of its own."""
+        return self.model.start(repeated(context, n), 1)
+
+    def step(self, tokens: Tensor, state: DecodeState) -> Step:
+        """As `Captioner`; the state's hypotheses are images here, and cannot be reordered."""
+        step = self.model.step(tokens.flatten()[:, None], state)
+        return replace(step, logits=step.logits.view(*tokens.shape, -1), attention=None)
 
 
 def _one_per_caption(value: Tensor, n: int) -> Tensor:

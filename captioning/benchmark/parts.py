@@ -47,6 +47,7 @@ SETTINGS: Mapping[str, Any] = {
     "search.widths": Annotated[list[Count], MinLen(1)],
     "search.batches": Annotated[list[BatchSize], MinLen(1)],
     "search.max_length": Length,
+    "decoding.max_length": Length,
     **{f"memory.{name}": BatchSize for name in ("training_images", "images", "few_batches", "many_batches")},
     "memory.width": Count,
     "photographs.number": _Number,

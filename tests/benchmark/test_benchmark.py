@@ -151,6 +151,12 @@ def test_a_full_disk_is_said_beforehand(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
+def test_an_objective_that_samples_captions() -> None:
+    found = rows(PARTS["training"](small("objective=self_critical", "precisions=[32-true]")))
+    assert found["32-true, 3 x 2 captions"].ours.amount == 3 * 2  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_scoring(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(scoring, "Scorer", partial(Scorer, metrics=["BLEU"]))
     monkeypatch.setattr(scoring, "raw_scores", lambda references, candidates: len(references[6]) == len(candidates[6]))

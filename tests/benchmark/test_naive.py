@@ -3,6 +3,7 @@
 B images, N captions per image, C steps.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,13 @@ from torch import nn
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.naive import OnePerCaption, naive_beam
 from captioning.data.batch import collate
+from captioning.data.example import Example, Reference
+from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import beam_search, greedy
 from captioning.models import Transformer
-from captioning.tokens import EOS
-from captioning.training.objectives import CrossEntropy, Draws, Objective, Reinforce
+from captioning.tokens import EOS, NAMES
+from captioning.training.objectives import CrossEntropy, Draws, Objective, Reinforce, SelfCritical, Task
+from captioning.training.rewards import Reward
 
 VOCABULARY, D, GRID, LENGTH = 13, 5, (1, 3), 7
 EOS_LOGITS = (0.0, 3.0, 6.0, 10.0)
@@ -93,6 +97,9 @@ def test_captions_end_at_once_later_and_not_at_all(build: Any) -> None:
         CrossEntropy(label_smoothing=0.1, doubly_stochastic=1.0),
         Reinforce(samples=2, doubly_stochastic=0.5),
         Reinforce(sample_probability=1.0, credit="future", max_words=5),
+        CrossEntropy(scheduled_sampling=0.7),
+        SelfCritical(reward=Reward(), samples=3, max_length=LENGTH, xe_weight=0.5),
+        SelfCritical(reward=Reward(bleu4=0.5), samples=2, baseline="greedy", max_length=LENGTH),
     ],
 )
 def test_one_image_per_caption_has_the_same_loss_and_gradient(build: Any, objective: Objective) -> None:
@@ -102,6 +109,9 @@ def test_one_image_per_caption_has_the_same_loss_and_gradient(build: Any, object
     context = images(3, masked=True)
     captions = [[[4, 5, 6], [7]], [[8, 9, 10, 11, 12]], [[4, 4], [5, 12, 6]]]  # of several lengths, and one is missing
     batch = collate(range(3), context.vectors, captions)
+    references = [[Reference("", tuple(f"w{i}" for i in ids)) for ids in of_image] for of_image in captions]
+    examples = [Example(i, Path(), tuple(of_image)) for i, of_image in enumerate(references)]
+    objective.prepare(Task(examples, Vocabulary([f"w{i}" for i in range(len(NAMES), VOCABULARY)])))
     found = []
     for one in (model, OnePerCaption(model)):
         draws = Draws(1, 2, batch.index)
