@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from captioning.config.paths import check_checkpoint
 from captioning.errors import CaptioningError, quoted
 
 SECTIONS = ("backbone", "model", "decoding", "data")
@@ -74,11 +75,7 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         CaptioningError: the file is missing or damaged, is something else, or holds code.
     """
-    if not path.is_file():
-        below = path / "checkpoints" / "best.ckpt"
-        hint = f"did you mean {below}?" if below.is_file() else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
-        found = "a folder" if path.is_dir() else "no file" if path.exists() else "not there"
-        raise CaptioningError(f"checkpoint={path} is {found}; {hint}")
+    check_checkpoint("checkpoint", path)
     try:
         if not zipfile.is_zipfile(path):  # as everything is that `torch.save` writes; its index is at the end
             raise CaptioningError(f"checkpoint={path} is no file that captioning.run has saved, or only a part of one")
