@@ -73,6 +73,9 @@ class TrainedCaptioner:
         self.config, self.vocabulary, self.search, self.device = config, vocabulary, search, device
         self.networks = tuple(networks)
 
+    def __repr__(self) -> str:
+        return f"TrainedCaptioner({' + '.join(map(repr, self.networks))}; {len(self.vocabulary.words)} words; {self.device})"
+
     @classmethod
     def from_checkpoint(
         cls,

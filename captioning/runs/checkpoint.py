@@ -35,12 +35,14 @@ class Checkpoint:
         config: the resolved configuration of the run, plain values.
         words: of the vocabulary.
         state: tensors by name, those of the networks begin with `backbone.` and `model.`.
+        score: what validation gave them, as `val/CIDEr 54.3`, where that is recorded.
     """
 
     path: Path
     config: dict[str, Any]
     words: list[str]
     state: dict[str, Tensor]
+    score: str | None
 
 
 def load(path: Path) -> Checkpoint:
@@ -62,7 +64,16 @@ def load(path: Path) -> Checkpoint:
     for name, tensor in state.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise _no_captioner(path, f"its weights {quoted(name)} are not all numbers (NaN or infinite)")
-    return Checkpoint(path, config, words, state)
+    return Checkpoint(path, config, words, state, _score(saved.get("callbacks")))
+
+
+def _score(callbacks: Any) -> str | None:
+    """From what Lightning's `ModelCheckpoint` has saved of itself."""
+    for saved in callbacks.values() if isinstance(callbacks, dict) else ():
+        score = saved.get("current_score") if isinstance(saved, dict) else None
+        if isinstance(score, Tensor) and score.is_floating_point() and score.numel() == 1:
+            return f"{quoted(saved.get('monitor'))} {float(score):.4g}"
+    return None
 
 
 def _no_captioner(path: Path, reason: str) -> CaptioningError:
