@@ -14,9 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.borders.files import write_json
 from captioning.config.command import command, start
-from captioning.config.paths import check_checkpoints, check_data_root, given_path
+from captioning.config.composed import check_checkpoints, check_table
+from captioning.config.paths import check_data_root, given_path
 from captioning.config.registry import CONF
-from captioning.config.signatures import check_table
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer

@@ -15,9 +15,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from captioning.borders.bounds import BatchSize, PathText
 from captioning.config.command import command, start, while_read
-from captioning.config.paths import check_checkpoints
+from captioning.config.composed import check_checkpoints, check_table
 from captioning.config.registry import CONF
-from captioning.config.signatures import check_table
 from captioning.errors import CaptioningError, quoted
 
 SETTINGS: Mapping[str, Any] = {

@@ -74,7 +74,8 @@ class TrainedCaptioner:
         self.networks = tuple(networks)
 
     def __repr__(self) -> str:
-        return f"TrainedCaptioner({' + '.join(map(repr, self.networks))}; {len(self.vocabulary.words)} words; {self.device})"
+        members = " + ".join(map(repr, self.networks))
+        return f"TrainedCaptioner({members}; {len(self.vocabulary.words)} words; {self.device})"
 
     @classmethod
     def from_checkpoint(

@@ -12,8 +12,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from captioning.borders.bounds import Name, PathText, Probability, Seconds, Seed
+from captioning.config.composed import check_table
 from captioning.config.paths import check_checkpoint, check_data_root
-from captioning.config.signatures import Part, check_table, check_value
+from captioning.config.signatures import Part, check_value
 from captioning.errors import CaptioningError
 from captioning.metrics.scorer import Metrics
 

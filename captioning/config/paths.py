@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-from omegaconf import DictConfig, ListConfig
-
 from captioning.errors import CaptioningError
 
 # Not the methods of `Path`: they raise for names that no file or home can have.
@@ -28,18 +26,6 @@ def check_checkpoint(key: str, setting: object) -> None:
         hint = f"did you mean {below}?" if os.path.isfile(below) else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
         found = "a folder" if os.path.isdir(path) else "no file" if os.path.exists(path) else "not there"
         raise CaptioningError(f"{key}={setting} is {found}; {hint}")
-
-
-def check_checkpoints(config: DictConfig) -> None:
-    """Refuses checkpoints of `checkpoint` and `decoding.ensemble` that are not there.
-
-    Raises:
-        CaptioningError: as for `check_checkpoint`.
-    """
-    members = config.decoding.get("ensemble")
-    for setting in (config.checkpoint, *(members if isinstance(members, ListConfig) else ())):
-        if setting is not None:
-            check_checkpoint("checkpoint", setting)
 
 
 def check_data_root(root: object) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
 
 from captioning.borders.files import read_state
 
@@ -52,17 +51,6 @@ def merged(settings: Any, given: Any) -> Any:
     if not isinstance(settings, dict) or not isinstance(given, dict):
         return given
     return {**settings, **{key: merged(settings.get(key), value) for key, value in given.items()}}
-
-
-def settings_given(settings: DictConfig) -> dict[str, Any]:
-    """The settings of a command, plain values, that are not null, and so take the place of a run's."""
-    given: dict[str, Any] = _without_null(OmegaConf.to_container(settings, resolve=True))
-    return given
-
-
-def _without_null(node: Any) -> Any:
-    pairs = ((key, _without_null(value) if isinstance(value, dict) else value) for key, value in node.items())
-    return {key: value for key, value in pairs if value is not None and value != {}}
 
 
 def without_weights(backbone: Any) -> Any:

@@ -215,6 +215,10 @@ class AllocationLimit(TorchDispatchMode):
         super().__init__()
         self.left = numbers
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # PyTorch would import its compiler for a second, to keep it from what nobody compiles
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if func.overloadpacket.__name__ in FACTORIES:
             sizes = args[0] if args and isinstance(args[0], list | tuple) else [a for a in args if isinstance(a, int)]

@@ -23,6 +23,7 @@ NOT_OF_RUNS = (
     "captioning.borders",
     "captioning.config.check",
     "captioning.config.command",
+    "captioning.config.composed",
     "captioning.config.early",
     "captioning.config.foreign",
     "captioning.config.help",

@@ -10,10 +10,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
+from captioning.config.composed import settings_given
 from captioning.config.early import FROM_CHECKPOINT
 from captioning.config.paths import given_path
 from captioning.config.registry import build
-from captioning.config.settings import merged, relocate, settings_given
+from captioning.config.settings import merged, relocate
 from captioning.config.signatures import check_call
 from captioning.data.caption_files import ImageId
 from captioning.data.example import Splits, digest, reference_texts

@@ -11,8 +11,8 @@ from typing import Any
 from omegaconf import DictConfig
 from torch import Tensor
 
+from captioning.config.composed import settings_given
 from captioning.config.paths import given_path
-from captioning.config.settings import settings_given
 from captioning.errors import CaptioningError
 from captioning.report.panels import save_panel
 from captioning.trained import Prediction, TrainedCaptioner
