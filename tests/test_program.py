@@ -93,4 +93,6 @@ def test_completion(program: Program, line: str, offered: set[str]) -> None:
 
 
 def test_completion_is_of_the_name_that_is_typed(program: Program) -> None:
-    assert program("-sc", "install=bash").endswith("complete -o nospace -o default -F hydra_bash_completion captioning\n")
+    assert program("-sc", "install=bash").endswith(
+        "complete -o nospace -o default -F hydra_bash_completion captioning\n"
+    )
