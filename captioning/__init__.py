@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from captioning.trained import TrainedCaptioner
 
-__all__ = ["load"]
+__all__ = ["__version__", "load"]
+__version__ = "0.1.0"
 
 # Large CPU tensors on huge pages: page faults otherwise take most of a training step where the kernel leaves huge
 # pages to the program's request (`madvise`, the default of most distributions). PyTorch reads this at its first

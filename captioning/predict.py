@@ -4,25 +4,20 @@ One JSON line per photograph on standard output, in order; on standard error wha
 """
 
 import glob
-import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from torch import Tensor
 
 from captioning.borders.bounds import BatchSize, PathText
 from captioning.config.command import command, start, while_read
+from captioning.config.composed import check_checkpoints, check_table
 from captioning.config.registry import CONF
-from captioning.config.searches import settings_given
-from captioning.config.signatures import check_table
 from captioning.errors import CaptioningError, quoted
-from captioning.report.panels import save_panel
-from captioning.trained import Prediction, TrainedCaptioner
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
@@ -46,13 +41,10 @@ def main(config: DictConfig) -> None:
     problems = Problems()
     paths = list(find(config.images, problems))
     if paths:
-        checkpoint = None if config.checkpoint is None else Path(str(config.checkpoint)).expanduser()
-        captioner = TrainedCaptioner.from_checkpoint(
-            checkpoint, str(config.device), settings_given(config.decoding), list(config.modules)
-        )
-        panels = Panels(Path(config.panels).expanduser(), captioner, config.maps) if config.attention else None
+        from captioning.work.predict import caption_files  # here, because PyTorch takes seconds
+
         with while_read():
-            for line in caption_files(captioner, paths, config.batch_size, panels, problems):
+            for line in caption_files(config, paths, problems.add):
                 print(json.dumps(line, ensure_ascii=False), flush=True)
     if problems.count:
         sys.exit(1)
@@ -68,55 +60,6 @@ class Problems:
         """Prints one line."""
         self.count += 1
         print(f"error: {message}", file=sys.stderr, flush=True)
-
-
-class Panels:
-    """A folder with one picture per photograph, called as the photograph is.
-
-    Args:
-        folder: made where it is not there.
-        captioner: whose attention they show.
-        maps: `mean`, `all`, or the name of a layer's and head's.
-
-    Raises:
-        CaptioningError: the folder cannot be made, or what a network sees has no place on the photograph.
-    """
-
-    def __init__(self, folder: Path, captioner: TrainedCaptioner, maps: str = "mean") -> None:
-        self.folder, self.captioner, self.maps = folder, captioner, maps
-        self._taken: set[str] = set()
-        if not all(network.backbone.located for network in captioner.networks):
-            raise CaptioningError(
-                "what this captioner attends to has no place on the photograph: leave attention=false"
-            )
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CaptioningError(f"cannot make the folder {folder}: {error.strerror}; set panels=FOLDER") from error
-
-    def save(self, path: Path, photograph: tuple[Tensor, ...], prediction: Prediction) -> Path:
-        """Draws the photograph of the file `path`; of two files of one name the second gets a number.
-
-        Raises:
-            CaptioningError: the model has no attention, or none of that name.
-        """
-        shown = self._shown(photograph, prediction)
-        names = (f"{path.stem}{end}" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
-        name = next(name for name in names if name.lower() not in self._taken)  # some file systems ignore the case
-        self._taken.add(name.lower())
-        panel = self.folder / f"{name}.png"
-        save_panel(panel, photograph[0] / 255, prediction.words, shown, title=prediction.caption)
-        return panel
-
-    def _shown(self, photograph: tuple[Tensor, ...], prediction: Prediction) -> Tensor | dict[str, Tensor]:
-        if prediction.attention is None:
-            raise CaptioningError("this model has no attention to draw: leave attention=false")
-        if self.maps == "mean" or not prediction.words:
-            return prediction.attention
-        found = self.captioner.attention_maps(photograph, prediction.words)
-        if self.maps != "all" and self.maps not in found:
-            raise CaptioningError(f"maps={self.maps} is not allowed; it must be one of mean, all, {', '.join(found)}")
-        return found if self.maps == "all" else found[self.maps]
 
 
 def find(images: Any, problems: Problems) -> Iterator[Path]:
@@ -147,38 +90,12 @@ def _below(folder: Path, problems: Problems) -> Iterator[Path]:
                 yield file
 
 
-def caption_files(
-    captioner: TrainedCaptioner, paths: Iterable[Path], batch_size: int, panels: Panels | None, problems: Problems
-) -> Iterator[dict[str, Any]]:
-    """A line for each file that can be read, in order."""
-    read = _readable(captioner, paths, problems)
-    while batch := list(itertools.islice(read, batch_size)):
-        predictions = captioner.predict([pixels for _, pixels in batch])
-        for (path, pixels), prediction in zip(batch, predictions, strict=True):
-            line = {"image": str(path), "caption": prediction.caption, "score": round(prediction.score, 4)}
-            if prediction.alternatives:
-                others = prediction.alternatives
-                line["alternatives"] = [{"caption": o.caption, "score": round(o.score, 4)} for o in others]
-            if panels:
-                line["panel"] = str(panels.save(path, pixels, prediction))
-            yield line
-
-
-def _readable(
-    captioner: TrainedCaptioner, paths: Iterable[Path], problems: Problems
-) -> Iterator[tuple[Path, tuple[Tensor, ...]]]:
-    for path in paths:
-        try:
-            yield path, captioner.read(path)
-        except CaptioningError as error:
-            problems.add(error)
-
-
 def _check(config: DictConfig) -> None:
     for key in ("checkpoint", "images") if config.decoding.get("ensemble") is None else ("images",):
         if OmegaConf.is_missing(config, key) or config[key] in (None, "", []):
             raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
     check_table(SETTINGS, config)
+    check_checkpoints(config)
 
 
 if __name__ == "__main__":

@@ -73,6 +73,10 @@ class TrainedCaptioner:
         self.config, self.vocabulary, self.search, self.device = config, vocabulary, search, device
         self.networks = tuple(networks)
 
+    def __repr__(self) -> str:
+        members = " + ".join(map(repr, self.networks))
+        return f"TrainedCaptioner({members}; {len(self.vocabulary.words)} words; {self.device})"
+
     @classmethod
     def from_checkpoint(
         cls,

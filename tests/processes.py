@@ -7,6 +7,6 @@ PROCESSES = multiprocessing.get_context(START)
 PROCESSES.set_forkserver_preload(
     [
         *("lightning", "torchmetrics", "torchvision", "hydra", "matplotlib.pyplot"),
-        *(f"captioning.{name}" for name in ("run", "evaluate", "predict", "models", "decoding")),
+        *(f"captioning.{name}" for name in ("work.run", "work.evaluate", "work.predict", "models", "decoding")),
     ]
 )

@@ -10,8 +10,7 @@ import captioning
 
 PACKAGE = Path(captioning.__file__).parent
 COMPOSERS = {
-    "captioning.run",
-    "captioning.evaluate",
+    "captioning.work.run",
     "captioning.runs.checkpoint",
     "captioning.config.rehearsal",
     "captioning.benchmark.built",
@@ -24,7 +23,7 @@ LAYERS = (
     {"decoding", "metrics", "features"},
     {"config", "runs"},
     {"training", "report", "benchmark"},
-    {"run", "evaluate", "predict", "trained", "download", "doctor", ""},
+    {"run", "evaluate", "predict", "trained", "work", "download", "doctor", "__main__", ""},
 )
 """Parts of `captioning`, from the lowest: each may import its own layer and those below."""
 FRAMEWORKS = {"lightning", "hydra", "omegaconf", "wandb"}
@@ -43,6 +42,7 @@ FORBIDDEN = {
     "transfer": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "benchmark": {"wandb"},
     "doctor": set(),
+    "work": {"wandb", "torchmetrics", "PIL"},
     "borders": FRAMEWORKS | {"torch", "torchmetrics", "PIL"},
 }
 """Libraries that a part knows nothing of; its command, where it is one, starts by Hydra nevertheless."""

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import zipfile
@@ -332,3 +333,11 @@ def test_the_package_alone_imports_no_pytorch() -> None:
     code = "import sys, captioning; captioning.load; sys.exit(any(m in sys.modules for m in ('torch', 'hydra', 'PIL')))"
     environment = os.environ | {"PYTHONPATH": str(Path(captioning.__file__).parents[1])}
     assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+
+
+def test_it_says_what_it_is(cached_run: CachedRun) -> None:
+    words = torch.load(cached_run.checkpoint, weights_only=True)["captioning"]["words"]
+    said = repr(captioning.load(cached_run.checkpoint, device="cpu"))
+    network, known, device = said.removeprefix("TrainedCaptioner(").removesuffix(")").split("; ")
+    assert re.fullmatch(r"spatial_transformer\w* on squeezenet1_1, val/[\w-]+ [\d.]+, [\d,]+ parameters", network)
+    assert (known, device) == (f"{len(words)} words", "cpu")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import captioning
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -26,7 +28,10 @@ def test_run_from_a_wheel(tmp_path: Path) -> None:
     shown = python("-m", "captioning.run", "experiment=demo", "--cfg", "job", cwd=elsewhere, path=str(installed))
     assert "_target_: captioning.models.Transformer" in shown
     assert "name: demo" in shown
-    shown = python("-m", "captioning.download", "data=coco", "--cfg", "job", cwd=elsewhere, path=str(installed))
+    script = str(installed / "bin" / "captioning")
+    shown = python(script, "download", "data=coco", "--cfg", "job", cwd=elsewhere, path=str(installed))
     assert "train2014.zip" in shown
+    assert (installed / "captioning" / "py.typed").is_file()
+    assert (installed / f"captioning-{captioning.__version__}.dist-info").is_dir()
     config_files = {path.relative_to(ROOT / "conf") for path in (ROOT / "conf").rglob("*.yaml")}
     assert {path.relative_to(where.strip()) for path in Path(where.strip()).rglob("*.yaml")} == config_files

@@ -1,17 +1,7 @@
 """Measures speed on this machine: `python -m captioning.benchmark`."""
 
-from pathlib import Path
-from typing import Any
+from omegaconf import DictConfig
 
-from omegaconf import DictConfig, OmegaConf
-
-from captioning.benchmark.built import chosen_device
-from captioning.benchmark.ceilings import ceilings, machine
-from captioning.benchmark.figures import line, table
-from captioning.benchmark.measurement import Measurement
-from captioning.benchmark.parts import PARTS, check
-from captioning.benchmark.processes import isolated
-from captioning.borders.files import write_json
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
 
@@ -19,28 +9,9 @@ from captioning.config.registry import CONF
 @command(CONF / "benchmark.yaml")
 def main(config: DictConfig) -> None:
     """Prints a line per measurement, then all as one table; writes `output`."""
-    check(config)
-    device = chosen_device(config)
-    content: dict[str, Any] = {
-        "settings": OmegaConf.to_container(config, resolve=True),
-        "machine": machine(device),
-        "ceilings": isolated(ceilings, device, config.repeats),
-    }
-    for title in ("machine", "ceilings"):
-        print(f"{title}: " + "; ".join(f"{name} {_shown(value)}" for name, value in content[title].items()))
-    measurements: list[Measurement] = []
-    for name in config.parts:
-        for measurement in PARTS[name](config):
-            measurements.append(measurement)
-            print(line(measurement), flush=True)
-            if config.output is not None:  # after each, so that what took minutes is kept whatever comes
-                content["measurements"] = [done.as_dict() for done in measurements]
-                write_json(Path(config.output), content)
-    print(f"\n{table(measurements)}")
+    from captioning.benchmark.session import measure  # here, because PyTorch and Lightning take seconds
 
-
-def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    measure(config)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ B images, N captions per image, L context vectors of D features.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from hydra.utils import instantiate
@@ -18,6 +19,8 @@ from captioning.benchmark.naive import OnePerCaption
 from captioning.config.optimizer import optimizer_settings
 from captioning.config.settings import without_weights
 from captioning.data.batch import Batch
+from captioning.runs.checkpoint import sealed
+from captioning.tokens import NAMES
 from captioning.training.objectives import Draws, Objective
 
 
@@ -41,6 +44,19 @@ def built_backbone(config: DictConfig) -> Backbone:
     """The backbone with random weights, on its device."""
     backbone: Backbone = instantiate(without_weights(OmegaConf.to_container(config.backbone, resolve=True)))
     return backbone.to(chosen_device(config))
+
+
+def built_checkpoint(config: DictConfig) -> dict[str, Any]:
+    """What a run of backbone and model would save, with random weights and made-up words."""
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    backbone = built_backbone(config)
+    words = [f"word{number}" for number in range(config.vocab_size - len(NAMES))]
+    model = instantiate(config.model, vocab_size=config.vocab_size, **backbone.sizes)
+    networks = nn.ModuleDict({"backbone": backbone, "model": model})
+    decoding = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": config.search.max_length}
+    parts = {name: settings[name] for name in ("backbone", "model")}
+    content = {"config": {**parts, "decoding": decoding, "data": {}}, "words": words}
+    return sealed({"captioning": content, "state_dict": networks.cpu().state_dict()})
 
 
 @dataclass

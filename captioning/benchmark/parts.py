@@ -12,8 +12,9 @@ from captioning.benchmark import backbone, cache, coco, decoding, scoring, start
 from captioning.benchmark.ceilings import DTYPES
 from captioning.benchmark.measurement import Measurement
 from captioning.borders.bounds import BatchSize, Count, Length, PathText, PixelSize, Width, Workers
+from captioning.config.composed import check_table
 from captioning.config.optimizer import optimizer_settings
-from captioning.config.signatures import check_settings, check_table
+from captioning.config.signatures import check_settings
 from captioning.errors import CaptioningError
 from captioning.tokens import NAMES
 

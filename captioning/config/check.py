@@ -1,51 +1,22 @@
 """What a configuration cannot be, refused before anything is read, downloaded or computed."""
 
-import os
 import warnings
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 
 import torch
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from captioning.borders.bounds import Name, PathText, Probability, Seconds, Seed
+from captioning.config.early import FROM_CHECKPOINT, check_early, with_folder
 from captioning.config.optimizer import backbone_lr, optimizer_settings
 from captioning.config.registry import check_parts
 from captioning.config.rehearsal import rehearse
 from captioning.config.searches import check_decoding
-from captioning.config.signatures import Part, check_call, check_settings, check_table, check_value
+from captioning.config.signatures import check_call, check_settings
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.machine import has_bfloat16
-from captioning.metrics.scorer import METRICS, Metrics
-
-FROM_CHECKPOINT: Final = "checkpoint"
-"""In the place of a vocabulary's settings: its words are those of `init_from`."""
-SETTINGS: Mapping[str, Any] = {
-    "name": Name,
-    "seed": Seed,
-    "resume": bool | None,
-    "init_from": PathText | None,
-    "test": bool,
-    "runs": PathText,
-    "cache": PathText,
-    "metrics.val": Metrics,
-    "metrics.test": Metrics,
-    "metrics.timeout": Seconds,
-    "data.reader": Part,
-    "data.vocabulary": dict[str, Any] | Literal[FROM_CHECKPOINT],
-    "data.mirror": Probability,
-    "data.skip_broken": bool,
-    **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
-    "callbacks": dict[str, Part | None],
-    "logger": dict[str, Part | None] | None,
-}
-"""What is no argument of a part."""
-PARTIAL = ("decoding", "optimizer", "schedule")
-"""Parts that are called during training."""
+from captioning.metrics.scorer import METRICS
 
 
 def check(config: DictConfig) -> None:
@@ -54,20 +25,14 @@ def check(config: DictConfig) -> None:
     Raises:
         CaptioningError: names the setting, or both settings, and what to change.
     """
-    _check_missing(config)
-    _check_parts(config)
+    check_early(config)
     _check_values(config)
     _check_lengths(config)
     decoding: Any = OmegaConf.to_container(config.decoding, resolve=True)
     check_decoding(decoding, config.model.get("max_tokens"))
     _check_validation(config)
     _check_precision(config)
-    _check_processes(config)
-    rehearse(_with_folder(config))
-    if "root" in config.data:
-        check_value("data.root", config.data.root, PathText)
-        if not Path(config.data.root).expanduser().is_dir():
-            raise CaptioningError(f"data.root={config.data.root} does not exist: set it to the folder of the data set")
+    rehearse(with_folder(config))
 
 
 def data_settings(config: DictConfig) -> dict[str, Any]:
@@ -76,38 +41,11 @@ def data_settings(config: DictConfig) -> dict[str, Any]:
     return {name: config.data[name] for name in names} | {"seed": config.seed}
 
 
-def _check_missing(config: DictConfig) -> None:
-    for key in _missing(OmegaConf.to_container(config, resolve=False)):
-        raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
-
-
-def _missing(node: Any, path: str = "") -> Iterator[str]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from _missing(value, f"{path}.{key}" if path else key)
-    elif node == MISSING:
-        yield path
-
-
-def _with_folder(config: DictConfig) -> DictConfig:
-    """The configuration of a run whose folder has no name yet."""
-    named = config.copy()
-    OmegaConf.update(named, "folder", "folder")
-    return named
-
-
 def _check_values(config: DictConfig) -> None:
-    named = _with_folder(config)
-    check_table(SETTINGS, named)
     check_call("data", CaptionData, data_settings(config))
     if config.data.vocabulary != FROM_CHECKPOINT:
         check_call("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
-    elif config.init_from is None:
-        raise CaptioningError("data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not set")
-    settings: dict[str, Any] = OmegaConf.to_container(named, resolve=True)  # type: ignore[assignment]
-    for name in PARTIAL:
-        if settings[name].get("_partial_") is not True:
-            raise CaptioningError(f"{name}._partial_ must be true: training calls this part itself")
+    settings: dict[str, Any] = OmegaConf.to_container(with_folder(config), resolve=True)  # type: ignore[assignment]
     for place in ("backbone", "model", "decoding"):
         check_parts(place, settings[place])
     check_parts("data.reader", settings["data"]["reader"])
@@ -128,16 +66,6 @@ def _check_lengths(config: DictConfig) -> None:
             f"and model.max_tokens={limit} reads no more than {limit}: set model.max_tokens={words + 1} "
             f"or data.max_words={limit - 1}"
         )
-
-
-def _check_parts(config: DictConfig) -> None:
-    callbacks = config.get("callbacks") or {}
-    if callbacks.get("checkpoint") is None:
-        raise CaptioningError("a run keeps its best checkpoint: callbacks.checkpoint cannot be null or deleted")
-    if config.test and callbacks.get("results") is None:
-        raise CaptioningError("callbacks.results writes the test's captions and scores: without it set test=false")
-    if callbacks.get("learning_rate") is not None and not any((config.get("logger") or {}).values()):
-        raise CaptioningError("callbacks.learning_rate needs a logger: keep logger.csv, or set it to null too")
 
 
 def _check_validation(config: DictConfig) -> None:
@@ -190,19 +118,4 @@ def _check_precision(config: DictConfig) -> None:
         raise CaptioningError(
             "trainer.precision=16-mixed scales the loss, and a fused optimizer hides the true gradients from "
             "trainer.gradient_clip_val: use bf16-mixed or optimizer.fused=false"
-        )
-
-
-def _check_processes(config: DictConfig) -> None:
-    launcher = str(HydraConfig.get().launcher._target_)
-    if "joblib" in launcher and config.trainer.devices != 1:
-        raise CaptioningError(
-            f"hydra/launcher=processes gives each job one process, and trainer.devices={config.trainer.devices} needs "
-            "others: set trainer.devices=1, or leave the launcher out, so that the jobs run one after the other"
-        )
-    started = int(os.environ.get("WORLD_SIZE", 1))
-    if started > 1 and config.trainer.devices == 1 and config.trainer.get("num_nodes", 1) == 1:
-        raise CaptioningError(
-            f"{started} processes were started, and with trainer.devices=1 each would train on its own: "
-            "set trainer=ddp and trainer.devices to the number of processes per node"
         )

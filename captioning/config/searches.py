@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from captioning.config.signatures import check_settings, check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import check_limits
@@ -101,14 +99,3 @@ def search_settings(decoding: Mapping[str, Any], vocabulary: Vocabulary) -> dict
         if filters.get(name):
             filters[name] = [i for i in vocabulary.encode(map(str, filters[name])) if i != UNK]
     return search | {"filters": filters}
-
-
-def settings_given(settings: DictConfig) -> dict[str, Any]:
-    """The settings of a command, plain values, that are not null, and so take the place of a run's."""
-    given: dict[str, Any] = _without_null(OmegaConf.to_container(settings, resolve=True))
-    return given
-
-
-def _without_null(node: Any) -> Any:
-    pairs = ((key, _without_null(value) if isinstance(value, dict) else value) for key, value in node.items())
-    return {key: value for key, value in pairs if value is not None and value != {}}

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import Annotated, Any
 
 from annotated_types import DocInfo, Predicate
-from omegaconf import DictConfig, OmegaConf
 
 from captioning.borders.bounds import allowed_instead, hints_of
 from captioning.config.foreign import foreign_bounds
@@ -78,25 +77,6 @@ def check_call(path: str, function: Callable[..., Any], settings: Mapping[str, A
                 raise CaptioningError(no_setting(path, str(name), settable))
     for name, value in settings.items():
         check_value(f"{path}.{name}" if path else name, value, hints.get(name, Any))
-
-
-def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
-    """Checks the settings of a configuration that `table` names against its annotations; there may be others.
-
-    Raises:
-        CaptioningError: a setting is not there, or its value is not allowed.
-    """
-    settings = OmegaConf.to_container(config, resolve=True)
-    for key, hint in table.items():
-        *groups, name = key.split(".")
-        node, path = settings, ""
-        for group in groups:
-            path = f"{path}.{group}".removeprefix(".")
-            node = node.get(group)  # type: ignore[union-attr]
-            check_value(path, node, dict[str, Any])
-        if name not in node:  # type: ignore[operator]
-            raise CaptioningError(f"{key} has to be set, if only to null: leave it where it is")
-        check_value(key, node[name], hint)  # type: ignore[index,call-overload]
 
 
 def check_value(path: str, value: Any, hint: Any) -> None:

@@ -12,8 +12,8 @@ from omegaconf import DictConfig
 from captioning.borders.bounds import PathText, Samples, Seed
 from captioning.borders.files import write_text
 from captioning.config.command import command, start, while_read
+from captioning.config.composed import check_table
 from captioning.config.registry import CONF
-from captioning.config.signatures import check_table
 from captioning.errors import CaptioningError
 from captioning.metrics.scorer import Metric
 from captioning.report.curves import save_curves

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from captioning.config.paths import check_checkpoint
 from captioning.errors import CaptioningError, quoted
 
 SECTIONS = ("backbone", "model", "decoding", "data")
@@ -34,12 +35,14 @@ class Checkpoint:
         config: the resolved configuration of the run, plain values.
         words: of the vocabulary.
         state: tensors by name, those of the networks begin with `backbone.` and `model.`.
+        score: what validation gave them, as `val/CIDEr 54.3`, where that is recorded.
     """
 
     path: Path
     config: dict[str, Any]
     words: list[str]
     state: dict[str, Tensor]
+    score: str | None
 
 
 def load(path: Path) -> Checkpoint:
@@ -61,7 +64,16 @@ def load(path: Path) -> Checkpoint:
     for name, tensor in state.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise _no_captioner(path, f"its weights {quoted(name)} are not all numbers (NaN or infinite)")
-    return Checkpoint(path, config, words, state)
+    return Checkpoint(path, config, words, state, _score(saved.get("callbacks")))
+
+
+def _score(callbacks: Any) -> str | None:
+    """From what Lightning's `ModelCheckpoint` has saved of itself."""
+    for saved in callbacks.values() if isinstance(callbacks, dict) else ():
+        score = saved.get("current_score") if isinstance(saved, dict) else None
+        if isinstance(score, Tensor) and score.is_floating_point() and score.numel() == 1:
+            return f"{quoted(saved.get('monitor'))} {float(score):.4g}"
+    return None
 
 
 def _no_captioner(path: Path, reason: str) -> CaptioningError:
@@ -74,11 +86,7 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         CaptioningError: the file is missing or damaged, is something else, or holds code.
     """
-    if not path.is_file():
-        below = path / "checkpoints" / "best.ckpt"
-        hint = f"did you mean {below}?" if below.is_file() else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
-        found = "a folder" if path.is_dir() else "no file" if path.exists() else "not there"
-        raise CaptioningError(f"checkpoint={path} is {found}; {hint}")
+    check_checkpoint("checkpoint", path)
     try:
         if not zipfile.is_zipfile(path):  # as everything is that `torch.save` writes; its index is at the end
             raise CaptioningError(f"checkpoint={path} is no file that captioning.run has saved, or only a part of one")
@@ -206,6 +214,10 @@ class AllocationLimit(TorchDispatchMode):
     def __init__(self, numbers: int) -> None:
         super().__init__()
         self.left = numbers
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # PyTorch would import its compiler for a second, to keep it from what nobody compiles
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if func.overloadpacket.__name__ in FACTORIES:

@@ -18,13 +18,16 @@ from pathlib import Path
 
 from hydra.utils import get_object
 
-ENTRY = "captioning.run"
+ENTRY = "captioning.work.run"
 NOT_OF_RUNS = (
     "captioning.borders",
     "captioning.config.check",
     "captioning.config.command",
+    "captioning.config.composed",
+    "captioning.config.early",
     "captioning.config.foreign",
     "captioning.config.help",
+    "captioning.config.paths",
     "captioning.config.rehearsal",
     "captioning.config.settings",
     "captioning.config.signatures",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -12,9 +12,9 @@ from captioning.backbones import Backbone
 from captioning.config.registry import build
 from captioning.config.settings import without_weights
 from captioning.data.vocabulary import Vocabulary
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, quoted
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoint import AllocationLimit, fill_network, load
+from captioning.runs.checkpoint import AllocationLimit, Checkpoint, fill_network, load
 
 LARGEST_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; which it is comes from a closed list of names."""
@@ -23,11 +23,15 @@ LARGEST_BACKBONE = 2**30
 class Network:
     """Backbone and model of one checkpoint, frozen and in evaluation mode."""
 
-    def __init__(self, backbone: Backbone, model: Captioner, device: torch.device) -> None:
-        self.backbone, self.model = backbone, model
+    def __init__(self, backbone: Backbone, model: Captioner, device: torch.device, title: str) -> None:
+        self.backbone, self.model, self._title = backbone, model, title
         for network in (backbone, model):
             assert isinstance(network, nn.Module)
             network.to(device).eval().requires_grad_(False)
+
+    def __repr__(self) -> str:
+        count = sum(p.numel() for network in (self.backbone, self.model) for p in cast(nn.Module, network).parameters())
+        return f"{self._title}, {count:,} parameters"
 
 
 def load_network(
@@ -52,7 +56,16 @@ def load_network(
             model = build("model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes)
     for name, network in (("backbone", backbone), ("model", model)):
         fill_network(path, name, network, saved.state)
-    return config, vocabulary, Network(backbone, model, device)
+    return config, vocabulary, Network(backbone, model, device, _title(saved))
+
+
+def _title(saved: Checkpoint) -> str:
+    """Such as `sat_soft on squeezenet1_1, val/CIDEr 54.3`."""
+    choices, backbone = saved.config.get("choices"), saved.config["backbone"]
+    chosen = choices.get("model") if isinstance(choices, dict) else None
+    system = chosen or saved.config["model"]["_target_"].rpartition(".")[2]
+    seen = backbone.get("name") or backbone["_target_"].rpartition(".")[2]
+    return f"{quoted(system)} on {quoted(seen)}" + (f", {saved.score}" if saved.score else "")
 
 
 @contextmanager

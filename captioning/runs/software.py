@@ -4,9 +4,10 @@ import platform
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = ("captioning", "torch", "torchvision", "timm", "lightning", "torchmetrics", "pycocoevalcap")
 
@@ -36,8 +37,10 @@ def commit() -> str | None:
         return None
 
 
-def device_name(device: torch.device) -> str:
+def device_name(device: "torch.device") -> str:
     """The GPU's, or the processor's with the number of threads."""
+    import torch  # here, because files of captions are scored without it
+
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"

@@ -22,7 +22,8 @@ from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
-from captioning.metrics import CaptionScores, Scorer, Scores
+from captioning.metrics import Scorer, Scores
+from captioning.metrics.caption_scores import CaptionScores
 from captioning.models.protocol import Captioner
 from captioning.training.objectives import Draws, Loss, Objective
 

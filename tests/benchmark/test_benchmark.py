@@ -190,13 +190,14 @@ def test_data_at_the_size_of_coco_but_small() -> None:
 
 
 def test_startup(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = {name: startup.COMMANDS[name] for name in ("captioning run data.root=nowhere", startup.LOADED)}
     monkeypatch.setattr(startup, "LIBRARIES", "import json")
-    monkeypatch.setattr(
-        startup, "COMMANDS", {name: ["-c", name] for name in ("import json", "import captioning.tokens")}
-    )
+    monkeypatch.setattr(startup, "COMMANDS", {"import json": ["-c", "import json"], **commands})
     found = rows(PARTS["startup"](small("repeats=1")))
-    assert list(found) == ["`import json`", "`import captioning.tokens`"]
-    assert found["`import captioning.tokens`"].note.endswith("s beside `import json`")
+    assert list(found) == ["`import json`", *(f"`{name}`" for name in commands)]
+    assert found[f"`{startup.LOADED}`"].note.endswith("s beside `import json`")
+    with pytest.raises(AssertionError, match="No module named nothing"):
+        startup._python(["-m", "nothing"])
 
 
 def test_made_up_captions_are_like_real_ones() -> None:

@@ -9,7 +9,8 @@ import torch.distributed
 import torch.multiprocessing
 
 from captioning.errors import CaptioningError
-from captioning.metrics import CaptionScores, Scorer
+from captioning.metrics import Scorer
+from captioning.metrics.caption_scores import CaptionScores
 
 REFERENCES = [
     ["a dog runs home"],

@@ -10,14 +10,15 @@ import torch
 from omegaconf import DictConfig
 from test_conf import composed, miniature
 
-from captioning import evaluate
 from captioning.config.check import check
 from captioning.config.command import NOT_HERE
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.run import build_backbone, main
+from captioning.run import main
 from captioning.runs.checkpoint import load
 from captioning.runs.initial import InitialWeights
+from captioning.work.evaluate import check_vocabulary
+from captioning.work.run import build_backbone
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -72,7 +73,7 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
     # an evaluation asks for no other words either
     data = load(folder / "checkpoints" / "best.ckpt").config["data"]
     assert data["vocabulary"] == "checkpoint"
-    evaluate.check_vocabulary({"train": []}, data["vocabulary"], Vocabulary(["a"]))
+    check_vocabulary({"train": []}, data["vocabulary"], Vocabulary(["a"]))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from captioning.errors import CaptioningError
-from captioning.run import fit
 from captioning.runs.checkpoint import sealed
 from captioning.runs.checkpoint_files import CheckpointFiles
+from captioning.work.run import fit
 
 from .world import QUIET, data, examples, soft, trainer
 

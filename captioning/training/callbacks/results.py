@@ -1,14 +1,12 @@
-"""What a test or an evaluation leaves in its folder: `captions.jsonl` and `scores.json`."""
+"""The results of a test, written into the run folder."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 
-from captioning.borders.files import to_json, write_json, write_text
 from captioning.data.example import reference_texts
 from captioning.metrics import Scores
+from captioning.runs.results import write_captions, write_scores
 from captioning.training.module import CaptioningModule
 from captioning.training.provenance import provenance
 
@@ -55,35 +53,3 @@ class Results(L.Callback):
                 reference_texts(examples),
                 scores,
             )
-
-
-def write_captions(
-    path: Path,
-    image_ids: Sequence[int | str],
-    captions: Sequence[str],
-    references: Sequence[Sequence[str]],
-    scores: Scores | None = None,
-) -> None:
-    """One JSON line per image: `image_id`, `caption`, `references` and, once there are any, per-image `scores`.
-
-    The scores are written as computed, since rounding would undo their order.
-
-    Args:
-        path: the file.
-        image_ids: of the images.
-        captions: one for each.
-        references: those of each.
-        scores: of the same images in the same order.
-    """
-    lines = []
-    for row, (image_id, caption, texts) in enumerate(zip(image_ids, captions, references, strict=True)):
-        line: dict[str, Any] = {"image_id": image_id, "caption": caption, "references": list(texts)}
-        if scores is not None:
-            line["scores"] = scores.per_image[row]
-        lines.append(to_json(line, ensure_ascii=False) + "\n")
-    write_text(path, "".join(lines))
-
-
-def write_scores(path: Path, scores: Mapping[str, float], provenance: Mapping[str, Any]) -> None:
-    """The scores of all captions, and where they come from."""
-    write_json(path, {"scores": dict(scores), "provenance": dict(provenance)})

@@ -11,9 +11,10 @@ from PIL import Image
 from captioning.data.example import Noun
 from captioning.errors import CaptioningError
 from captioning.metrics import Scores
+from captioning.runs.results import write_captions
 from captioning.training.callbacks.attention_panels import AttentionPanels
 from captioning.training.callbacks.pointing import Pointing
-from captioning.training.callbacks.results import Results, write_captions
+from captioning.training.callbacks.results import Results
 from captioning.training.callbacks.stopwatch import Stopwatch
 
 from ..tested import SAID, Pointer, photographs, run_test, spotted

@@ -1,0 +1,81 @@
+"""All commands as one program: `captioning run model=spatial_transformer`, and so `python -m captioning run ...`."""
+
+import ast
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from captioning import __version__
+from captioning.errors import did_you_mean
+
+COMMANDS = ("run", "evaluate", "predict", "report", "download", "benchmark", "doctor")
+WITHOUT_COMPLETION = ("doctor",)
+"""Has few settings, and does without Hydra."""
+USAGE = """captioning COMMAND [KEY=VALUE ...]
+
+{}
+
+captioning COMMAND --help explains a command, captioning --version says which version this is.
+"""
+
+
+def main() -> None:
+    """Does what the command line says."""
+    first, *arguments = sys.argv[1:] or ["--help"]
+    if first in ("--help", "-h"):
+        print(USAGE.format("\n".join(f"  {name:<12}{_about(name)}" for name in COMMANDS)), end="")
+    elif first == "--version":
+        print(f"captioning {__version__}")
+    elif first in ("--shell-completion", "-sc"):
+        _complete(arguments)
+    elif first not in COMMANDS:
+        hint = did_you_mean(first, list(COMMANDS))
+        print(f"error: there is no command {first:.200}.{hint} Commands: {', '.join(COMMANDS)}", file=sys.stderr)
+        sys.exit(1)
+    else:
+        _begin(first, arguments)
+
+
+def _begin(name: str, arguments: Sequence[str]) -> None:
+    """Becomes `python -m captioning.NAME`, which is also what a command starts further processes as."""
+    here = str(Path.cwd())
+    if not sys.flags.safe_path and sys.path[0] != here:
+        sys.path.insert(0, here)  # for modules of the user
+    sys.argv[1:] = arguments
+    runpy.run_module(f"captioning.{name}", run_name="__main__", alter_sys=True)
+
+
+def _complete(arguments: Sequence[str]) -> None:
+    """Shell completion: the first word here, what follows it by Hydra, which knows a program of one command."""
+    name = COMMANDS[0]
+    if arguments and arguments[0].startswith("query"):
+        line = os.environ.get("COMP_LINE", "")
+        finished = line.rpartition(" ")[0].split()
+        if len(finished) < 2:
+            print("\n".join(COMMANDS))
+            return
+        name = finished[1]
+        if name not in COMMANDS or name in WITHOUT_COMPLETION:
+            return
+        os.environ["COMP_LINE"] = line.replace(f" {name}", "", 1)
+    sys.argv[:] = ["captioning", "-sc", *arguments]
+    module = import_module(f"captioning.{name}" if _path(name).stem == name else f"captioning.{name}.__main__")
+    module.main()
+
+
+def _about(name: str) -> str:
+    """What a command does: the beginning of its documentation, read without an import."""
+    documentation = ast.get_docstring(ast.parse(_path(name).read_text(encoding="utf-8")))
+    return str(documentation).partition(": `python")[0]
+
+
+def _path(name: str) -> Path:
+    module = Path(__file__).with_name(f"{name}.py")
+    return module if module.is_file() else Path(__file__).with_name(name) / "__main__.py"
+
+
+if __name__ == "__main__":
+    main()

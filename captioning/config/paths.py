@@ -1,0 +1,38 @@
+"""Files and folders that settings name: looked for first, before anything is imported that would read them."""
+
+import os
+from pathlib import Path
+
+from captioning.errors import CaptioningError
+
+# Not the methods of `Path`: they raise for names that no file or home can have.
+# ruff: noqa: PTH111, PTH110, PTH112, PTH113
+
+
+def given_path(setting: object) -> Path:
+    """The path that a setting names; ~ is the user's home."""
+    return Path(os.path.expanduser(str(setting)))
+
+
+def check_checkpoint(key: str, setting: object) -> None:
+    """Refuses a checkpoint that is not there.
+
+    Raises:
+        CaptioningError: there is no file; says where runs leave theirs.
+    """
+    path = given_path(setting)
+    if not os.path.isfile(path):
+        below = path / "checkpoints" / "best.ckpt"
+        hint = f"did you mean {below}?" if os.path.isfile(below) else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
+        found = "a folder" if os.path.isdir(path) else "no file" if os.path.exists(path) else "not there"
+        raise CaptioningError(f"{key}={setting} is {found}; {hint}")
+
+
+def check_data_root(root: object) -> None:
+    """Refuses a folder of photographs and captions that is not there.
+
+    Raises:
+        CaptioningError: there is no such folder.
+    """
+    if not os.path.isdir(given_path(root)):
+        raise CaptioningError(f"data.root={root!s:.200} does not exist: set it to the folder of the data set")

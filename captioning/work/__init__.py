@@ -1,0 +1,1 @@
+"""What commands do once they have checked what they can without the libraries that this needs."""

@@ -1,0 +1,135 @@
+"""Captions of a data set that a checkpoint has still to write, for `captioning.evaluate`.
+
+B images, L context vectors of D features, H rows and W columns of pixels.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
+
+from captioning.config.composed import settings_given
+from captioning.config.early import FROM_CHECKPOINT
+from captioning.config.paths import given_path
+from captioning.config.registry import build
+from captioning.config.settings import merged, relocate
+from captioning.config.signatures import check_call
+from captioning.data.caption_files import ImageId
+from captioning.data.example import Splits, digest, reference_texts
+from captioning.data.inputs import Inputs
+from captioning.data.module import CaptionData
+from captioning.data.photographs import readable
+from captioning.data.readers.reading import read
+from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError, no_setting, quoted
+from captioning.features.brought import move_features
+from captioning.features.inputs import inputs_of
+from captioning.runs.results import file_record
+from captioning.runs.software import device_name
+from captioning.trained import TrainedCaptioner
+
+
+class CheckpointCaptions:
+    """Captions that a trained captioner has still to write, for a split of the data set that it was trained on.
+
+    It writes them in 32-bit precision, whatever the run was trained and tested in.
+    """
+
+    def __init__(self, config: DictConfig) -> None:
+        decoding = settings_given(config.decoding)
+        path = None if config.checkpoint is None else given_path(config.checkpoint)
+        self._files, self._split = decoding.get("ensemble", [config.checkpoint]), config.split
+        self._captioner = TrainedCaptioner.from_checkpoint(path, config.device, decoding, list(config.modules))
+        self._cache = given_path(config.cache)
+        backbones = [network.backbone for network in self._captioner.networks]
+        if config.features is not None:
+            move_features(backbones, given_path(config.features))
+        self._data = data_settings(self._captioner.config, config)
+        reader = build("data.reader", self._data["reader"], list(config.modules))
+        target: Path | None = getattr(reader, "writes_to", None)
+        if target and not target.resolve().is_relative_to(self._cache.resolve()):
+            raise CaptioningError(
+                f"the checkpoint would have scenes drawn in {quoted(target)}, outside of cache={config.cache}: set "
+                "cache to the folder that the run had, or +data.reader.root=FOLDER"
+            )
+        splits = read(reader, any(backbone.reads_photographs for backbone in backbones))
+        if self._data.get("skip_broken") and backbones[0].reads_photographs:  # as the run did, for its vocabulary
+            splits = readable(splits, backbones[0].transform, self._cache / "photographs", skip_broken=True)
+        check_vocabulary(splits, self._data.get("vocabulary"), self._captioner.vocabulary)
+        self._digest = digest(splits)
+        self._examples = splits[config.split]
+        texts = reference_texts(self._examples)
+        self.references = {example.image_id: text for example, text in zip(self._examples, texts, strict=True)}
+        self.given: dict[str, Mapping[ImageId, str]] = {}
+
+    def captions(self) -> Mapping[ImageId, str]:
+        """Decodes the whole split."""
+        decoded = decode(self._captioner, self._inputs(), len(self._examples), self._data["eval_batch_size"])
+        return {example.image_id: caption for example, caption in zip(self._examples, decoded, strict=True)}
+
+    def _inputs(self) -> list[Inputs]:
+        networks = self._captioner.networks
+        return [inputs_of(self._examples, network.backbone, self._cache, self._split) for network in networks]
+
+    def provenance(self) -> dict[str, Any]:
+        """Checkpoint, data and decoding."""
+        return {
+            "checkpoint": file_record(self._files[0]),
+            **({"ensemble": [file_record(file) for file in self._files]} if len(self._files) > 1 else {}),
+            "split": self._split,
+            "data_digest": self._digest,
+            "decoding": self._captioner.config["decoding"],
+            "device": device_name(self._captioner.device),
+        }
+
+
+def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
+    """The run's data settings with those of `config` in their place, and its folders moved where `config` says.
+
+    Raises:
+        CaptioningError: a setting that the run's data has not, as `data.root` of drawn scenes, or a wrong value.
+    """
+    data: dict[str, Any] = saved["data"]
+    given: dict[str, Any] = OmegaConf.to_container(config.data, resolve=True)  # type: ignore[assignment]
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given:
+        if name not in data:
+            raise CaptioningError(no_setting("data", name, list(data)))
+    for old, new in ((data.get("root"), config.data.root), (saved.get("cache"), config.cache)):
+        if isinstance(old, str) and new is not None:
+            data = relocate(data, old, str(new))
+    data = merged(data, given)
+    check_call("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
+    return data
+
+
+def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> None:
+    """Refuses a data set that is not the one that `vocabulary` was made from, or brought to as `settings` says.
+
+    Raises:
+        CaptioningError: its training captions give other words.
+    """
+    if settings == FROM_CHECKPOINT:  # of another data set, before this one
+        return
+    words = (reference.words for example in splits["train"] for reference in example.references)
+    check_call("data.vocabulary", Vocabulary.from_captions, settings if isinstance(settings, dict) else {})
+    found = Vocabulary.from_captions(words, **settings)
+    if found != vocabulary:
+        shared = len(set(found.words) & set(vocabulary.words))
+        raise CaptioningError(
+            "this is not the data set that the checkpoint was trained on: its training captions give "
+            f"{len(found.words)} words, the checkpoint has {len(vocabulary.words)}, and {shared} are in both. Set "
+            "data.root, or caption other photographs with captioning.predict and score them with captions=FILE"
+        )
+
+
+def decode(captioner: TrainedCaptioner, inputs: Sequence[Inputs], count: int, batch_size: int) -> Iterator[str]:
+    """The captions of `count` images in order, `batch_size` at a time, from what each network reads of them."""
+    with tqdm(total=count, desc="captions", unit="image") as bar:
+        for first in range(0, count, batch_size):
+            rows = range(first, min(first + batch_size, count))
+            captions = captioner.decode([each.rows(rows) for each in inputs], [each.pixels for each in inputs])
+            yield from (captioner.vocabulary.decode(caption.tokens) for caption in captions)
+            bar.update(len(rows))

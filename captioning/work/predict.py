@@ -1,0 +1,103 @@
+"""Captions of photographs and panels of attention, for `captioning.predict`.
+
+H rows and W columns of pixels, T words.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from torch import Tensor
+
+from captioning.config.composed import settings_given
+from captioning.config.paths import given_path
+from captioning.errors import CaptioningError
+from captioning.report.panels import save_panel
+from captioning.trained import Prediction, TrainedCaptioner
+
+
+def caption_files(
+    config: DictConfig, paths: Iterable[Path], complain: Callable[[object], None]
+) -> Iterator[dict[str, Any]]:
+    """A line for each file that can be read, in order; `complain` is told of the others.
+
+    Raises:
+        CaptioningError: there is no such captioner, or no panel of it.
+    """
+    checkpoint = None if config.checkpoint is None else given_path(config.checkpoint)
+    captioner = TrainedCaptioner.from_checkpoint(
+        checkpoint, str(config.device), settings_given(config.decoding), list(config.modules)
+    )
+    panels = Panels(given_path(config.panels), captioner, config.maps) if config.attention else None
+    read = _readable(captioner, paths, complain)
+    while batch := list(itertools.islice(read, config.batch_size)):
+        predictions = captioner.predict([pixels for _, pixels in batch])
+        for (path, pixels), prediction in zip(batch, predictions, strict=True):
+            line = {"image": str(path), "caption": prediction.caption, "score": round(prediction.score, 4)}
+            if prediction.alternatives:
+                others = prediction.alternatives
+                line["alternatives"] = [{"caption": o.caption, "score": round(o.score, 4)} for o in others]
+            if panels:
+                line["panel"] = str(panels.save(path, pixels, prediction))
+            yield line
+
+
+def _readable(
+    captioner: TrainedCaptioner, paths: Iterable[Path], complain: Callable[[object], None]
+) -> Iterator[tuple[Path, tuple[Tensor, ...]]]:
+    for path in paths:
+        try:
+            yield path, captioner.read(path)
+        except CaptioningError as error:
+            complain(error)
+
+
+class Panels:
+    """A folder with one picture per photograph, called as the photograph is.
+
+    Args:
+        folder: made where it is not there.
+        captioner: whose attention they show.
+        maps: `mean`, `all`, or the name of a layer's and head's.
+
+    Raises:
+        CaptioningError: the folder cannot be made, or what a network sees has no place on the photograph.
+    """
+
+    def __init__(self, folder: Path, captioner: TrainedCaptioner, maps: str = "mean") -> None:
+        self.folder, self.captioner, self.maps = folder, captioner, maps
+        self._taken: set[str] = set()
+        if not all(network.backbone.located for network in captioner.networks):
+            raise CaptioningError(
+                "what this captioner attends to has no place on the photograph: leave attention=false"
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CaptioningError(f"cannot make the folder {folder}: {error.strerror}; set panels=FOLDER") from error
+
+    def save(self, path: Path, photograph: tuple[Tensor, ...], prediction: Prediction) -> Path:
+        """Draws the photograph of the file `path`; of two files of one name the second gets a number.
+
+        Raises:
+            CaptioningError: the model has no attention, or none of that name.
+        """
+        shown = self._shown(photograph, prediction)
+        names = (f"{path.stem}{end}" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
+        name = next(name for name in names if name.lower() not in self._taken)  # some file systems ignore the case
+        self._taken.add(name.lower())
+        panel = self.folder / f"{name}.png"
+        save_panel(panel, photograph[0] / 255, prediction.words, shown, title=prediction.caption)
+        return panel
+
+    def _shown(self, photograph: tuple[Tensor, ...], prediction: Prediction) -> Tensor | dict[str, Tensor]:
+        if prediction.attention is None:
+            raise CaptioningError("this model has no attention to draw: leave attention=false")
+        if self.maps == "mean" or not prediction.words:
+            return prediction.attention
+        found = self.captioner.attention_maps(photograph, prediction.words)
+        if self.maps != "all" and self.maps not in found:
+            raise CaptioningError(f"maps={self.maps} is not allowed; it must be one of mean, all, {', '.join(found)}")
+        return found if self.maps == "all" else found[self.maps]
