@@ -24,7 +24,7 @@ LAYERS = (
     {"decoding", "metrics", "features"},
     {"config", "runs"},
     {"training", "report", "benchmark"},
-    {"run", "evaluate", "predict", "trained", "download", "doctor", ""},
+    {"run", "evaluate", "predict", "export", "trained", "download", "doctor", ""},
 )
 """Parts of `captioning`, from the lowest: each may import its own layer and those below."""
 FRAMEWORKS = {"lightning", "hydra", "omegaconf", "wandb"}

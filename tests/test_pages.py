@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from captioning import evaluate, predict, run
+from captioning import evaluate, export, predict, run
 from captioning.benchmark import __main__ as benchmark
 from captioning.doctor.__main__ import read_settings
 from captioning.download import __main__ as download
@@ -22,7 +22,7 @@ PAGES = [
 ]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 COMMANDS = {
-    **{"run": run.main, "predict": predict.main, "evaluate": evaluate.main},
+    **{"run": run.main, "predict": predict.main, "evaluate": evaluate.main, "export": export.main},
     **{"benchmark": benchmark.main, "download": download.main, "report": report.main},
 }
 TYPED = sorted(

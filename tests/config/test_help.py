@@ -11,14 +11,14 @@ import pytest
 import yaml
 from test_run import PACKAGE
 
-from captioning import evaluate, predict, run
+from captioning import evaluate, export, predict, run
 from captioning.benchmark import __main__ as benchmark
 from captioning.config.command import start
 from captioning.config.registry import CONF
 from captioning.download import __main__ as download
 from captioning.report import __main__ as report
 
-COMMANDS = [run, evaluate, predict, benchmark, download, report]
+COMMANDS = [run, evaluate, predict, export, benchmark, download, report]
 Printed = Callable[..., str]
 
 
