@@ -62,6 +62,7 @@ def wandb_logger(
     import wandb  # here, because it takes seconds and most runs do without
 
     wandb.finish()  # ends the run before, where one process has several
+    wandb.teardown()  # or W&B warns that it does not look at the environment again
     # Files that wait to be uploaded lie with the rest of the run, not in the user's home.
     os.environ["WANDB_DATA_DIR"] = DATA_DIR or str(Path(save_dir, "wandb").absolute())
     settings = {"dir": str(save_dir), "id": _id(Path(save_dir) / "wandb_id")} | settings
