@@ -90,7 +90,8 @@ class TrainedCaptioner:
         A checkpoint is data: it names parts of this package and of `modules`, and nothing else is imported or called.
 
         Args:
-            path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder. It may be None with an ensemble.
+            path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or what `captioning.export` has made of it.
+                It may be None with an ensemble.
             device: `auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1`, ..., wherever it was trained.
             decoding: settings that replace those of the run, such as `{"width": 5}`; with a `_target_`, another search.
                 `ensemble` is a list of checkpoints over one vocabulary whose probabilities are averaged; `path` must

@@ -23,7 +23,7 @@ LAYERS = (
     {"decoding", "metrics", "features"},
     {"config", "runs"},
     {"training", "report", "benchmark"},
-    {"run", "evaluate", "predict", "trained", "work", "download", "doctor", "__main__", ""},
+    {"run", "evaluate", "predict", "export", "trained", "work", "download", "doctor", "__main__", ""},
 )
 """Parts of `captioning`, from the lowest: each may import its own layer and those below."""
 FRAMEWORKS = {"lightning", "hydra", "omegaconf", "wandb"}

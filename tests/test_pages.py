@@ -13,6 +13,7 @@ from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
 from captioning.doctor.__main__ import read_settings
 from captioning.download import __main__ as download
+from captioning.export import __main__ as export
 from captioning.report import __main__ as report
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +23,7 @@ PAGES = [
 ]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 COMMANDS = {
-    **{"run": run.main, "predict": predict.main, "evaluate": evaluate.main},
+    **{"run": run.main, "predict": predict.main, "evaluate": evaluate.main, "export": export.main},
     **{"benchmark": benchmark.main, "download": download.main, "report": report.main},
 }
 TYPED = sorted(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from omegaconf import OmegaConf
@@ -18,10 +19,10 @@ from test_run import PACKAGE, SHAPES, fresh
 from captioning.config.check import check
 from captioning.report.panels import CELL, COLUMNS, DPI, SPACE
 
-OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+OFFLINE = {"WANDB_MODE": "offline"}
 RUN = [
     *SHAPES,
-    "logger=wandb",
+    "logger=[wandb,tensorboard]",
     "name=trial",
     "seed=7",
     "data.reader.train=64",
@@ -31,6 +32,7 @@ RUN = [
     "trainer.limit_train_batches=1.0",
     "trainer.max_epochs=4",
     "trainer.check_val_every_n_epoch=2",
+    "metrics.val=[BLEU,CIDEr]",
     "callbacks.wandb.images=3",
     "callbacks.attention.images=2",
 ]
@@ -46,6 +48,7 @@ class Logged:
     history: list[dict[str, Any]]
     summary: dict[str, Any]
     artifacts: list[Any]
+    metrics: dict[str, Any]
 
 
 def records(file: Path) -> Iterator[Any]:
@@ -69,7 +72,7 @@ def records(file: Path) -> Iterator[Any]:
 
 
 def logged(file: Path) -> Logged:
-    found = Logged(None, {}, [], {}, [])
+    found = Logged(None, {}, [], {}, [], {})
     for record in records(file):
         kind = record.WhichOneof("record_type")
         if kind == "run":
@@ -83,6 +86,8 @@ def logged(file: Path) -> Logged:
             found.summary |= values(record.summary.update)
         elif kind == "artifact":
             found.artifacts.append(record.artifact)
+        elif kind == "metric":
+            found.metrics[record.metric.name or record.metric.glob_name] = record.metric
     return found
 
 
@@ -95,10 +100,19 @@ def run_files(folder: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two runs of one process, of which the second has a test and asks for the checkpoint."""
-    home = tmp_path_factory.mktemp("home")
-    fresh(home, "-m", *RUN, "test=false,true", "logger.wandb.log_model=${test}", **OFFLINE)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def printed(home: Path) -> str:
+    """By two runs of one process, of which the second has a test and asks for the checkpoint."""
+    ended = fresh(home, "-m", *RUN, "test=false,true", "logger.wandb.log_model=${test}", **OFFLINE)
+    return ended.stdout + ended.stderr
+
+
+@pytest.fixture(scope="module")
+def folders(home: Path, printed: str) -> list[Path]:
     found = sorted((home / "runs").glob("trial-*"))
     assert [folder.name for folder in found] == [f"trial-spatial_transformer-seed7{end}" for end in ("", "-2")]
     return found
@@ -132,28 +146,95 @@ def test_the_resolved_configuration_and_where_it_comes_from(folders: list[Path],
         assert source.items() <= scores(folders[1])["provenance"].items()
 
 
-def test_the_history_is_that_of_the_metrics_file(folders: list[Path], both: list[Logged]) -> None:
+def test_tagged_and_of_a_kind(both: list[Logged]) -> None:
+    for found in both:
+        assert list(found.run.tags) == ["spatial_transformer", "shapes", "small_cnn"]
+        assert found.run.job_type == "train"
+
+
+def test_wandb_warns_of_nothing(printed: str) -> None:
+    said = [line for line in printed.splitlines() if "wandb" in line]
+    assert any("wandb sync" in line for line in said)
+    assert [line for line in said if "warn" in line.lower() or "error" in line.lower()] == []
+    assert "v_num" not in printed
+
+
+def rows_of(folder: Path) -> list[dict[str, float]]:
+    """The rows of the metrics file."""
+    with (folder / "metrics.csv").open() as file:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+def test_the_history_is_that_of_the_metrics_file_before_the_test(folders: list[Path], both: list[Logged]) -> None:
     for folder, found in zip(folders, both, strict=True):
         rows = [
             {name.replace("trainer/global_", ""): value for name, value in row.items() if not name.startswith("_")}
             for row in found.history
             if not {"val/captions/nrows", "test/captions/nrows"} & row.keys()  # of a table
         ]
-        with (folder / "metrics.csv").open() as file:
-            expected = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
-        assert rows == expected
+        of_the_test = [row for row in rows_of(folder) if any(name.startswith("test/") for name in row)]
+        assert len(of_the_test) == (folder == folders[1])
+        assert rows == [row for row in rows_of(folder) if row not in of_the_test]
         names = {name for row in rows for name in row}
-        splits = ("val", "test") if folder == folders[1] else ("val",)
-        attention = {f"attention {name}" for name in ("entropy", "entropy variance", "movement", "coverage")}
+        attention = {f"val/attention {name}" for name in ("entropy", "entropy variance", "movement", "coverage")}
         assert {"train/nll", "train/captions per second", "lr-Adam", "val/nll", "val/CIDEr", "seconds"} <= names
-        assert {f"{split}/{name}" for split in splits for name in attention} <= names
+        assert attention <= names
 
 
-def test_the_summary_is_the_scores_file(folders: list[Path], both: list[Logged]) -> None:
+def test_panels_have_the_axes_that_are_read(both: list[Logged]) -> None:
+    for found in both:
+        logged_names = {name for row in found.history for name in row if "captions/" not in name}
+        for name in logged_names - {"epoch", "trainer/global_step", "seconds"}:
+            pattern = next(p for p in (name, f"{name.split('/')[0]}/*", "*") if p in found.metrics)
+            if not name.startswith("_"):
+                axis = "epoch" if name.startswith("val/") else "trainer/global_step"
+                assert found.metrics[pattern].step_metric == axis, name
+        hidden = {name for name, metric in found.metrics.items() if metric.options.hidden}
+        without = {f"val/BLEU-{n} (no brevity penalty)" for n in range(1, 5)}
+        assert hidden == {"epoch", "trainer/global_step", "seconds"} | without
+        assert without <= logged_names
+
+
+def test_the_summary_has_the_best_of_validations_and_the_last_of_others(
+    folders: list[Path], both: list[Logged]
+) -> None:
+    for folder, found in zip(folders, both, strict=True):
+        rows = [row for row in rows_of(folder) if "val/nll" in row]
+        assert len(rows) == 2
+        for name in ("val/BLEU-1", "val/BLEU-4 (no brevity penalty)", "val/CIDEr"):
+            assert found.summary[name] == {"max": max(row[name] for row in rows)}
+        assert found.summary["val/nll"] == {"min": min(row["val/nll"] for row in rows)}
+        assert found.summary["val/attention entropy"] == rows[-1]["val/attention entropy"]
+
+
+def test_the_scores_of_the_test_are_in_the_summary_alone(folders: list[Path], both: list[Logged]) -> None:
     record, summary = scores(folders[1]), both[1].summary
     tested = {name.removeprefix("test/"): value for name, value in summary.items() if name.startswith("test/")}
-    assert {name: value for name, value in tested.items() if "captions/" not in name} == record["scores"]
+    tested = {name: value for name, value in tested.items() if "captions/" not in name}
+    assert tested == {name: pytest.approx(value, rel=1e-6) for name, value in record["scores"].items()}
     assert summary["provenance"] == record["provenance"]
+    assert not any(name.startswith("test/") and "captions/" not in name for row in both[1].history for name in row)
+
+
+def test_tensorboard_has_the_metrics_file_too(folders: list[Path]) -> None:
+    for folder in folders:
+        assert events(folder / "tensorboard") == columns(rows_of(folder))
+
+
+def columns(rows: list[dict[str, float]]) -> dict[str, list[tuple[float, float]]]:
+    """The steps and values of each name, as TensorBoard rounds them."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        for name in row.keys() - {"step"}:
+            found.setdefault(name, []).append((row["step"], float(np.float32(row[name]))))
+    return found
+
+
+def events(folder: Path) -> dict[str, list[tuple[float, float]]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder), {"scalars": 0}).Reload()
+    return {name: [(each.step, each.value) for each in found.Scalars(name)] for name in found.Tags()["scalars"]}
 
 
 def tables(found: Logged) -> dict[str, list[dict[str, Any]]]:
@@ -239,6 +320,8 @@ def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(folders: list[Path
     resumed = logged(file)
     assert resumed.run.run_id == both[1].run.run_id
     assert [a.type for a in resumed.artifacts] == ["model", "run_table"]
+    assert {name.partition("/")[0] for row in resumed.history for name in row if name[0] != "_"} == {"test", "trainer"}
+    assert events(folders[1] / "tensorboard") == columns(rows_of(folders[1]))
     assert resumed.config["folder"] == both[1].config["folder"]
 
 
@@ -295,4 +378,4 @@ def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:
     assert (found.run.run_group, found.run.display_name) == ("sweep", f"{choice['model']}-seed1")
     assert {name: found.config[name] for name in choice} == choice
     assert found.config["optimizer"]["lr"] == choice["optimizer.lr"]
-    assert "val/CIDEr" in found.summary
+    assert found.summary["val/CIDEr"] == {"max": max(row.get("val/CIDEr", 0) for row in found.history)}

@@ -1,14 +1,14 @@
 """Checkpoints of `captioning.run`: read with distrust, and matched with the networks that this version builds.
 
-A checkpoint is a file of `torch.save` that loads with `weights_only=True`. Its `digest` is over all that it holds, so
-that a damaged file is known for one, wherever the damage is.
+A checkpoint is a file of `torch.save` that loads with `weights_only=True`, or for captioning alone one of safetensors
+(`captioning.runs.weights_file`). Its `digest` is over all that it holds, so that a damaged file is known for one,
+wherever the damage is.
 """
 
-import hashlib
 import math
 import pickle
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.config.paths import check_checkpoint
 from captioning.errors import CaptioningError, quoted
+from captioning.runs import weights_file
+from captioning.runs.digest import digest
 
 SECTIONS = ("backbone", "model", "decoding", "data")
 """Parts of a run's configuration that captioning needs."""
@@ -46,12 +48,12 @@ class Checkpoint:
 
 
 def load(path: Path) -> Checkpoint:
-    """A captioner's checkpoint.
+    """A captioner's checkpoint, or what `captioning.export` has made of one.
 
     Raises:
         CaptioningError: as for `read`; or its configuration, vocabulary or weights are none.
     """
-    saved = read(path)
+    saved = weights_file.read(path) if weights_file.is_safetensors(path) else read(path)
     inside = saved["captioning"]
     config, words = (inside.get("config"), inside.get("words")) if isinstance(inside, dict) else (None, None)
     state = saved["state_dict"]
@@ -87,6 +89,11 @@ def read(path: Path) -> dict[str, Any]:
         CaptioningError: the file is missing or damaged, is something else, or holds code.
     """
     check_checkpoint("checkpoint", path)
+    if weights_file.is_safetensors(path):
+        raise CaptioningError(
+            f"checkpoint={path} is a safetensors file, and no such file holds what training goes on from; a captioner "
+            f"of captioning.export is begun from in a new run, with init_from={path}"
+        )
     try:
         if not zipfile.is_zipfile(path):  # as everything is that `torch.save` writes; its index is at the end
             raise CaptioningError(f"checkpoint={path} is no file that captioning.run has saved, or only a part of one")
@@ -123,48 +130,6 @@ def read(path: Path) -> dict[str, Any]:
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
     """The content of a checkpoint with its digest."""
     return {**content, "digest": digest(content)}
-
-
-def digest(content: Any, most: float = math.inf) -> str:
-    """BLAKE2b over the values of a nested structure, over tensors' bytes, and over where each stands.
-
-    Args:
-        content: mappings and lists of plain values and tensors.
-        most: bytes; a value that occurs in many places counts each time.
-
-    Raises:
-        ValueError: a tensor that is larger than its storage, or more than `most` bytes.
-    """
-    found = hashlib.blake2b(digest_size=32)
-    for place, value in _leaves(content, ""):
-        content_bytes: Any = b""
-        if isinstance(value, Tensor):
-            count = value.numel() * value.element_size()
-            if value.layout != torch.strided or count > value.untyped_storage().nbytes():
-                raise ValueError(f"{place} is no tensor as torch.save writes those of captioning.run")
-            if count <= most:
-                content_bytes = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-            value = (value.dtype, tuple(value.shape))
-        text = f"{place}\0{type(value).__name__} {value!r}\0".encode("utf-8", errors="surrogatepass")
-        most -= len(text) + len(content_bytes)
-        if most < 0:
-            raise ValueError("it describes far more than it holds")
-        found.update(text)
-        found.update(content_bytes)
-    return found.hexdigest()
-
-
-def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, Mapping):
-        yield place, len(node)
-        for key, value in node.items():
-            yield from _leaves(value, f"{place}/{key!r}")
-    elif isinstance(node, list | tuple):
-        yield place, len(node)
-        for number, value in enumerate(node):
-            yield from _leaves(value, f"{place}/{number}")
-    else:
-        yield place, node
 
 
 def fill_network(path: Path, name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -12,7 +12,8 @@ from torch import nn
 from captioning.config.settings import each_setting
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
-from captioning.runs.checkpoint import digest, fill_network, load
+from captioning.runs.checkpoint import fill_network, load
+from captioning.runs.digest import digest
 
 CAN_DIFFER = {
     "model": ("dropout", "choice"),

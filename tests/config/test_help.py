@@ -16,9 +16,10 @@ from captioning.benchmark import __main__ as benchmark
 from captioning.config.command import start
 from captioning.config.registry import CONF
 from captioning.download import __main__ as download
+from captioning.export import __main__ as export
 from captioning.report import __main__ as report
 
-COMMANDS = [run, evaluate, predict, benchmark, download, report]
+COMMANDS = [run, evaluate, predict, export, benchmark, download, report]
 Printed = Callable[..., str]
 
 

@@ -79,13 +79,13 @@ class WandbRecord(L.Callback):
                 logger.log_table("val/captions", columns, rows, step=_step(trainer))
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Logs a test when all callbacks have written its files: scores and the table `test/captions`."""
+        """Logs a test when all callbacks have written its files: its captions, and where its scores come from."""
         loggers = _on_rank_zero(trainer)
         if stage != "test" or not loggers:
             return
         import wandb
 
-        record = json.loads((self.folder / "scores.json").read_text(encoding="utf-8"))
+        source = json.loads((self.folder / "scores.json").read_text(encoding="utf-8"))["provenance"]
         text = (self.folder / "captions.jsonl").read_text(encoding="utf-8")
         lines = [json.loads(line) for line in text.split("\n")[:-1]]  # captions may hold U+2028
         panels = [c.drawn for c in trainer.callbacks if isinstance(c, AttentionPanels)]  # type: ignore[attr-defined]
@@ -104,8 +104,7 @@ class WandbRecord(L.Callback):
         for logger in loggers:
             columns = ["image_id", "attention", "caption", "references", *names]
             logger.log_table("test/captions", columns, rows, step=_step(trainer))
-            logger.experiment.summary.update({f"test/{name}": value for name, value in record["scores"].items()})
-            logger.experiment.summary.update({"provenance": record["provenance"]})
+            logger.experiment.summary.update({"provenance": source})
 
 
 def _loggers(trainer: L.Trainer) -> list[WandbLogger]:

@@ -3,22 +3,49 @@
 import logging
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
+
+from captioning.metrics.scorer import METRICS
+from captioning.metrics.statistics import BLEU_NAMES, NO_PENALTY
 
 TIMEOUT = 20
 """Seconds to wait for W&B's answer."""
 DATA_DIR = os.environ.get("WANDB_DATA_DIR")
 """Where the user wants files that wait to be uploaded."""
+STEP, EPOCH = "trainer/global_step", "epoch"
+"""The axes: optimiser steps, for what is not of a validation, and epochs."""
+BEST = {"nll": "min"} | dict.fromkeys((*BLEU_NAMES, *(name for name in METRICS if name != "BLEU")), "max")
+"""Which value of a validation a run is summed up by; of others it is the last."""
 
 log = logging.getLogger(__name__)
 
 
-def wandb_logger(save_dir: str | Path, offline: bool = False, **settings: Any) -> WandbLogger:
+class Dashboard(WandbLogger):
+    """A `WandbLogger` whose panels show what changes in training: numbers of the test go into the summary alone."""
+
+    @property
+    def version(self) -> str:
+        """None, which Lightning would show in the progress bar."""
+        return ""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Those of the test are summed up, anything else of it is logged."""
+        tested = {n: value for n, value in metrics.items() if n.startswith("test/") and isinstance(value, int | float)}
+        self.experiment.summary.update(tested)
+        if metrics.keys() - tested.keys() - {EPOCH}:
+            super().log_metrics({n: value for n, value in metrics.items() if n not in tested}, step)
+
+
+def wandb_logger(
+    save_dir: str | Path, offline: bool = False, log_model: Literal["all"] | bool = False, **settings: Any
+) -> WandbLogger:
     """A `WandbLogger` that asks no question: without credentials the run is kept below `save_dir`.
 
     `wandb sync` uploads it later. WANDB_MODE, where it is set, decides instead. A resumed run is the same one in W&B:
@@ -27,38 +54,55 @@ def wandb_logger(save_dir: str | Path, offline: bool = False, **settings: Any) -
     Args:
         save_dir: the run folder.
         offline: true keeps the run there anyway.
-        settings: others of `WandbLogger`.
+        log_model: as of `WandbLogger`.
+        settings: of `wandb.init`.
     """
+    if rank_zero_only.rank > 0:  # type: ignore[attr-defined]
+        return WandbLogger(save_dir=save_dir)  # logs nothing
     import wandb  # here, because it takes seconds and most runs do without
 
-    if rank_zero_only.rank > 0:  # type: ignore[attr-defined]
-        return WandbLogger(save_dir=save_dir, **settings)  # logs nothing
     wandb.finish()  # ends the run before, where one process has several
+    wandb.teardown()  # or W&B warns that it does not look at the environment again
     # Files that wait to be uploaded lie with the rest of the run, not in the user's home.
     os.environ["WANDB_DATA_DIR"] = DATA_DIR or str(Path(save_dir, "wandb").absolute())
-    settings = {"id": _id(Path(save_dir) / "wandb_id")} | settings
-    if not offline and _logged_in(wandb):
-        logger = WandbLogger(save_dir=save_dir, settings=wandb.Settings(init_timeout=TIMEOUT), **settings)
-        try:
-            logger.experiment  # noqa: B018 - it connects
-        except wandb.Error as error:
-            reason = str(error).splitlines()[0]
-            wandb.teardown()  # or W&B takes the id for that of a run under way
-            os.environ["WANDB_MODE"] = "offline"  # later runs of this process need not wait again
-            log.warning("W&B: %s. The run is kept in %s; `wandb sync` uploads it later", reason, save_dir)
-        else:
-            return logger
-    # not `offline=True`, with which Lightning refuses to keep a checkpoint for later
-    return WandbLogger(save_dir=save_dir, mode="offline", **settings)
+    settings = {"dir": str(save_dir), "id": _id(Path(save_dir) / "wandb_id")} | settings
+    run = None if offline or not _logged_in(wandb) else _connected(wandb, settings)
+    # Without a connection there is nothing that it could ask W&B to resume.
+    run = run or wandb.init(mode="offline", **settings)
+    _define_metrics(run)
+    return Dashboard(experiment=run, save_dir=save_dir, log_model=log_model)
 
 
 def _logged_in(wandb: ModuleType) -> bool:
     if "WANDB_MODE" in os.environ:
-        return True
+        return os.environ["WANDB_MODE"] not in ("offline", "dryrun")
     try:
         return bool(wandb.login(prompt=False))
     except wandb.Error:  # W&B does not answer; connecting will fail too, and say why
         return True
+
+
+def _connected(wandb: ModuleType, settings: Mapping[str, Any]) -> Any:
+    """The run, or None where W&B cannot be reached."""
+    try:
+        return wandb.init(resume="allow", settings=wandb.Settings(init_timeout=TIMEOUT), **settings)
+    except wandb.Error as error:
+        reason = str(error).splitlines()[0]
+        wandb.teardown()  # or W&B takes the id for that of a run under way
+        os.environ["WANDB_MODE"] = "offline"  # later runs of this process need not wait again
+        log.warning("W&B: %s. The run is kept in %s; `wandb sync` uploads it later", reason, settings["dir"])
+        return None
+
+
+def _define_metrics(run: Any) -> None:
+    for axis in (STEP, EPOCH, "seconds"):
+        run.define_metric(axis, hidden=True)
+    run.define_metric("*", step_metric=STEP)
+    run.define_metric("val/*", step_metric=EPOCH)
+    for name, best in BEST.items():
+        run.define_metric(f"val/{name}", step_metric=EPOCH, summary=best)
+    for name in BLEU_NAMES:  # which papers' tables ask for, and no curve
+        run.define_metric(f"val/{name}{NO_PENALTY}", step_metric=EPOCH, summary="max", hidden=True)
 
 
 def _id(file: Path) -> str:

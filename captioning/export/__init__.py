@@ -1,0 +1,1 @@
+"""Captioners in other forms than that of a checkpoint."""

@@ -1,0 +1,87 @@
+"""A captioner to share: a safetensors file of its weights, with vocabulary and configuration as JSON in the header.
+
+`captioning.export` writes it. It has all of a checkpoint that captioning needs, and nothing that training goes on from.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from captioning.borders.files import atomic_write
+from captioning.errors import CaptioningError, quoted
+from captioning.runs.digest import digest
+
+SUFFIX = ".safetensors"
+KEY = "captioning"
+"""In the metadata of the header: a single entry, since safetensors writes several in any order."""
+LARGEST_TEXT = 2**24
+"""Characters of its JSON; ten thousand words have a hundredth of them."""
+
+
+def is_safetensors(path: Path) -> bool:
+    """Whether a file is of this format by its first bytes, or by its name where it is no other checkpoint either."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.read(9)
+    return start[8:] == b"{" or (path.suffix == SUFFIX and not start.startswith(b"PK"))
+
+
+def write(path: Path, config: dict[str, Any], words: list[str], state: dict[str, Tensor]) -> None:
+    """Writes `path`, whole or not at all; the same captioner always gives the same bytes.
+
+    Raises:
+        CaptioningError: the file cannot be written, or the configuration is no plain values that JSON has.
+    """
+    inside = {"config": config, "words": words}
+    about = {**inside, "tensors": list(state), "digest": digest({"captioning": inside, "state_dict": state})}
+    try:
+        text = json.dumps(about)
+        if digest(json.loads(text)) != digest(about):  # as where a key is a number
+            raise ValueError("it would come back as something else")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CaptioningError(f"the configuration cannot be exported, since JSON has not all of it: {error}") from error
+    # copies, because safetensors refuses tensors that share their numbers
+    tensors = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
+    with atomic_write(path) as file:
+        file.write(save(tensors, {KEY: text}))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What `write` has written, as a checkpoint has it: `captioning` with `config` and `words`, and `state_dict`.
+
+    Raises:
+        CaptioningError: the file is damaged, or of something else.
+    """
+    try:
+        with safe_open(path, "pt") as file:  # it checks that the tensors lie side by side and fill the file
+            names, metadata = list(file.keys()), file.metadata() or {}
+            if KEY not in metadata:
+                found = f"{len(names)} tensors ({', '.join(map(quoted, names[:3]))}{', ...' if names[3:] else ''})"
+                raise CaptioningError(
+                    f"checkpoint={path} is a safetensors file of something else: it holds {found} without vocabulary "
+                    "and configuration. Of such files captioners are those of captioning.export; weights of a backbone "
+                    "alone go into backbone.weights"
+                )
+            if len(metadata[KEY]) > LARGEST_TEXT:
+                raise ValueError(f"its header has {len(metadata[KEY]):,} characters")
+            about = json.loads(metadata[KEY])
+            inside = {name: about[name] for name in ("config", "words")}
+            if sorted(about["tensors"]) != sorted(names):
+                raise ValueError("its tensors are others than its header names")
+            state = {name: file.get_tensor(name) for name in about["tensors"]}
+        content = {"captioning": inside, "state_dict": state}
+        if about["digest"] != digest(content):
+            raise ValueError("its content has another digest than was saved")
+    except (CaptioningError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file can fail anywhere in the readers
+        raise CaptioningError(
+            f"checkpoint={path} is damaged, or only a part of a safetensors file: {quoted(error)}"
+        ) from error
+    return content

@@ -1,0 +1,146 @@
+"""A captioner to share says what its checkpoint says, in every command that takes one."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from test_conf import composed, miniature
+
+import captioning
+from captioning import evaluate, predict, run
+from captioning.config.command import NOT_HERE
+from captioning.errors import CaptioningError
+from captioning.export.__main__ import main
+from captioning.runs.checkpoint import load
+from captioning.runs.earlier import resume_point
+from captioning.runs.initial import InitialWeights
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+
+SMALL = ["callbacks.attention=null", "callbacks.pointing=null", "metrics.val=[CIDEr]", "model=sat_hard_small"]
+"""With a baseline in its objective, which is part of the weights."""
+RUN = Path("runs/trial-sat_hard_small-seed1")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run in it, whose backbone is trained."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        assert run.main.__wrapped__(miniature(composed("name=trial", *SMALL))) is not None
+        main.__wrapped__(composed(f"checkpoint={RUN}/checkpoints/best.ckpt", "output=shared", name="export"))
+    return home
+
+
+@pytest.fixture(autouse=True)
+def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+
+
+BEST = RUN / "checkpoints" / "best.ckpt"
+SHARED = Path("shared")
+
+
+def test_beside_the_checkpoint_with_its_weights_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    main.__wrapped__(composed(f"checkpoint={BEST}", name="export"))
+    output = BEST.with_suffix(".safetensors")
+    assert output.read_bytes() == SHARED.read_bytes()
+    sizes = [path.stat().st_size for path in (output, BEST)]
+    printed = f"{output}: {sizes[0] / 1e6:.1f} MB, of the checkpoint's {sizes[1] / 1e6:.1f} MB\n"
+    assert capsys.readouterr().out == printed
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in load(BEST).state.values())
+    text = len(json.dumps([load(BEST).config, load(BEST).words]))
+    assert weights < sizes[0] < weights + 2 * text + 100 * len(load(BEST).state) < sizes[1]
+    output.unlink()
+
+
+def test_predictions_are_the_same_to_the_bit(capsys: pytest.CaptureFixture[str]) -> None:
+    photographs = sorted(Path("cache").rglob("*.png"))
+    ours, theirs = (captioning.load(path, "cpu").caption(photographs) for path in (SHARED, BEST))
+    assert len({p.score for p in theirs}) == len(photographs) > 3
+    for mine, other in zip(ours, theirs, strict=True):
+        assert (mine.caption, mine.score) == (other.caption, other.score)
+        assert torch.equal(mine.attention, other.attention)
+    lines = []
+    for name in ("checkpoint=shared", f"checkpoint={BEST}", f"decoding.ensemble=[shared,{BEST}]"):
+        predict.main.__wrapped__(composed(name, "images=cache", "device=cpu", name="predict"))
+        lines.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    assert lines[0] == lines[1]
+    assert [line["caption"] for line in lines[2]] == [line["caption"] for line in lines[0]]
+
+
+def test_evaluations_are_the_same() -> None:
+    for path, name in ((SHARED, "ours"), (BEST, "theirs")):
+        given = [f"checkpoint={path}", f"name={name}", "metrics=[BLEU,CIDEr]", "device=cpu"]
+        evaluate.main.__wrapped__(composed(*given, name="evaluate"))
+    ours, theirs = (Path("runs", name, "captions.jsonl").read_text() for name in ("ours", "theirs"))
+    assert ours == theirs
+    assert json.loads(Path("runs/ours/scores.json").read_text())["provenance"]["checkpoint"]["file"] == "shared"
+
+
+def test_a_run_begins_from_it_as_from_the_checkpoint() -> None:
+    """And is the same run by its digests."""
+    assert InitialWeights(SHARED).digest == InitialWeights(BEST).digest
+    config = miniature(composed("name=next", *SMALL, f"init_from={SHARED}"))
+    config.optimizer.lr = 1e-12
+    run.main.__wrapped__(config)
+    begun, before = load(Path("runs/next-sat_hard_small-seed1/checkpoints/best.ckpt")).state, load(BEST).state
+    for name in before:
+        if not name.startswith("objective."):
+            torch.testing.assert_close(begun[name], before[name], rtol=0, atol=1e-9, msg=name)
+
+
+def test_an_export_of_an_export_is_the_same() -> None:
+    main.__wrapped__(composed("checkpoint=shared", "output=again.safetensors", name="export"))
+    assert Path("again.safetensors").read_bytes() == SHARED.read_bytes()
+
+
+SETTINGS = {"checkpoint": str(BEST), "format": "weights", "output": None, "overwrite": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"output": "mine"}, "output=mine is there already: set output to another file, or overwrite=true"),
+        ({"output": str(BEST), "overwrite": True}, "is the checkpoint itself: set output to another file"),
+        ({"checkpoint": "shared", "output": "shared", "overwrite": True}, "output=shared is the checkpoint itself"),
+        ({"output": "runs", "overwrite": True}, "output=runs is a folder, or no file: give the name of one"),
+        ({"output": "nowhere/a"}, "cannot write nowhere/a: No such file or directory"),
+        ({"overwrite": 3}, "overwrite=3 is not allowed; it must be true or false"),
+        ({"checkpoint": None}, "checkpoint is not set and has no default: add checkpoint=FILE"),
+        ({"checkpoint": "runs"}, "checkpoint=runs is a folder; a run leaves RUN_FOLDER/checkpoints/best.ckpt"),
+        ({"checkpoint": "mine", "output": "a"}, "checkpoint=mine is no file that captioning.run has saved"),
+    ],
+)
+def test_what_is_refused_leaves_everything_as_it_was(given: dict[str, Any], message: str) -> None:
+    Path("mine").write_text("mine")
+    before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
+    with pytest.raises(CaptioningError) as error:
+        main.__wrapped__(OmegaConf.create(SETTINGS | given))
+    assert message in str(error.value)
+    assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
+
+
+def test_formats_are_named(refused: Callable[..., str]) -> None:
+    assert refused(main, f"checkpoint={BEST}", "format=onnx") == "format=onnx is not allowed; it must be weights"
+
+
+def test_a_file_is_written_over_when_told() -> None:
+    Path("old").write_text("old")
+    main.__wrapped__(OmegaConf.create(SETTINGS | {"output": "old", "overwrite": True}))
+    assert Path("old").read_bytes() == SHARED.read_bytes()
+
+
+def test_no_training_goes_on_from_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In the place of a run's checkpoint."""
+    (tmp_path / "checkpoints").mkdir()
+    shutil.copy(SHARED, tmp_path / "checkpoints" / "last.ckpt")
+    with pytest.raises(CaptioningError, match=r"no checkpoint in .* can be read"):
+        resume_point(tmp_path, {})
+    assert f"is begun from in a new run, with init_from={tmp_path}/checkpoints/last.ckpt" in caplog.text
