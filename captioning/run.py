@@ -10,6 +10,7 @@ from typing import Any, cast
 import lightning as L
 import torch
 from hydra.utils import instantiate
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
@@ -190,8 +191,13 @@ def build_trainer(config: DictConfig) -> L.Trainer:
         [instantiate(part) for part in (group or {}).values() if part is not None]
         for group in (config.callbacks, config.logger)
     )
+    bar = any(isinstance(callback, ProgressBar) for callback in callbacks)  # or Lightning would add its own
     trainer: L.Trainer = instantiate(
-        config.trainer, logger=loggers, callbacks=callbacks, default_root_dir=config.folder
+        config.trainer,
+        logger=loggers,
+        callbacks=callbacks,
+        default_root_dir=config.folder,
+        enable_progress_bar=bar,
     )
     return trainer
 
