@@ -2,6 +2,7 @@
 
 import io
 import multiprocessing
+import os
 import sys
 from typing import Any
 
@@ -18,6 +19,15 @@ def on_terminal() -> bool:
     return sys.stderr.isatty() and multiprocessing.parent_process() is None
 
 
+def bar(**options: Any) -> "tqdm[Any]":
+    """A bar of tqdm's, as wide as the terminal; one that does not know its width, as in some containers, counts as 80."""
+    return tqdm(**{"ncols": _columns(), "nrows": 24, **options})
+
+
+def _columns() -> int:
+    return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+
+
 def counter(text: str, total: int | None, unit: str, **options: Any) -> "tqdm[Any]":
     """A bar of tqdm's that only rank 0 shows; without a terminal the same as lines.
 
@@ -27,7 +37,7 @@ def counter(text: str, total: int | None, unit: str, **options: Any) -> "tqdm[An
         unit: of what.
         options: of tqdm.
     """
-    kind = tqdm if on_terminal() else _Lines
+    kind = bar if on_terminal() else _Lines
     return kind(**{"desc": text, "total": total, "unit": unit, "disable": not is_first(), **options})
 
 

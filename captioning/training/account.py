@@ -101,7 +101,7 @@ class Account:
 
     def _time(self) -> str | None:
         left = self._left()
-        return None if left is None else f"{duration(left)} left"
+        return f"{duration(left)} left" if left else None
 
     def _left(self) -> float | None:
         """Seconds until the end of the training, which an early stopping may bring nearer."""

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import lightning as L
 from annotated_types import Ge
 from lightning.pytorch.callbacks import ProgressBar
-from tqdm import tqdm
 
 from captioning.borders.bounds import NotNegative, bounded
-from captioning.borders.progress import EVERY, on_terminal
+from captioning.borders.progress import EVERY, bar, on_terminal
 from captioning.training.account import Account
 
 REDRAWN = 0.2
@@ -38,7 +37,7 @@ class Progress(ProgressBar):
         self.refresh_rate, self.every_seconds = refresh_rate, every_seconds
         self._enabled = True
         self._account: Account | None = None
-        self._bar: tqdm[None] | None = None
+        self._bar: Any = None
         self._next = 0.0
 
     def disable(self) -> None:
@@ -139,7 +138,7 @@ class Progress(ProgressBar):
         if not self._enabled or trainer.sanity_checking:
             return
         stage = "test" if trainer.testing else "validation"
-        text = f"{self._account.epoch()}, {doing}" if self._account else f"{stage}: {doing}"
+        text = f"{self._account.epoch()}, {stage}: {doing}" if self._account else f"{stage}: {doing}"
         if self._on_bar:
             self._draw(text)
         else:
@@ -148,11 +147,8 @@ class Progress(ProgressBar):
     def _draw(self, text: str) -> None:
         if self._bar is None:
             total = self._account.total if self._account else math.inf
-            self._bar = tqdm(
-                total=total if math.isfinite(total) else None,
-                bar_format="{desc} |{bar}|" if math.isfinite(total) else "{desc}",
-                dynamic_ncols=True,
-            )
+            finite = math.isfinite(total)
+            self._bar = bar(total=total if finite else None, bar_format="{desc} |{bar}|" if finite else "{desc}")
         if self._account:
             self._bar.n = self.trainer.global_step
         self._bar.set_description_str(text)
