@@ -30,10 +30,11 @@ from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.features.brought import check_features
-from captioning.features.inputs import inputs_of, to_unit_scale
+from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
 from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
 from captioning.runs.checkpoint import read as read_checkpoint
+from captioning.runs.debug import apply_debug, few
 from captioning.runs.initial import InitialWeights
 from captioning.runs.record import digests
 from captioning.runs.recorded_run import RecordedRun
@@ -47,6 +48,7 @@ say = rank_zero_only(logging.getLogger(__name__).info)
 @command(CONF / "config.yaml")
 def main(config: DictConfig) -> float | None:
     """Trains and tests as `config` says; returns the best validation score, for sweeps."""
+    apply_debug(config)
     check(config)
     L.seed_everything(config.seed, workers=True, verbose=False)
 
@@ -56,7 +58,7 @@ def main(config: DictConfig) -> float | None:
     run = RecordedRun(config, digests(config, splits, backbone, initial))
     if run.result is None:
         module = build_module(config, splits, backbone, initial)
-        data = build_data(config, splits, module)
+        data = build_data(config, few(config, splits), module)
         with run.open(config):
             if run.result is None:
                 trainer = build_trainer(config)
@@ -174,6 +176,8 @@ def build_data(config: DictConfig, splits: Splits, module: CaptioningModule) -> 
     backbone, cache, mirror = module.backbone, Path(config.cache), None
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
+    if size := cached_bytes(sum(map(len, splits.values())), backbone):
+        say("features: %s images, %.2f GB in %s", f"{sum(map(len, splits.values())):,}", size / 1e9, cache / "features")
     inputs = {name: inputs_of(examples, backbone, cache, name) for name, examples in splits.items()}
     if config.init_from is None:  # else the model knows them as they were scaled
         to_unit_scale(backbone, inputs["train"])

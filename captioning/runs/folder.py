@@ -16,7 +16,6 @@ from captioning.borders.files import write_text
 from captioning.errors import CaptioningError
 from captioning.machine import is_first
 
-
 LONGEST = 100
 """Characters by which a folder tells the swept values."""
 

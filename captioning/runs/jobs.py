@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from captioning.borders.files import write_json
 from captioning.config.command import explain
@@ -56,7 +56,7 @@ class Jobs(Callback):
             config.hydra.overrides.hydra.append(
                 f"hydra.job.config.override_dirname.exclude_keys={json.dumps(sorted(unnamed))}"
             )
-        if is_first():
+        if is_first() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
             runs = Path(config.hydra.sweep.dir)
             runs.mkdir(parents=True, exist_ok=True)
             self._folder = Path(tempfile.mkdtemp(prefix=".sweep-", dir=runs))

@@ -72,7 +72,11 @@ class Account:
 
     def line(self, validation: bool = False) -> str:
         """All of it for a log file, behind a validation with its scores."""
-        step, best, rate = f"step {self._trainer.global_step:,}", self._best(), self._logged("train/captions per second")
+        step, best, rate = (
+            f"step {self._trainer.global_step:,}",
+            self._best(),
+            self._logged("train/captions per second"),
+        )
         names = dict.fromkeys([*SHOWN, self._monitor]) if validation else ()
         scores = [f"{_name(name)} {value:.1f}" for name in names if (value := self._logged(name)) is not None]
         return _joined(
