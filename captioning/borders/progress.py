@@ -20,7 +20,7 @@ def on_terminal() -> bool:
 
 
 def bar(**options: Any) -> "tqdm[Any]":
-    """A bar of tqdm's, as wide as the terminal; one that does not know its width, as in some containers, counts as 80."""
+    """A bar of tqdm's, as wide as the terminal; where that does not know its width, as in some containers, 80."""
     return tqdm(**{"ncols": _columns(), "nrows": 24, **options})
 
 

@@ -21,10 +21,11 @@ def test_two_batches_go_through_everything(elsewhere: Path) -> None:
     (folder,) = (elsewhere / "runs").iterdir()
     assert folder.name == "debug-spatial_transformer-seed1"
     assert len((folder / "captions.jsonl").read_text().splitlines()) == 4
-    steps = [row["step"] for row in csv.DictReader((folder / "metrics.csv").open()) if row["train/nll"]]
+    rows = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
+    steps = [row["step"] for row in rows if row["train/nll"]]
     assert len(steps) == 2
-    rows = [len(np.load(path, mmap_mode="r")) for path in (elsewhere / "cache").glob("features/*/features.npy")]
-    assert sorted(rows) == [5, 5, 6]
+    cached = [len(np.load(path)) for path in (elsewhere / "cache").glob("features/*/features.npy")]
+    assert sorted(cached) == [5, 5, 6]
 
 
 def test_the_command_line_has_the_last_word(elsewhere: Path) -> None:
