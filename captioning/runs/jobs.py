@@ -30,7 +30,7 @@ class Ended(JobReturn):
     """How a job has ended; what it failed with is raised without Hydra's own line before it."""
 
     @property
-    def return_value(self) -> Any:
+    def return_value(self) -> Any:  # type: ignore[override]  # nobody sets it anew
         if self.status is JobStatus.FAILED:
             raise self._return_value
         return self._return_value
@@ -98,7 +98,7 @@ class Jobs(Callback):
 
     def _settings(self, config: DictConfig) -> str:
         given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
-        return " ".join(each.input_line for each in given if each.key_or_group in self._swept)
+        return " ".join(str(each.input_line) for each in given if each.key_or_group in self._swept)
 
     def _rank(self) -> None:
         assert self._folder is not None
