@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 class Ended(JobReturn):
     """How a job has ended; what it failed with is raised without Hydra's own line before it."""
 
-    @property
-    def return_value(self) -> Any:  # type: ignore[override]  # nobody sets it anew
+    @property  # type: ignore[misc]  # nobody sets it anew
+    def return_value(self) -> Any:
         if self.status is JobStatus.FAILED:
             raise self._return_value
         return self._return_value
