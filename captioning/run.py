@@ -8,11 +8,13 @@ from omegaconf import DictConfig
 from captioning.config.command import command, start
 from captioning.config.early import check_early
 from captioning.config.registry import CONF
+from captioning.runs.debug import apply_debug
 
 
 @command(CONF / "config.yaml")
 def main(config: DictConfig) -> float | None:
     """Trains and tests as `config` says; returns the best validation score, for sweeps."""
+    apply_debug(config)
     check_early(config)
     from captioning.work.run import train  # here, because PyTorch and Lightning take seconds
 

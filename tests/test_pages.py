@@ -69,7 +69,9 @@ def test_what_is_to_be_typed_composes(line: str) -> None:
         read_settings(settings)
         return
     config = COMMANDS[name].config
-    jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(settings), None)[0]
+    given = OverridesParser.create().parse_overrides(settings)
+    # from an interval Optuna alone can choose
+    jobs = BasicSweeper.split_arguments([each for each in given if not each.is_interval_sweep()], None)[0]
     with initialize_config_dir(str(config.parent), version_base="1.3"):
         for job in jobs:
             compose(config.stem, list(job), return_hydra_config=True)

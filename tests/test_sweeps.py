@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -69,7 +70,10 @@ def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> N
     shutil.copytree(home / "whole", tmp_path / "runs", ignore=shutil.ignore_patterns("multirun.yaml"))
     shutil.copytree(home / "cache", tmp_path / "cache")
     before = contents(tmp_path / "runs")
-    assert sweep(tmp_path, "seed=1", "optimizer.lr=0.002,0.001").returncode == 0
+    ended = sweep(tmp_path, "seed=1", "optimizer.lr=0.002,0.001")
+    assert ended.returncode == 0
+    table = ended.stdout[ended.stdout.index("\njobs by val/CIDEr\n") :]
+    assert re.fullmatch(r"\njobs by val/CIDEr\n(   [12] +[\d.]+  optimizer\.lr=0\.00[12]  runs/\S+\n){2}", table)
     code = tmp_path / "code"
     shutil.copytree(PACKAGE + "/captioning", code / "captioning", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(PACKAGE + "/conf", code / "conf")
@@ -79,14 +83,17 @@ def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> N
     command = [sys.executable, "-m", "captioning.run", *COMMAND, *SWEEP, "seed=1", "runs=runs", "-m"]
     subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": path}, capture_output=True, check=True)
     found = folders(tmp_path / "runs")
-    assert set(found) == {"seed1", "seed1-2", "seed1-3", "seed1-4", "seed2"}
-    rates = [yaml.safe_load((found[f"seed1-{n}"] / "config.yaml").read_text())["optimizer"]["lr"] for n in (2, 3, 4)]
-    assert rates == [0.002, 0.001, 0.0003]
+    swept = {f"seed1-optimizer.lr={rate}": rate for rate in (0.002, 0.001)}
+    assert set(found) == {"seed1", "seed1-2", *swept, "seed2"}
+    for name, rate in (swept | {"seed1-2": 0.0003}).items():
+        assert yaml.safe_load((found[name] / "config.yaml").read_text())["optimizer"]["lr"] == rate
     after = contents(tmp_path / "runs")
     assert {name: content for name, content in after.items() if name in before} == before
     # and each of them is found again
     again = sweep(tmp_path, "seed=1", "optimizer.lr=0.001,0.002,0.0003")
     assert again.stdout.count("this run is finished") == 3
+    assert len(again.stdout.partition("\njobs by val/CIDEr\n")[2].splitlines()) == 3
+    assert not list((tmp_path / "runs").glob(".sweep-*"))
     assert set(folders(tmp_path / "runs")) == set(found)
 
 
@@ -103,7 +110,7 @@ def test_a_run_that_is_under_way_is_left_alone(home: Path, tmp_path: Path) -> No
     assert "Traceback" not in refused.stderr
 
 
-PROCESSES = ["hydra/launcher=processes", "callbacks.progress_bar.refresh_rate=0"]
+PROCESSES = ["hydra/launcher=processes"]
 
 
 def test_several_processes_do_what_one_does(tmp_path: Path) -> None:
@@ -112,9 +119,14 @@ def test_several_processes_do_what_one_does(tmp_path: Path) -> None:
     assert sweep(tmp_path, "seed=1,2", "runs=whole", OMP_NUM_THREADS=threads).returncode == 0
     ended = sweep(tmp_path, "seed=1,2,-1", *PROCESSES)
     assert ended.returncode == 1
-    lines = ended.stderr.replace("\r", "\n").splitlines()
-    said = [line for line in lines if line.strip() and not line.startswith("Error executing job")]
-    assert said == ["error: seed=-1 is not allowed; it must be a whole number from 0 to 4294967295"]
+    reason = "seed=-1 is not allowed; it must be a whole number from 0 to 4294967295"
+    said = [line for line in ended.stderr.splitlines() if not line.startswith("Drawing shapes")]
+    assert said == [f"job 2 (seed=-1) failed: {reason}", f"error: {reason}"]
+    assert {f"[{job}] job {job}: seed={seed}" for job, seed in enumerate((1, 2, -1))} <= set(ended.stdout.splitlines())
+    ranked = [line.split() for line in ended.stdout.partition("\njobs by val/CIDEr\n")[2].splitlines()]
+    assert sorted(line[2] for line in ranked) == ["seed=-1", "seed=1", "seed=2"]
+    assert float(ranked[0][1]) >= float(ranked[1][1])
+    assert ranked[2] == ["3", "-", "seed=-1", "failed"]
     found = folders(tmp_path / "runs")
     assert set(found) == {"seed1", "seed2"}
     for seed, folder in folders(tmp_path / "whole").items():

@@ -56,7 +56,6 @@ BOUNDS: Mapping[str, Mapping[str, Any]] = {
         "patience": _Number,
         "min_delta": NotNegative,
     },
-    "lightning.pytorch.callbacks.progress.tqdm_progress.TQDMProgressBar": {"refresh_rate": _Number},
     "lightning.pytorch.callbacks.weight_averaging.EMAWeightAveraging": {
         "decay": Share,
         "update_every_n_steps": _AtLeastOne,

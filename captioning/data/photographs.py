@@ -11,9 +11,9 @@ from typing import Protocol
 
 from filelock import FileLock
 from torch import Tensor
-from tqdm import tqdm
 
 from captioning.borders.files import write_json
+from captioning.borders.progress import counter
 from captioning.data.example import Splits
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import is_first
@@ -93,7 +93,7 @@ def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
 
     # Threads are enough: Pillow decodes without Python's lock.
     with ThreadPoolExecutor() as pool:
-        found = tqdm(pool.map(failure, paths), "photographs tried", len(paths), unit="image", delay=2)
+        found = counter("photographs tried", len(paths), "image", iterable=pool.map(failure, paths), delay=2)
         return {path: reason for path, reason in zip(paths, found, strict=True) if reason is not None}
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
-from tqdm import tqdm
 
 from captioning.backbones.base import Backbone
 from captioning.borders.files import write_json
+from captioning.borders.progress import counter
 from captioning.data.photographs import fingerprints
 from captioning.errors import CaptioningError
 from captioning.features.cache import (
@@ -61,7 +61,7 @@ def build_features(
         num_workers: decoding processes; 0 decodes in this one. None: as many as there are cores for a backbone on a
             GPU, which is faster than all of them, and 2 for one on the CPU, which needs the cores itself.
         dtype: precision on disk.
-        progress: the text before the progress bar on standard error.
+        progress: the text before what is counted on standard error.
 
     Raises:
         CaptioningError: the backbone is trainable, an image cannot be read, a feature is too large for `dtype` or not
@@ -108,7 +108,7 @@ def build_rows(
         batches_from: called where there is something to do.
         folder: where caches lie.
         dtype: precision on disk.
-        progress: the text before what is said on standard error.
+        progress: the text before what is counted on standard error.
 
     Raises:
         CaptioningError: the disk is full, or the folder cannot be written to.
@@ -129,7 +129,6 @@ def build_rows(
                     part.mkdir(exist_ok=True)
                     done = _finished_rows(part, layout, origins)
                     _make_room(part, layout, done)
-                    print(f"{progress}: {layout}, {layout.total_bytes:,} bytes in {finished}", file=sys.stderr)
                     _append(part, batches_from(done), layout, origins, done, progress)
                     meta = {"backbone": backbone.settings, "layout": asdict(layout)}
                     write_json(part / "meta.json", meta)
@@ -188,11 +187,11 @@ def _append(
     By plain writes, because a memory map that meets a full disk kills the process (SIGBUS) instead of raising; and
     unbuffered, because a buffer would try again to write what failed while the error is on its way.
     """
-    interval = 0.5 if sys.stderr.isatty() else 30
     with (
         (part / DATA).open("ab", buffering=0) as data,
         (part / CHECKSUMS).open("ab", buffering=0) as checksums,
-        tqdm(desc=progress, total=layout.rows, initial=done, unit="image", mininterval=interval) as bar,
+        # whichever process builds, it is the only one
+        counter(progress, layout.rows, "image", initial=done, disable=False) as bar,
     ):
         for features in batches:
             rows = features.numpy()

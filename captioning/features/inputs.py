@@ -16,7 +16,7 @@ from captioning.data.example import Example
 from captioning.data.inputs import Inputs, Photographs
 from captioning.features.brought import bring_features
 from captioning.features.build import build_features
-from captioning.features.cache import FeatureCache
+from captioning.features.cache import FeatureCache, Layout
 
 
 class Joined:
@@ -53,6 +53,16 @@ def inputs_of(examples: Sequence[Example], backbone: Backbone, cache: Path, name
     if isinstance(backbone, Precomputed):
         return bring_features(examples, backbone, folder, progress)
     return build_features(backbone, paths, folder, progress=progress)
+
+
+def cached_bytes(images: int, backbone: Backbone) -> int:
+    """What the features of so many photographs take on disk, cached or yet to be; none of a trainable backbone."""
+    if backbone.trainable:
+        return 0
+    if isinstance(backbone, SideBySide):
+        return sum(cached_bytes(images, each) for each in backbone.members)
+    layout = Layout(images, backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, "float16")
+    return layout.total_bytes
 
 
 def to_unit_scale(backbone: Backbone, train: Inputs) -> None:

@@ -15,7 +15,7 @@ from captioning.config.settings import read_settings
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import compare, read
 from captioning.runs.checkpoint_files import PREVIOUS
-from captioning.runs.folder import run_folder
+from captioning.runs.folder import plain_folder, run_folder
 from captioning.runs.record import recorded_digests, result, settings
 
 NAMED = 3
@@ -41,8 +41,11 @@ def earlier_run(config: DictConfig, digests: Mapping[str, str]) -> Path | None:
     sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     if not (sweep if config.resume is None else config.resume):
         return None
+    # whatever else was swept when it began
+    plain = plain_folder(config)
+    every = [path.parent for path in sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/config.yaml"))]
     folders = _numbered(run_folder(config))
-    same = [folder for folder in folders if recorded_digests(folder) == digests]
+    same = [folder for folder in dict.fromkeys([*folders, *every]) if recorded_digests(folder) == digests]
     if same:
         return next((folder for folder in same if result(folder) is not None), same[0])
     if sweep or not folders:

@@ -1,22 +1,46 @@
 """The folder of a run or an evaluation, never an earlier one's; of several processes rank 0 alone makes it."""
 
 import errno
+import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.borders.files import write_text
 from captioning.errors import CaptioningError
 from captioning.machine import is_first
 
+LONGEST = 100
+"""Characters by which a folder tells the swept values."""
+
 
 def run_folder(config: DictConfig) -> Path:
-    """`<runs>/<name>-<model>-seed<seed>`, which the folder of a run is called, with or without a number behind it."""
+    """`<runs>/<name>-<model>-seed<seed>`, which the folder of a run is called, with or without a number behind it.
+
+    In a sweep `-<setting>=<value>` follows for each of its further settings (see `captioning.runs.jobs`).
+    """
+    swept = _swept() if HydraConfig.get().mode == RunMode.MULTIRUN else ""
+    return plain_folder(config).with_name(plain_folder(config).name + swept)
+
+
+def plain_folder(config: DictConfig) -> Path:
+    """`<runs>/<name>-<model>-seed<seed>`, with which the folder of a run begins."""
     return Path(config.runs) / f"{config.name}-{HydraConfig.get().runtime.choices['model']}-seed{config.seed}"
+
+
+def _swept() -> str:
+    """The swept values as a part of a file's name, which is cut where it is long and told apart by a digest."""
+    given = str(HydraConfig.get().job.override_dirname)
+    name = re.sub(r"[^\w.=+-]+", "_", given.replace("/", "."), flags=re.ASCII).strip("_")
+    if len(name) > LONGEST:
+        name = f"{name[: LONGEST - 9]}-{hashlib.sha256(given.encode()).hexdigest()[:8]}"
+    return f"-{name}" if name else ""
 
 
 def new_folder(config: DictConfig, base: Path) -> Path:

@@ -36,6 +36,8 @@ class RecordedRun:
         self._earlier, self._digests = earlier_run(config, digests), digests
         self.folder: Path = self._earlier or run_folder(config)
         self.result = self._ended()
+        if self.result is not None:
+            OmegaConf.update(config, "folder", str(self.folder))
 
     def _ended(self) -> dict[str, Any] | None:
         found = result(self._earlier) if self._earlier else None

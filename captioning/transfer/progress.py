@@ -1,11 +1,13 @@
 """Progress in bytes, on standard error."""
 
-import sys
+from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
+from captioning.borders.progress import counter
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 
-def byte_bar(text: str, total: int | None, initial: int = 0) -> "tqdm[None]":
+def byte_bar(text: str, total: int | None, initial: int = 0) -> "tqdm[Any]":
     """A bar that counts bytes; `total` None: of unknown length."""
-    interval = 0.5 if sys.stderr.isatty() else 30
-    return tqdm(desc=text, total=total, initial=initial, unit="B", unit_scale=True, mininterval=interval)
+    return counter(text, total, "B", initial=initial, unit_scale=True)

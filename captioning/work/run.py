@@ -10,6 +10,7 @@ from typing import Any, cast
 import lightning as L
 import torch
 from hydra.utils import instantiate
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
@@ -28,10 +29,11 @@ from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.features.brought import check_features
-from captioning.features.inputs import inputs_of, to_unit_scale
+from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
 from captioning.metrics import Scorer
 from captioning.report.summary import print_summary
 from captioning.runs.checkpoint import read as read_checkpoint
+from captioning.runs.debug import few
 from captioning.runs.initial import InitialWeights
 from captioning.runs.record import digests
 from captioning.runs.recorded_run import RecordedRun
@@ -53,7 +55,7 @@ def train(config: DictConfig) -> float | None:
     run = RecordedRun(config, digests(config, splits, backbone, initial))
     if run.result is None:
         module = build_module(config, splits, backbone, initial)
-        data = build_data(config, splits, module)
+        data = build_data(config, few(config, splits), module)
         with run.open(config):
             if run.result is None:
                 trainer = build_trainer(config)
@@ -171,6 +173,8 @@ def build_data(config: DictConfig, splits: Splits, module: CaptioningModule) -> 
     backbone, cache, mirror = module.backbone, Path(config.cache), None
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
+    if size := cached_bytes(sum(map(len, splits.values())), backbone):
+        say("features: %s images, %.2f GB in %s", f"{sum(map(len, splits.values())):,}", size / 1e9, cache / "features")
     inputs = {name: inputs_of(examples, backbone, cache, name) for name, examples in splits.items()}
     if config.init_from is None:  # else the model knows them as they were scaled
         to_unit_scale(backbone, inputs["train"])
@@ -188,8 +192,13 @@ def build_trainer(config: DictConfig) -> L.Trainer:
         [instantiate(part) for part in (group or {}).values() if part is not None]
         for group in (config.callbacks, config.logger)
     )
+    bar = any(isinstance(callback, ProgressBar) for callback in callbacks)  # or Lightning would add its own
     trainer: L.Trainer = instantiate(
-        config.trainer, logger=loggers, callbacks=callbacks, default_root_dir=config.folder
+        config.trainer,
+        logger=loggers,
+        callbacks=callbacks,
+        default_root_dir=config.folder,
+        enable_progress_bar=bar,
     )
     return trainer
 

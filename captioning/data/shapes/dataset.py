@@ -10,9 +10,9 @@ from random import Random
 from typing import Annotated, Any
 
 from annotated_types import Interval
-from tqdm import tqdm
 
 from captioning.borders.bounds import bounded
+from captioning.borders.progress import counter
 from captioning.data.example import Example
 from captioning.data.shapes.annotations import caption_entry, image_entry, read_annotations, write_annotations
 from captioning.data.shapes.drawing import draw
@@ -95,7 +95,7 @@ class ShapesReader:
         partial = self.writes_to.with_name(f".{self.writes_to.name}-{uuid.uuid4().hex}")
         try:
             partial.mkdir(parents=True)
-            with tqdm(total=self.train + self.val + self.test, desc="Drawing shapes", unit="scene") as progress:
+            with counter("Drawing shapes", self.train + self.val + self.test, "scene") as progress:
                 for split in SPLITS:
                     self._draw_split(split, partial, progress)
             try:

@@ -1,0 +1,124 @@
+"""The jobs of a sweep: what each is called, what is said when it begins or fails, and how they rank in the end."""
+
+import atexit
+import json
+import logging
+import multiprocessing
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from captioning.borders.files import write_json
+from captioning.config.command import explain
+from captioning.machine import is_first
+
+NAMED = ("name", "model", "seed")
+"""Settings that every run folder is called by."""
+
+log = logging.getLogger(__name__)
+
+
+class Ended(JobReturn):
+    """How a job has ended; what it failed with is raised without Hydra's own line before it."""
+
+    @property  # type: ignore[misc]  # nobody sets it anew
+    def return_value(self) -> Any:
+        if self.status is JobStatus.FAILED:
+            raise self._return_value
+        return self._return_value
+
+
+class Jobs(Callback):
+    """Speaks of a sweep's jobs, wherever they run; a run that is no sweep only fails without Hydra's line.
+
+    The object travels to the process of each job, and results come back as files in a folder of the sweep's own.
+    """
+
+    def __init__(self) -> None:
+        self._swept: list[str] = []
+        self._folder: Path | None = None
+
+    def on_multirun_start(self, config: DictConfig, **settings: Any) -> None:
+        """Has the jobs named by what is swept; ranks them when the program ends, as it may with a failure."""
+        given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
+        swept = [each.key_or_group for each in given if each.is_sweep_override()]
+        self._swept = [*(config.hydra.sweeper.get("params") or {}), *swept]
+        unnamed = {*NAMED, *(each.key_or_group for each in given)} - ({*self._swept} - {*NAMED})
+        with read_write(config), open_dict(config):
+            config.hydra.overrides.hydra.append(
+                f"hydra.job.config.override_dirname.exclude_keys={json.dumps(sorted(unnamed))}"
+            )
+        if is_first() and OmegaConf.select(config, "callbacks.checkpoint") is not None:
+            runs = Path(config.hydra.sweep.dir)
+            runs.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix=".sweep-", dir=runs))
+            atexit.register(self._rank)
+
+    def on_multirun_end(self, config: DictConfig, **settings: Any) -> None:
+        """Ranks the jobs."""
+        atexit.unregister(self._rank)
+        self._rank()
+
+    def on_job_start(self, config: DictConfig, **settings: Any) -> None:
+        """Says what the job is of; in a process of its own, in every line which job speaks."""
+        if config.hydra.mode != RunMode.MULTIRUN:
+            return
+        if multiprocessing.parent_process() is not None:
+            for handler in logging.getLogger().handlers:
+                handler.setFormatter(logging.Formatter(f"[{config.hydra.job.num}] %(message)s"))
+        if is_first():
+            log.info("job %d: %s", config.hydra.job.num, self._settings(config))
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
+        """Leaves the result."""
+        job_return.__class__ = Ended
+        if config.hydra.mode != RunMode.MULTIRUN or self._folder is None:
+            return
+        failed = job_return.status is JobStatus.FAILED
+        what = self._settings(config)
+        if failed:
+            print(f"job {config.hydra.job.num} ({what}) failed: {explain(job_return._return_value)}", file=sys.stderr)
+        done: Any = job_return.cfg
+        result = {
+            "settings": what,
+            "score": None if failed else job_return._return_value,
+            "folder": "failed" if failed else done.get("folder"),
+            "monitor": done.callbacks.checkpoint.monitor,
+            "mode": done.callbacks.checkpoint.mode,
+        }
+        write_json(self._folder / f"{config.hydra.job.num}.json", result)
+
+    def _settings(self, config: DictConfig) -> str:
+        given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
+        return " ".join(str(each.input_line) for each in given if each.key_or_group in self._swept)
+
+    def _rank(self) -> None:
+        assert self._folder is not None
+        jobs = [json.loads(path.read_text(encoding="utf-8")) for path in self._folder.glob("*.json")]
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if jobs:
+            print(ranking(jobs))
+
+
+def ranking(jobs: list[dict[str, Any]]) -> str:
+    """The jobs of a sweep as a table, the best first, those without a score last.
+
+    Args:
+        jobs: of each `settings`, `score`, `folder`, and the `monitor` and `mode` of its checkpoint.
+    """
+    sign = -1 if jobs[0]["mode"] == "max" else 1
+    ordered = sorted(jobs, key=lambda job: (job["score"] is None, sign * (job["score"] or 0), job["settings"]))
+    width = max(len(job["settings"]) for job in jobs)
+    lines = [f"\njobs by {jobs[0]['monitor']}"]
+    for place, job in enumerate(ordered, start=1):
+        score = "-" if job["score"] is None else f"{job['score']:.1f}"
+        lines.append(f"{place:>4}{score:>8}  {job['settings']:<{width}}  {job['folder'] or ''}".rstrip())
+    return "\n".join(lines)
