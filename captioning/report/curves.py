@@ -6,17 +6,19 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 
 from captioning.report.drawing import figure, save
 from captioning.report.systems import System, Value
 
 ROWS = (
-    ("val/nll", "validation loss (nats per word)"),
-    ("train/nll", "training loss (nats per word)"),
-    ("val/CIDEr", "validation CIDEr (x 100)"),
+    ("train/nll", "training loss\n(nats per word)"),
+    ("val/nll", "validation loss\n(nats per word)"),
+    ("val/CIDEr", "validation CIDEr\n(x 100)"),
 )
-WIDTH, ROW = 9.0, 2.7
-"""Inches, without the legend."""
+WIDTH, ROW, PAD = 9.0, 2.5, 0.1
+"""Inches, without the legend: of the page, of a row, around axes."""
 LONG = 2.0
 """Hours from which on time is not shown in minutes."""
 
@@ -35,17 +37,19 @@ def save_curves(path: Path, systems: Sequence[System]) -> list[Path]:
 
 
 def _drawn(systems: Sequence[System]) -> Figure:
-    page = figure(WIDTH, ROW * len(ROWS), layout="constrained")
-    page.get_layout_engine().set(w_pad=0.1, h_pad=0.1)  # type: ignore[union-attr]
+    page = figure(WIDTH, ROW * len(ROWS), ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD))
     seconds = max((x for s in systems for value, _ in ROWS for x, _ in _points(s, value, "seconds")), default=0.0)
     unit, time = (3600.0, "hours of training") if seconds > 3600 * LONG else (60.0, "minutes of training")
-    for row, (value, name) in zip(page.subplots(len(ROWS), 2, squeeze=False), ROWS, strict=True):
+    grid = page.subplots(len(ROWS), 2, sharex="col", sharey="row")
+    for row, (value, name) in zip(grid, ROWS, strict=True):
+        row[0].set_ylabel(name)
         _draw(row[0], systems, value, "epoch", 1.0)
         _draw(row[1], systems, value, "seconds", unit)
-        row[0].set_ylabel(name)
-        row[0].set_xlabel("epochs")
-        row[1].set_xlabel(time)
-        row[1].sharey(row[0])
+    for axes, name in zip(grid[-1], ("epochs", time), strict=True):
+        axes.set_xlabel(name)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if (end := axes.get_xlim()[1]) > 0:
+            axes.set_xlim(0, end)
     _add_legend(page)
     return page
 
@@ -63,17 +67,16 @@ def _draw(axes: Axes, systems: Sequence[System], value: str, against: str, unit:
             color=colour,
             linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
             marker=MARKERS[number % len(MARKERS)],
-            markersize=4,
+            markersize=4.5,
             linewidth=1.4,
             label=system.label,
         )
-        edges = [(mean.mean - (mean.deviation or 0), mean.mean + (mean.deviation or 0)) for _, mean in points]
-        if any(mean.deviation is not None for _, mean in points):
-            axes.fill_between(x, *zip(*edges, strict=True), color=colour, alpha=0.15, linewidth=0)
+        if len(system.runs) > 1:
+            low = [mean.mean - (mean.deviation or 0) for _, mean in points]
+            high = [mean.mean + (mean.deviation or 0) for _, mean in points]
+            axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
         drawn = drawn or bool(points)
     if not drawn:
-        axes.set_xticks([])
-        axes.set_yticks([])
         axes.text(0.5, 0.5, "not logged", transform=axes.transAxes, ha="center", va="center", color="#606060")
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import LayoutEngine
 
 DPI = 200
 
 
-def figure(width: float, height: float, layout: str | None = None) -> Figure:
+def figure(width: float, height: float, layout: LayoutEngine | None = None) -> Figure:
     """An empty white page, in inches, which is readable on dark screens too."""
-    made = Figure(figsize=(width, height), dpi=DPI, facecolor="white", layout=layout)  # type: ignore[arg-type]
+    made = Figure(figsize=(width, height), dpi=DPI, facecolor="white", layout=layout)
     FigureCanvasAgg(made)
     return made
 

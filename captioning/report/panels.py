@@ -99,7 +99,7 @@ def _panel(
     def write(x: float, y: float, text: str, size: float, ink: str, align: str) -> None:
         """`y` from above."""
         place = x / across, 1 - y / down
-        page.text(*place, text, fontsize=size, color=ink, ha=align, va="center", parse_math=False)  # type: ignore[arg-type]
+        page.text(*place, text, fontsize=size, color=ink, ha=align, va="center", parse_math=False)
 
     for number, line in enumerate(title_lines):
         write(SPACE, SPACE / 2 + _line(TITLE) * (number + 0.5), line, TITLE, INK, "left")

@@ -11,7 +11,7 @@ SHOWN = 3
 
 
 def print_summary(folder: Path, title: str = "test score") -> None:
-    """Prints the scores with their units under `title`, a few captions beside their references, and where everything lies.
+    """Prints the scores with their units under `title`, a few captions with their references, and where all of it lies.
 
     Raises:
         CaptioningError: a file of the folder is damaged.

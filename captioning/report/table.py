@@ -56,7 +56,7 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
 
 
 def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None) -> None:
-    """A row for each system with every number, unrounded: `NAME` is the mean, `NAME deviation` the standard deviation."""
+    """A row for each system with all numbers, unrounded: `NAME` is a mean, `NAME deviation` the standard deviation."""
     rows = []
     for title, systems in titles:
         for system in systems:
