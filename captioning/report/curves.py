@@ -45,9 +45,9 @@ def _drawn(systems: Sequence[System]) -> Figure:
         row[0].set_ylabel(name)
         _draw(row[0], systems, value, "epoch", 1.0)
         _draw(row[1], systems, value, "seconds", unit)
+    grid[-1][0].xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes, name in zip(grid[-1], ("epochs", time), strict=True):
         axes.set_xlabel(name)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if (end := axes.get_xlim()[1]) > 0:
             axes.set_xlim(0, end)
     _add_legend(page)
