@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from captioning.report.drawing import figure, save
+from captioning.report.drawing import any_letters, figure, save
 from captioning.report.systems import System, Value
 
 ROWS = (
@@ -50,7 +50,8 @@ def _drawn(systems: Sequence[System]) -> Figure:
         axes.set_xlabel(name)
         if (end := axes.get_xlim()[1]) > 0:
             axes.set_xlim(0, end)
-    _add_legend(page)
+    with any_letters():
+        _add_legend(page)
     return page
 
 

@@ -1,6 +1,8 @@
 """Figures on their way to files."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib
@@ -18,11 +20,18 @@ def figure(width: float, height: float, layout: LayoutEngine | None = None) -> F
     return made
 
 
+@contextmanager
+def any_letters() -> Iterator[None]:
+    """Letters that the font has not are boxes, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
 def save(drawn: Figure, path: Path) -> list[Path]:
     """Saves `path` as PNG and beside it as PDF, whose text is text; the same figure gives the same files."""
     paths = [path.with_suffix(".png"), path.with_suffix(".pdf")]
-    with warnings.catch_warnings(), matplotlib.rc_context({"pdf.fonttype": 42}):  # publishers refuse type 3
-        warnings.simplefilter("ignore", UserWarning)  # of letters that the font has not
+    with any_letters(), matplotlib.rc_context({"pdf.fonttype": 42}):  # publishers refuse type 3
         drawn.savefig(paths[0], pil_kwargs={"optimize": True})
         drawn.savefig(paths[1], metadata={"CreationDate": None})
     return paths

@@ -6,7 +6,7 @@ import torch
 
 from captioning.report.overlay import LEAST, MOST, overlay, places, seen
 
-DARK, BRIGHT = (torch.tensor(matplotlib.colormaps["viridis"](end)[:3]) for end in (0.0, 1.0))
+DARK, MIDDLE, BRIGHT = (torch.tensor(matplotlib.colormaps["viridis"](at)[:3]).float() for at in (0.0, 0.5, 1.0))
 LEFT_HALF, TALL = (0.0, 0.0, 0.5, 1.0), (-0.5, 0.0, 1.5, 1.0)
 """Of a photograph twice as wide as high, cropped at its left end; of one half as wide as high, padded."""
 
@@ -29,7 +29,7 @@ def test_from_the_darkest_colour_at_zero_to_the_brightest_at_the_peak() -> None:
     assert 0 <= wild.min() <= wild.max() <= 1
 
 
-@pytest.mark.parametrize("colour", [(0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (0.9, 0.8, 0.1), (0.2, 0.6, 0.2), (0.1, 0.3, 0.8)])
+@pytest.mark.parametrize("colour", [(0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (0.9, 0.8, 0.1), (0.1, 0.3, 0.8)])
 def test_an_even_map_differs_visibly_from_the_photograph(colour: tuple[float, float, float]) -> None:
     photograph = torch.tensor(colour)[:, None, None].expand(3, 8, 8)
     (drawn,) = overlay(photograph, torch.full((1, 4, 4), 1 / 16))
@@ -55,9 +55,8 @@ def test_brighter_is_more_and_it_fades_alike_in_all_directions() -> None:
     order = distance.argsort(stable=True)
     assert (drawn.flatten()[order].diff() < 0.02).all()
     half = drawn[35, 35 + round(10 * 0.6 * (2 * torch.tensor(2.0).log()).sqrt().item())]  # where the Gaussian is 1/2
-    middle = torch.tensor(matplotlib.colormaps["viridis"](0.5)[:3])
     share = (LEAST + MOST) / 2
-    expected = lit((share * middle + (1 - share) * 0.5)[:, None, None])
+    expected = lit((share * MIDDLE + (1 - share) * 0.5)[:, None, None])
     assert half.item() == pytest.approx(expected.item(), abs=0.02)
 
 
