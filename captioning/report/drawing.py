@@ -32,6 +32,6 @@ def save(drawn: Figure, path: Path) -> list[Path]:
     """Saves `path` as PNG and beside it as PDF, whose text is text; the same figure gives the same files."""
     paths = [path.with_suffix(".png"), path.with_suffix(".pdf")]
     with any_letters(), matplotlib.rc_context({"pdf.fonttype": 42}):  # publishers refuse type 3
-        drawn.savefig(paths[0], pil_kwargs={"optimize": True})
+        drawn.savefig(paths[0])
         drawn.savefig(paths[1], metadata={"CreationDate": None})
     return paths

@@ -68,9 +68,9 @@ def test_nothing_is_cut_and_no_two_systems_look_alike(count: int) -> None:
     assert min(drawn_on.x0, drawn_on.y0, width - drawn_on.x1, height - drawn_on.y1) > 0.01
     below = legend.get_window_extent()
     assert all(not below.overlaps(axes.get_tightbbox()) for axes in page.axes)
-    styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in page.axes[2].get_lines()}
-    colours = {(line.get_color(), line.get_linestyle()) for line in page.axes[2].get_lines()}
-    assert len(styles) == len(colours) == count
+    lines = page.axes[2].get_lines()
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == count
+    assert count < 8 or len({line.get_linestyle() for line in lines}) > 1  # apart without markers too
 
 
 def test_what_was_not_logged_is_said() -> None:
