@@ -1,5 +1,6 @@
 """Figures on their way to files."""
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import LayoutEngine
 
 DPI = 200
+
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every table of a font that a PDF takes in
 
 
 def figure(width: float, height: float, layout: LayoutEngine | None = None) -> Figure:
