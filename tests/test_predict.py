@@ -95,7 +95,8 @@ def test_a_folder_with_all_kinds_of_files(shapes_run: Run, photographs: Path, tm
 
     panels = [tmp_path / line["panel"] for line in lines]
     assert {path.name for path in panels} >= {"a.png", "a-2.png", "a-3.png", "tiny.png", "ü.png"}
-    assert sorted(panels) == sorted((tmp_path / "attention").iterdir())
+    both = [panel.with_suffix(suffix) for panel in panels for suffix in (".pdf", ".png")]
+    assert sorted(both) == sorted((tmp_path / "attention").iterdir())
     assert {path.name for path in tmp_path.iterdir()} == {"attention"}
     for panel in panels:
         with Image.open(panel) as picture:
@@ -210,7 +211,7 @@ def test_maps_of_layers_and_heads(
     sizes = {}
     for maps in ("mean", "inter 2", "all"):
         predicted(capsys, *images, f"panels={maps.replace(' ', '_')}", f"maps='{maps}'")
-        (panel,) = (tmp_path / maps.replace(" ", "_")).iterdir()
+        (panel,) = (tmp_path / maps.replace(" ", "_")).glob("*.png")
         with Image.open(panel) as picture:
             sizes[maps] = picture.size
     assert sizes["mean"] == sizes["inter 2"]

@@ -87,6 +87,23 @@ class ImageTransform:
         """
         return torch.from_numpy(np.array(self._of(source, self._resized))).permute(2, 0, 1).contiguous()
 
+    def whole(self, source: str | Path, longest: int) -> Tensor:
+        """The upright photograph itself, before it becomes a square; `frame` says where that lies on it.
+
+        Returns:
+            `[3, H, W]` uint8 in its own aspect ratio, made smaller where H or W were more than `longest`.
+
+        Raises:
+            CaptioningError: as for `read`.
+        """
+
+        def reduced(image: Image.Image) -> Image.Image:
+            image = _to_rgb(_upright(image))
+            image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
+            return image
+
+        return torch.from_numpy(np.array(self._of(source, reduced))).permute(2, 0, 1).contiguous()
+
     def frame(self, source: str | Path) -> tuple[float, float, float, float]:
         """Left, top, right, bottom of the square in fractions of the photograph, of which `pad` goes beyond 0 and 1.
 

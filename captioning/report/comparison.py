@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from captioning.report.units import headed, printed
+
 
 def print_comparison(folder: Path) -> None:
     """Prints for every score the difference with its interval and p-value."""
@@ -10,7 +12,6 @@ def print_comparison(folder: Path) -> None:
     print(f"\nagainst {record['against']['file']}, {record['images']} images, {record['samples']} bootstrap samples\n")
     print(f"{'':<32}{'these':>7}{'others':>8}{'difference':>12}{'95 % interval':>18}{'p':>8}")
     for name, row in record["scores"].items():
-        interval = f"[{row['low']:+.1f}, {row['high']:+.1f}]"
-        print(
-            f"{name:<32}{row['ours']:>7.1f}{row['theirs']:>8.1f}{row['difference']:>+12.1f}{interval:>18}{row['p']:>8.3f}"
-        )
+        ours, theirs = printed(name, row["ours"]), printed(name, row["theirs"])
+        interval = f"[{row['low']:+z.1f}, {row['high']:+z.1f}]"
+        print(f"{headed(name):<32}{ours:>7}{theirs:>8}{row['difference']:>+z12.1f}{interval:>18}{row['p']:>8.3f}")

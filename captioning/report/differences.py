@@ -11,6 +11,7 @@ from captioning.metrics.scorer import Metric
 from captioning.metrics.statistics import Statistics
 from captioning.report.markdown import markdown_table
 from captioning.report.systems import System
+from captioning.report.units import headed
 
 COLUMNS = ("systems", "score", "difference", "95 % interval", "p")
 
@@ -45,7 +46,7 @@ def differences(systems: Sequence[System], metrics: Sequence[Metric], samples: i
             left_out.append(f"{pair}: {error}")
             continue
         for name, d in found.items():
-            rows.append((pair, name, f"{d.difference:+.1f}", f"[{d.low:+.1f}, {d.high:+.1f}]", f"{d.p:.3f}"))
+            rows.append((pair, headed(name), f"{d.difference:+z.1f}", f"[{d.low:+z.1f}, {d.high:+z.1f}]", f"{d.p:.3f}"))
     title = f"Paired bootstrap over images, {samples} samples, first runs:"
     return (f"\n{title}\n\n{markdown_table(COLUMNS, rows)}\n" if rows else ""), left_out
 

@@ -4,30 +4,30 @@ H x W pixels, T words, maps on a grid of h x w. The form is that of Figure 2 of 
 Transduction with Spatial Self-Attention" (2018), and of the figures of Xu et al., "Show, Attend and Tell" (2015).
 """
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch.nn.functional import interpolate
 
-from captioning.backbones.partial import on_photograph
+from captioning.report.drawing import DPI, figure, save
+from captioning.report.overlay import PALETTE, WHOLE, Frame, overlay, places, seen
 
 COLUMNS = 6
-DPI = 100
 # All in inches.
 CELL, SMALL_CELL = 1.5, 0.75  # the longer side of a picture, and of one among those of many maps
+FLATTEST = 0.2  # the shorter side of a picture, of its longer: a strip thinner than that is shown wider than it is
 SPACE = 0.12  # between cells and around the panel
-WORD_LINE = 0.27
-TITLE_LINE = 0.24
-WORD_POINTS, TITLE_POINTS = 12.0, 11.0
-INK, FAINT_INK = "#202020", "#707070"
-
-SMOOTH = 0.6  # standard deviation of the Gaussian that spreads a map's values, in cells of its grid
-SHADE = 0.3  # the share of the photograph's light that is left where a map is zero
-GLOW = 0.4  # the share of white at a map's peak, so that a peak on a dark object shows too
+KEY = 0.07  # how high the colours stand that tell what a colour means
+LONGEST = int(2 * CELL * DPI)
+"""Pixels of a photograph's longer side, of which no more can be shown."""
+LINE = 1.6  # of the size of its letters, which are in points: an inch has 72
+WORD, TITLE, NOTE = 12.0, 12.0, 7.5
+INK, FAINT_INK = "#202020", "#606060"
 
 
 def save_panel(
@@ -35,100 +35,123 @@ def save_panel(
     photograph: Tensor,
     words: Sequence[str],
     maps: Tensor | Mapping[str, Tensor],
-    title: str | None = None,
+    title: str = "",
+    references: Sequence[str] = (),
+    frame: Frame = WHOLE,
 ) -> None:
-    """Saves a PNG: the photograph, then for each word the photograph lit where the word's map is high.
+    """Saves a PNG, and beside it a PDF: the photograph, then for each word the photograph below the word's map.
 
-    Every map has a scale of its own, from zero (a dark photograph) to its maximum (full light), and is smoothed by a
-    Gaussian.
+    Every map has a scale of its own, from zero to its peak, and is smoothed by a Gaussian; beneath it stand the largest
+    weight of a cell and the entropy.
 
     Args:
-        path: the file to write; its folder exists.
-        photograph: `[3, H, W]`, 0..1, as the network saw it (before normalisation); of one with a fourth channel the
-            part is shown where that is not 0.
+        path: the PNG to write; its folder exists.
+        photograph: `[3, H, W]`, 0..1, in its own aspect ratio.
         words: T words, without `<eos>`.
-        maps: `[T, h, w]`, not negative; or several by their names, such as those of every layer and head, for which
-            there is a line each.
+        maps: `[T, h, w]`, each a distribution; or several by their names, such as those of every layer and head, for
+            which there is a line each.
         title: a line, or more where it is long, above the panel.
+        references: what people wrote of the photograph, below the panel.
+        frame: where the maps lie on the photograph, see `ImageTransform.frame`.
 
     Raises:
         ValueError: the shapes do not fit.
     """
-    if photograph.dim() != 3 or photograph.shape[0] not in (3, 4):
-        raise ValueError(f"the photograph must be [3, H, W] or [4, H, W], not {list(photograph.shape)}")
-    photograph = photograph.detach().to("cpu", torch.float32).clamp(0, 1)
-    plain, pictures, labels = photograph[:3, *_shown(photograph)], [], []
+    save(_panel(photograph, words, maps, title, references, frame), path)
+
+
+def _panel(
+    photograph: Tensor,
+    words: Sequence[str],
+    maps: Tensor | Mapping[str, Tensor],
+    title: str,
+    references: Sequence[str],
+    frame: Frame,
+) -> Figure:
+    if photograph.dim() != 3 or photograph.shape[0] != 3:
+        raise ValueError(f"the photograph must be [3, H, W], not {list(photograph.shape)}")
+    many = isinstance(maps, Mapping)
+    wide, high = _cell(photograph, SMALL_CELL if many else CELL)
+    photograph = _resized(photograph.detach().to("cpu", torch.float32), round(DPI * high), round(DPI * wide))
+    pictures, labels, notes, even = list[Tensor](), list[str](), list[str](), ""
     for name, each in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
         if each.dim() != 3 or len(each) != len(words):
             raise ValueError(f"maps must be [T, h, w] for T = {len(words)} words, not {list(each.shape)}")
-        pictures += [plain, *light(photograph, each.detach().to("cpu", torch.float32))]
+        each = each.detach().to("cpu", torch.float32)
+        pictures += [seen(photograph, frame), *overlay(photograph, each, frame)]
         labels += [name, *words]
+        notes += ["", *map(_note, each)]
+        cells = places((each.shape[1], each.shape[2]), frame)
+        even = f"an even map of {cells} places: {100 / cells:.1f} %, {math.log(cells):.2f} nats"
 
-    shape = plain.shape[1:]
-    scale = (SMALL_CELL if isinstance(maps, Mapping) else CELL) / max(shape)
-    high, wide = (scale * side for side in shape)
-    columns = 1 + len(words) if isinstance(maps, Mapping) else min(COLUMNS, len(pictures))
-    rows = -(-len(pictures) // columns)
+    columns = 1 + len(words) if many else min(COLUMNS, len(pictures))
     across = SPACE + columns * (wide + SPACE)
-    # An average letter of the sans-serif font is about 0.6 of its size wide, and an inch has 72 points.
-    title_lines = textwrap.wrap(title or "", max(12, int((across - 2 * SPACE) * 72 / (0.6 * TITLE_POINTS))))
-    head = SPACE + TITLE_LINE * len(title_lines)
-    down = head + rows * (WORD_LINE + high + SPACE)
+    title_lines = _wrapped(title, across, TITLE)
+    below = [line for text in references for line in _wrapped(f"reference: {text}", across, NOTE)]
+    below += _wrapped(f"Each map has a scale of its own; {even}", across, NOTE) if words else []
+    row_height = _line(WORD) + high + _line(NOTE)
+    head = SPACE / 2 + len(title_lines) * _line(TITLE)
+    rows_end = head + -(-len(pictures) // columns) * row_height
+    down = rows_end + SPACE + len(below) * _line(NOTE)
 
-    figure = Figure(figsize=(across, down), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    for number, title_line in enumerate(title_lines):
-        y = 1 - (SPACE / 2 + TITLE_LINE * (number + 0.5)) / down
-        figure.text(
-            SPACE / across, y, title_line, fontsize=TITLE_POINTS, color=FAINT_INK, va="center", parse_math=False
-        )
-    for number, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
+    page = figure(across, down)
+
+    def write(x: float, y: float, text: str, size: float, ink: str, align: str) -> None:
+        """`y` from above."""
+        place = x / across, 1 - y / down
+        page.text(*place, text, fontsize=size, color=ink, ha=align, va="center", parse_math=False)
+
+    for number, line in enumerate(title_lines):
+        write(SPACE, SPACE / 2 + _line(TITLE) * (number + 0.5), line, TITLE, INK, "left")
+    for number, (picture, label, note) in enumerate(zip(pictures, labels, notes, strict=True)):
         row, column = divmod(number, columns)
-        left = SPACE + column * (wide + SPACE)
-        bottom = down - head - row * (WORD_LINE + high + SPACE) - WORD_LINE - high
-        axes = figure.add_axes((left / across, bottom / down, wide / across, high / down))
+        left, upper = SPACE + column * (wide + SPACE), head + row * row_height + _line(WORD)
+        axes = page.add_axes((left / across, 1 - (upper + high) / down, wide / across, high / down))
         axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="lanczos", aspect="auto")
         axes.set_axis_off()
-        points = min(WORD_POINTS, wide * 72 / (0.65 * max(1, len(label))))
-        middle, line = (left + wide / 2) / across, (bottom + high + WORD_LINE / 2) / down
-        figure.text(middle, line, label, fontsize=points, color=INK, ha="center", va="center", parse_math=False)
-    figure.savefig(path, format="png", pil_kwargs={"optimize": True})
+        write(left + wide / 2, upper - _line(WORD) / 2, label, _fitting(label, wide, WORD), INK, "center")
+        middle = upper + high + _line(NOTE) / 2
+        write(left + wide / 2, middle, note, _fitting(note, wide, NOTE), FAINT_INK, "center")
+    if words:  # the key, beneath the photograph
+        left, middle = SPACE + wide / 4, head + row_height - _line(NOTE) / 2
+        axes = page.add_axes((left / across, 1 - (middle + KEY / 2) / down, wide / 2 / across, KEY / down))
+        axes.imshow(PALETTE[None].numpy(), aspect="auto")
+        axes.set_axis_off()
+        write(left - SPACE / 3, middle, "0", _fitting("peak", wide / 4, NOTE), FAINT_INK, "right")
+        write(left + wide / 2 + SPACE / 3, middle, "peak", _fitting("peak", wide / 4, NOTE), FAINT_INK, "left")
+    for number, line in enumerate(below):
+        write(SPACE, rows_end + SPACE / 2 + _line(NOTE) * (number + 0.5), line, NOTE, FAINT_INK, "left")
+    return page
 
 
-def _shown(photograph: Tensor) -> tuple[slice, slice]:
-    """The rows and columns where the photograph lies."""
-    on = photograph[3] > 0 if len(photograph) > 3 else torch.ones(photograph.shape[1:], dtype=torch.bool)
-    rows, columns = (on.any(dim=dim).nonzero().flatten().tolist() for dim in (1, 0))
-    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+def _cell(photograph: Tensor, longer: float) -> tuple[float, float]:
+    """Width and height of a picture in inches."""
+    high, wide = photograph.shape[1:]
+    scale = longer / max(high, wide)
+    return max(scale * wide, FLATTEST * longer), max(scale * high, FLATTEST * longer)
 
 
-def light(photograph: Tensor, maps: Tensor) -> Tensor:
-    """Lays each map over the photograph as light.
-
-    Args:
-        photograph: `[3, H, W]`, 0..1, or as `save_panel` takes it.
-        maps: `[T, h, w]`, not negative.
-
-    Returns:
-        `[T, 3, H, W]`, 0..1, of what is shown.
-    """
-    part, (_, high, wide), (_, rows, columns) = _shown(photograph), photograph.shape, maps.shape
-    down, across = _spread(high, rows)[part[0]], _spread(wide, columns)[part[1]].T
-    smooth = down @ maps @ across  # [T, H, W]
-    if len(photograph) > 3:  # cells beside the photograph have no value, which is not the value 0
-        present = on_photograph(photograph[None, 3], (rows, columns)).view(rows, columns)
-        smooth = smooth / (down @ present.to(maps.dtype) @ across)
-    photograph = photograph[:3, *part]
-    peaks = smooth.amax(dim=(1, 2), keepdim=True)
-    strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny))[:, None]  # [T, 1, H, W]
-    return photograph * (SHADE + (1 - SHADE - GLOW) * strength) + GLOW * strength
+def _resized(photograph: Tensor, high: int, wide: int) -> Tensor:
+    return interpolate(photograph[None], (high, wide), mode="bicubic", antialias=True)[0].clamp(0, 1)
 
 
-def _spread(pixels: int, cells: int) -> Tensor:
-    """What each of a grid's cells counts for at each pixel of one side: `[pixels, cells]`, rows of sum one.
+def _note(weights: Tensor) -> str:
+    entropy = torch.special.entr(weights.double()).sum().item()
+    return f"peak {100 * weights.max():.1f} %, {entropy:z.2f} nats"
 
-    Bicubic interpolation would show the cells as squares, and undershoot beside a peak.
-    """
-    centres = (torch.arange(pixels) + 0.5) * cells / pixels - 0.5  # of the pixels, in cells
-    distances = centres[:, None] - torch.arange(cells)
-    return (-(distances**2) / (2 * SMOOTH**2)).softmax(dim=1)
+
+def _line(points: float) -> float:
+    return LINE * points / 72
+
+
+def _letters(across: float, points: float) -> float:
+    """How many average letters of the sans-serif font, 0.6 of its size wide, stand in a line of so many inches."""
+    return across * 72 / (0.6 * points)
+
+
+def _wrapped(text: str, across: float, points: float) -> list[str]:
+    return textwrap.wrap(text, max(12, int(_letters(across - 2 * SPACE, points))))
+
+
+def _fitting(text: str, across: float, points: float) -> float:
+    return min(points, 0.92 * points * _letters(across, points) / max(1, len(text)))

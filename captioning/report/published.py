@@ -7,13 +7,15 @@ al., "Show, Attend and Tell", arXiv:1502.03044v3. [SAT] computes BLEU without a 
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from captioning.report.names import NAMES
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
     """One row.
 
     Attributes:
-        system: as the source calls it.
+        system: as our tables call it.
         models: the configurations of that system, see `conf/model`.
         source: of the numbers.
         bleu: BLEU-1 to BLEU-4, 0-100.
@@ -35,18 +37,18 @@ class Published:
 
 
 def _soft(bleu: tuple[float, float, float, float], meteor: float) -> Published:
-    return Published("soft attention", ("sat_soft",), "[SAT] Table 1", bleu, meteor, _NO_PENALTY)
+    return Published(NAMES["sat_soft"], ("sat_soft",), "[SAT] Table 1", bleu, meteor, _NO_PENALTY)
 
 
 def _hard(bleu: tuple[float, float, float, float], meteor: float) -> Published:
-    return Published("hard attention", ("sat_hard",), "[SAT] Table 1", bleu, meteor, _NO_PENALTY)
+    return Published(NAMES["sat_hard"], ("sat_hard",), "[SAT] Table 1", bleu, meteor, _NO_PENALTY)
 
 
 _NO_PENALTY = "VGG-19; BLEU without brevity penalty"
 PUBLISHED = {
     "coco": (
         Published(
-            "spatial transformer",
+            NAMES["spatial_transformer"],
             ("spatial_transformer",),
             "[ST] Table 1",
             (66.7, 46.4, 31.2, 22.6),
@@ -54,7 +56,7 @@ PUBLISHED = {
             "VGG-11, COCO 2014",
         ),
         Published(
-            '"Show, Attend and Tell"',
+            "Show, Attend and Tell, soft and hard",
             ("sat_soft", "sat_hard"),
             "[ST] Table 1",
             (71.8, 50.4, 35.7, 25.0),

@@ -5,12 +5,13 @@ from pathlib import Path
 
 from captioning.data.caption_files import read_captions, read_references
 from captioning.report.reading import read_record
+from captioning.report.units import printed, unit
 
 SHOWN = 3
 
 
 def print_summary(folder: Path, title: str = "test score") -> None:
-    """Prints the score table under `title`, a few captions beside their references, and where everything lies.
+    """Prints the scores with their units under `title`, a few captions with their references, and where all of it lies.
 
     Raises:
         CaptioningError: a file of the folder is damaged.
@@ -21,9 +22,10 @@ def print_summary(folder: Path, title: str = "test score") -> None:
         read_captions(file),
         read_references(file),
     )
-    print(f"\n{title:<32}{'0-100':>7}")
+    print(f"\n{title}")
     for name, value in scores.items():
-        print(f"{name:<32}" + (f"{'-':>7}" if value is None else f"{value:>7.1f}"))
+        shown = f"{'-':>7}" if value is None else f"{printed(name, value):>7}  {unit(name).name}"
+        print(f"{name:<32}{shown}".rstrip())
     for image_id, caption in islice(captions.items(), SHOWN):
         print(f"\nimage {image_id}: {caption}")
         for reference in references[image_id]:

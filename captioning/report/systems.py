@@ -4,8 +4,10 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from captioning.errors import CaptioningError, quoted
+from captioning.report.names import system_name
 from captioning.report.tested_runs import Run
 
 
@@ -22,10 +24,8 @@ class Value:
     deviation: float | None
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Value | None":
-        """None where there are no values."""
-        if not values:
-            return None
+    def of(cls, values: Sequence[float]) -> "Value":
+        """At least one value."""
         return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
@@ -34,7 +34,7 @@ class System:
     """Runs that differ in their seed alone.
 
     Attributes:
-        label: the model, and in brackets the settings in which systems of this model differ.
+        label: the model's name, and in brackets the settings in which systems of this model differ.
         runs: one or more, of different seeds.
     """
 
@@ -42,13 +42,25 @@ class System:
     runs: tuple[Run, ...]
 
     def score(self, name: str) -> Value | None:
-        """Of the test split."""
-        return Value.of([run.scores[name] for run in self.runs if name in run.scores])
+        """Of the test split; None where no run has it."""
+        return _mean(run.scores.get(name) for run in self.runs)
+
+    def curve(self, read: Callable[[Run], tuple[list[float], list[float]]]) -> list[tuple[float, Value]]:
+        """What the runs have logged, validation by validation: the mean place, and the mean of the values there."""
+        points = []
+        for row in zip_longest(*(zip(*read(run), strict=True) for run in self.runs)):
+            places, values = zip(*(point for point in row if point is not None), strict=True)
+            points.append((statistics.fmean(places), Value.of(values)))
+        return points
 
     def provenance(self, read: Callable[[Run], float | None]) -> Value | None:
-        """Of whatever a run can tell."""
-        values = [value for run in self.runs if (value := read(run)) is not None and math.isfinite(value)]
-        return Value.of(values)
+        """Of whatever a run can tell; None where no run can."""
+        return _mean(map(read, self.runs))
+
+
+def _mean(values: Iterable[float | None]) -> Value | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return Value.of(known) if known else None
 
 
 def group(runs: Iterable[Run]) -> list[System]:
@@ -62,11 +74,11 @@ def group(runs: Iterable[Run]) -> list[System]:
         models.setdefault(run.model, {}).setdefault(tuple(sorted(run.settings.items())), []).append(run)
     systems: list[System] = []
     for model, variants in models.items():
-        differing = _differing([dict(settings) for settings in variants])
+        name, differing = system_name(model), _differing([dict(settings) for settings in variants])
         for settings, members in variants.items():
             known = dict(settings)
             shown = ", ".join(f"{key}={known[key].strip(chr(39))}" for key in differing if key in known)
-            label = quoted(f"{model} ({shown})" if shown else model)
+            label = quoted(f"{name} ({shown})" if shown else name)
             same = sum(system.label.partition(" #")[0] == label for system in systems)  # so long that it was cut
             system = System(f"{label} #{same + 1}" if same else label, tuple(members))
             _check_seeds(system)

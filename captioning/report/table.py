@@ -8,10 +8,10 @@ from captioning.metrics.wording import ENDED, WORDING
 from captioning.report.markdown import markdown_table
 from captioning.report.published import Published
 from captioning.report.systems import System, Value
+from captioning.report.units import NO_PENALTY, headed, printed
 
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 SCORES = [*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
-NO_PENALTY = " (no brevity penalty)"
 CAPTIONS = [*WORDING, ENDED]
 
 
@@ -30,40 +30,42 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
     rows = [(system, columns(system, cider)) for system in systems]
     scores = [n for n in SCORES if any(v[n] for _, v in rows) or any(n in p.scores for p in published)]
     cost = [name for name in rows[0][1] if name not in SCORES + CAPTIONS and NO_PENALTY not in name]
-    ours = [[s.label, _seeds(s), *(_shown(values[n]) for n in scores)] for s, values in rows]
+    ours = [[s.label, _seeds(s), *(_shown(n, values[n]) for n in scores)] for s, values in rows]
     theirs = [
         [f"*{p.system}, {p.source}*", "", *(f"*{p.scores[n]:g}*" if n in p.scores else "" for n in scores)]
         for p in published
     ]
-    devices = [", ".join(sorted({run.provenance.device for run in s.runs})) for s in systems]
+    devices = ["; ".join(sorted({run.provenance.device for run in s.runs})) for s in systems]
     parts = [
         f"# {title}",
-        "Test split, 0-100, mean ± standard deviation over seeds.",
-        markdown_table(["system", "seeds", *scores], ours + theirs),
+        "Test split, mean ± standard deviation over seeds; 0-100 where no other unit is given.",
+        markdown_table(["system", "seeds", *map(headed, scores)], ours + theirs),
     ]
     if published:
         caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
         parts.append(f"Published rows, with backbones and training of their own: {caveats}.")
     if any(values[BLEU[0] + NO_PENALTY] for _, values in rows):
-        bleu = [[s.label, *(_shown(values[n + NO_PENALTY]) for n in BLEU)] for s, values in rows]
+        bleu = [[s.label, *(_shown(n, values[n + NO_PENALTY]) for n in BLEU)] for s, values in rows]
         parts += ["BLEU without brevity penalty:", markdown_table(["system", *BLEU], bleu)]
-    worded = [[s.label, *(_shown(v[name]) for name in CAPTIONS)] for s, v in rows if any(v[n] for n in CAPTIONS)]
+    worded = [[s.label, *(_shown(name, v[name]) for name in CAPTIONS)] for s, v in rows if any(v[n] for n in CAPTIONS)]
     if worded:  # runs of earlier versions have none of these
-        parts += [
-            f"The captions ({ENDED}, bad_endings and distinct in %):",
-            markdown_table(["system", *CAPTIONS], worded),
-        ]
+        parts += ["The captions:", markdown_table(["system", *map(headed, CAPTIONS)], worded)]
     costs = [[s.label, *(_whole(v[n]) for n in cost), device] for (s, v), device in zip(rows, devices, strict=True)]
     parts += ["Cost of training:", markdown_table(["system", *cost, "device"], costs)]
     return "\n\n".join(parts) + "\n"
 
 
 def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None) -> None:
-    """A row for each system with every number: `NAME` is the mean, `NAME deviation` the standard deviation."""
+    """A row for each system with all numbers, unrounded: `NAME` is a mean, `NAME deviation` the standard deviation."""
     rows = []
     for title, systems in titles:
         for system in systems:
-            row: dict[str, str | float | int | None] = {"data": title, "system": system.label, "seeds": _seeds(system)}
+            row: dict[str, str | float | int | None] = {
+                "data": title,
+                "system": system.label,
+                "model": system.runs[0].model,
+                "seeds": _seeds(system),
+            }
             for name, value in columns(system, cider).items():
                 row[name] = None if value is None else value.mean
                 row[f"{name} deviation"] = None if value is None else value.deviation
@@ -78,10 +80,10 @@ def _seeds(system: System) -> str:
     return " ".join(str(run.seed) for run in system.runs)
 
 
-def _shown(value: Value | None) -> str:
+def _shown(name: str, value: Value | None) -> str:
     if value is None:
         return ""
-    return f"{value.mean:.1f}" + ("" if value.deviation is None else f" ± {value.deviation:.1f}")
+    return printed(name, value.mean) + ("" if value.deviation is None else f" ± {printed(name, value.deviation)}")
 
 
 def _whole(value: Value | None) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
+
 from captioning.config.settings import is_in
 from captioning.errors import CaptioningError
 from captioning.report.reading import Config, Provenance, read_config, read_history, read_record
@@ -49,16 +51,26 @@ class Run:
         return [row[against] for row in rows], [row[value] for row in rows]
 
     def training_loss(self, against: str) -> tuple[list[float], list[float]]:
-        """The mean of the logged training losses between two validations, beside `against` of the second."""
-        places, means, since = [], [], list[float]()
+        """The means of the logged training losses up to each validation or end of an epoch, beside `against` there."""
+        places, means, since = [], [], list[dict[str, float]]()
         for row in self.history:
-            if "train/nll" in row:
-                since.append(row["train/nll"])
-            if "val/nll" in row and against in row and since:
-                places.append(row[against])
-                means.append(fmean(since))
+            over = "val/nll" in row or ("train/nll" in row and since and row.get("epoch") != since[-1]["epoch"])
+            if over and since:
+                place = self._place(row if "val/nll" in row else since[-1], against)
+                if place is not None:
+                    places.append(place)
+                    means.append(fmean(each["train/nll"] for each in since))
                 since = []
+            if "train/nll" in row and "epoch" in row:
+                since.append(row)
         return places, means
+
+    def _place(self, row: dict[str, float], against: str) -> float | None:
+        """Seconds are logged at validations alone; between two of them all steps take the same time."""
+        if against in row or against != "seconds" or "step" not in row:
+            return row.get(against)
+        seconds, steps = self.curve("step", "seconds")
+        return float(np.interp(row["step"], [0.0, *steps], [0.0, *seconds])) if steps else None
 
     def seconds_to(self, cider: float) -> float | None:
         """Seconds of training until the first validation with at least this CIDEr; None: never, or not logged."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from captioning.config.composed import settings_given
 from captioning.config.paths import given_path
 from captioning.errors import CaptioningError
-from captioning.report.panels import save_panel
+from captioning.report.panels import LONGEST, save_panel
 from captioning.trained import Prediction, TrainedCaptioner
 
 
@@ -79,7 +79,7 @@ class Panels:
             raise CaptioningError(f"cannot make the folder {folder}: {error.strerror}; set panels=FOLDER") from error
 
     def save(self, path: Path, photograph: tuple[Tensor, ...], prediction: Prediction) -> Path:
-        """Draws the photograph of the file `path`; of two files of one name the second gets a number.
+        """Draws the photograph of the file `path` as PNG and PDF; of two files of one name the second gets a number.
 
         Raises:
             CaptioningError: the model has no attention, or none of that name.
@@ -89,7 +89,9 @@ class Panels:
         name = next(name for name in names if name.lower() not in self._taken)  # some file systems ignore the case
         self._taken.add(name.lower())
         panel = self.folder / f"{name}.png"
-        save_panel(panel, photograph[0] / 255, prediction.words, shown, title=prediction.caption)
+        transform = self.captioner.networks[0].backbone.transform
+        whole, frame = transform.whole(path, LONGEST) / 255, transform.frame(path)
+        save_panel(panel, whole, prediction.words, shown, title=prediction.caption, frame=frame)
         return panel
 
     def _shown(self, photograph: tuple[Tensor, ...], prediction: Prediction) -> Tensor | dict[str, Tensor]:

@@ -1,6 +1,6 @@
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from PIL import Image
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms.v2.functional import center_crop, normalize, pil_to_tensor, resize
 
-from captioning.backbones.images import ImageTransform
+from captioning.backbones.images import ImageTransform, Resize
 from captioning.errors import CaptioningError
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -295,3 +295,19 @@ def test_interpolation() -> None:
     assert torch.equal(found.read(photograph), expected)
     assert not torch.equal(ImageTransform(16).read(photograph), expected)
     assert found.settings != ImageTransform(16).settings
+
+
+def test_the_whole_photograph_has_its_own_aspect_ratio_and_bounded_size(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # it lies on its side
+    halves = Image.new("RGB", (90, 40), BLUE)
+    halves.paste(RED, (0, 0, 45, 40))
+    halves.save(tmp_path / "a.png", exif=exif)
+    for square in get_args(Resize):
+        transform = ImageTransform(5, resize=square)
+        assert transform.whole(tmp_path / "a.png", 200).shape == (3, 90, 40)
+        small = transform.whole(tmp_path / "a.png", 45)
+        assert small.shape == (3, 45, 20)
+        assert [tuple(small[:, row, 10].tolist()) for row in (5, 40)] == [RED, BLUE]
+    with pytest.raises(CaptioningError, match=r"cannot read the image .*absent\.png"):
+        ImageTransform(5).whole(tmp_path / "absent.png", 45)

@@ -39,9 +39,9 @@ def test_recorded_runs_are_still_read() -> None:
     runs, left_out = find_runs(RECORDED)
     found = {s.label: ([run.seed for run in s.runs], round(s.score("CIDEr").mean, 1)) for s in group(runs)}
     assert found == {
-        "sat_hard": ([1, 2, 3], 42.8),
-        "sat_soft": ([1, 2, 3], 45.4),
-        "spatial_transformer": ([1, 2, 3], 45.3),
+        "Show, Attend and Tell, hard": ([1, 2, 3], 42.8),
+        "Show, Attend and Tell, soft": ([1, 2, 3], 45.4),
+        "spatial transformer": ([1, 2, 3], 45.3),
     }
     assert all(len(run.curve("val/CIDEr", "seconds")[0]) == 4 for run in runs)
     assert all(line.endswith(": it was not tested (test=false)") for line in left_out)

@@ -11,11 +11,11 @@ import torch
 from annotated_types import Ge
 
 from captioning.data.batch import Batch
-from captioning.data.example import Example
+from captioning.data.example import Example, reference_texts
 from captioning.decoding import Caption
 from captioning.decoding.maps import caption_maps
 from captioning.machine import gathered
-from captioning.report.panels import save_panel
+from captioning.report.panels import LONGEST, save_panel
 from captioning.tokens import EOS
 from captioning.training.module import CaptioningModule
 
@@ -46,21 +46,28 @@ class FirstCaptions:
 
 
 def draw(path: Path, module: CaptioningModule, example: Example, caption: Caption, maps: Maps = "mean") -> None:
-    """Saves the panel of a captioned photograph; without attention it shows the photograph alone.
+    """Saves the panel of a captioned photograph as `path` and as PDF; without attention it shows the photograph alone.
 
     The backbone's features are `located`, or there is nothing to lay over the photograph.
     """
     backbone = module.backbone
-    text, photograph = module.vocabulary.decode(caption.tokens), backbone.transform.read(example.path)
     tokens, shown = [], torch.zeros(0, *backbone.grid)
     if caption.attention is not None:
         tokens = [token for token in caption.tokens if token != EOS]
         shown = caption.attention[: len(tokens)].unflatten(1, backbone.grid)
     every = {}
     if tokens and maps == "all":
-        every = caption_maps(module.model, backbone.context(backbone(photograph[None].to(module.device))), tokens)
-    words = [module.vocabulary.decode([token]) for token in tokens]
-    save_panel(path, photograph / 255, words, every or shown, title=text)
+        image = backbone.transform.read(example.path)[None].to(module.device)
+        every = caption_maps(module.model, backbone.context(backbone(image)), tokens)
+    save_panel(
+        path,
+        backbone.transform.whole(example.path, LONGEST) / 255,
+        [module.vocabulary.decode([token]) for token in tokens],
+        every or shown,
+        title=module.vocabulary.decode(caption.tokens),
+        references=reference_texts([example])[0],
+        frame=backbone.transform.frame(example.path),
+    )
 
 
 class AttentionPanels(L.Callback):
