@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Length, NotNegative, Samples, bounded
+from captioning.borders.bounds import Length, NotNegative, Positive, Samples, bounded
 from captioning.decoding import FORBIDDEN
 from captioning.decoding.filters import without
 from captioning.decoding.generate import follow
@@ -33,7 +33,7 @@ MOMENTS = ("reward", "squared reward", "squared advantage", "ended", "length", "
 class SelfCritical(Objective):
     """A surrogate whose gradient estimates that of the expected reward of sampled captions.
 
-    Per image, with samples w^1 .. w^S from p(w | image) at temperature 1, without PAD, BOS and UNK:
+    Per image, with samples w^1 .. w^S from p(w | image) at `temperature`, without PAD, BOS and UNK:
 
         - sum_s (r(w^s) - b^s) sum_t log p(w_t^s | w_<t^s, image)
 
@@ -63,6 +63,7 @@ class SelfCritical(Objective):
         baseline: Baseline = "others",
         eos: bool = True,
         xe_weight: NotNegative = 0.0,
+        temperature: Positive = 1.0,
         max_length: Length = 15,
     ) -> None:
         super().__init__()
@@ -70,7 +71,7 @@ class SelfCritical(Objective):
             raise ValueError(f"samples={samples} leaves baseline={baseline} nothing to learn from; draw 2 or more")
         self.reward, self.samples, self.eos = reward, samples, eos
         self.baseline: Baseline = baseline
-        self.xe_weight, self.max_length = xe_weight, max_length
+        self.xe_weight, self.temperature, self.max_length = xe_weight, temperature, max_length
         # of the samples of the optimiser step's batches so far
         self.register_buffer("_sums", torch.zeros(len(MOMENTS), dtype=torch.float64), persistent=False)
 
@@ -115,7 +116,7 @@ class SelfCritical(Objective):
         uniform = draws.uniform(self.samples, self.max_length)
 
         def choose(words: Tensor, t: int) -> Tensor:
-            drawn = draw_any(words[:, : self.samples], uniform[..., t])
+            drawn = draw_any(words[:, : self.samples] / self.temperature, uniform[..., t])
             return torch.cat([drawn, words[:, self.samples :].argmax(dim=-1)], dim=1)
 
         with _evaluating(cast(nn.Module, model)):
@@ -143,7 +144,7 @@ class SelfCritical(Objective):
         tokens = tokens[:, : self.samples]
         sources = torch.cat([torch.full_like(tokens[..., :1], BOS), tokens[..., :-1]], dim=-1)
         logits = model.readout(model(context, sources).hidden.flatten(0, 2)[word_index])
-        logits = without(logits, FORBIDDEN)  # what is never drawn has no probability
+        logits = without(logits, FORBIDDEN) / self.temperature  # what is never drawn has no probability
         nll, _ = word_losses(logits, tokens.flatten()[word_index], 0.0)
         total = (weights.to(nll.dtype) * nll).sum()
         return Loss(total, len(word_index), {"nll": nll.detach().sum()})
