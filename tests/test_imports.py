@@ -42,6 +42,7 @@ FORBIDDEN = {
     "transfer": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "benchmark": {"wandb"},
     "doctor": set(),
+    "export": FRAMEWORKS | {"torchmetrics", "PIL"},
     "work": {"wandb", "torchmetrics", "PIL"},
     "borders": FRAMEWORKS | {"torch", "torchmetrics", "PIL"},
 }
