@@ -127,7 +127,7 @@ def test_what_it_leaves_and_prints(elsewhere: Path, command: Command) -> None:
     assert [line["caption"] for line in lines] == [OURS[i] for i in REFERENCES]
     assert yaml.safe_load((folder / "config.yaml").read_text())["metrics"] == ["CIDEr", "BLEU"]
     assert printed.startswith("images: 5\nrun folder: runs/evaluate\n")
-    assert f"\nBLEU-1{scores['BLEU-1']:>33.1f}\n" in printed
+    assert f"\nBLEU-1{scores['BLEU-1']:>33.1f}  0-100\n" in printed
     assert "\nscore\nBLEU-1 " in printed
     assert "image 31: A dog is running.\n    reference: A man's dog" in printed
 
@@ -289,7 +289,7 @@ def test_decoding_and_split_can_be_chosen(shapes: Path, command: Command, monkey
     assert [line["image_id"] for line in lines] == list(range(1000000, 1000005))
     assert all(len(line["caption"].split()) <= 2 for line in lines)
     assert (provenance["decoding"]["max_length"], provenance["decoding"]["width"]) == (2, 1)
-    assert "\nval score " in printed
+    assert "\nval score\n" in printed
     command(CHECKPOINT, QUICK, "name=greedy", "split=val", "decoding=greedy", "decoding.max_length=2")
     assert read(shapes / "runs" / "greedy")[2] == lines
 

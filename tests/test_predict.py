@@ -162,8 +162,9 @@ def test_nothing_found_is_an_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").touch()
+    (tmp_path / "some.ckpt").touch()
     with pytest.raises(SystemExit) as ended:
-        main.__wrapped__(composed("checkpoint=absent.ckpt", f"images={images}", name="predict"))
+        main.__wrapped__(composed("checkpoint=some.ckpt", f"images={images}", name="predict"))
     assert ended.value.code == 1
     out, err = capsys.readouterr()
     assert out == ""
