@@ -328,7 +328,7 @@ def test_scenes_are_drawn_again_where_they_are_not(shapes: Path, elsewhere: Path
     ("arguments", "parts"),
     [
         (["+data.reader.seed=5"], ["not the data set that the checkpoint was trained on"]),
-        (["data.root=somewhere"], ["there is no setting data.root", "eval_batch_size"]),
+        (["data.root=."], ["there is no setting data.root", "eval_batch_size"]),
         (["+data.num_worker=1"], ["there is no setting data.num_worker", "Did you mean num_workers?"]),
         (["+data.reader.colour=red"], ["no setting data.reader.colour", "max_objects"]),
         (["data.eval_batch_size=0"], ["data.eval_batch_size=0", "a whole number from 1"]),
