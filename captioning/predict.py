@@ -10,8 +10,9 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from captioning.config.searches import settings_given
 from captioning.config.signatures import check_table
 from captioning.errors import CaptioningError, quoted
 from captioning.report.panels import save_panel
+from captioning.runs.kept_attention import FILE, KeptCaption, write
 from captioning.trained import Prediction, TrainedCaptioner
 
 SETTINGS: Mapping[str, Any] = {
@@ -30,6 +32,7 @@ SETTINGS: Mapping[str, Any] = {
     "device": str,
     "attention": bool,
     "panels": PathText,
+    "keep": Annotated[int, Ge(0)],
     "maps": str,
     "modules": list[str],
 }
@@ -50,7 +53,9 @@ def main(config: DictConfig) -> None:
         captioner = TrainedCaptioner.from_checkpoint(
             checkpoint, str(config.device), settings_given(config.decoding), list(config.modules)
         )
-        panels = Panels(Path(config.panels).expanduser(), captioner, config.maps) if config.attention else None
+        panels = (
+            Panels(Path(config.panels).expanduser(), captioner, config.maps, config.keep) if config.attention else None
+        )
         with while_read():
             for line in caption_files(captioner, paths, config.batch_size, panels, problems):
                 print(json.dumps(line, ensure_ascii=False), flush=True)
@@ -77,13 +82,15 @@ class Panels:
         folder: made where it is not there.
         captioner: whose attention they show.
         maps: `mean`, `all`, or the name of a layer's and head's.
+        keep: of how many captions `attention.npz` gets all maps.
 
     Raises:
         CaptioningError: the folder cannot be made, or what a network sees has no place on the photograph.
     """
 
-    def __init__(self, folder: Path, captioner: TrainedCaptioner, maps: str = "mean") -> None:
-        self.folder, self.captioner, self.maps = folder, captioner, maps
+    def __init__(self, folder: Path, captioner: TrainedCaptioner, maps: str = "mean", keep: int = 0) -> None:
+        self.folder, self.captioner, self.maps, self._keep = folder, captioner, maps, keep
+        self._kept: list[KeptCaption] = []
         self._taken: set[str] = set()
         if not all(network.backbone.located for network in captioner.networks):
             raise CaptioningError(
@@ -106,7 +113,20 @@ class Panels:
         self._taken.add(name.lower())
         panel = self.folder / f"{name}.png"
         save_panel(panel, photograph[0] / 255, prediction.words, shown, title=prediction.caption)
+        if len(self._kept) < self._keep:
+            inputs = [pixels[None] for pixels in photograph]
+            image_id = os.fsencode(path).decode(errors="backslashreplace")
+            self._kept += self.captioner.kept(image_id, prediction.decoded, inputs, [True] * len(inputs))
         return panel
+
+    def end(self) -> None:
+        """Writes `attention.npz`.
+
+        Raises:
+            CaptioningError: it cannot be written.
+        """
+        if self._kept:
+            write(self.folder / FILE, self._kept)
 
     def _shown(self, photograph: tuple[Tensor, ...], prediction: Prediction) -> Tensor | dict[str, Tensor]:
         if prediction.attention is None:
@@ -162,6 +182,8 @@ def caption_files(
             if panels:
                 line["panel"] = str(panels.save(path, pixels, prediction))
             yield line
+    if panels:
+        panels.end()
 
 
 def _readable(

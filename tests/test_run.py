@@ -91,6 +91,7 @@ def test_run_folder(home: Path, first: subprocess.CompletedProcess[str]) -> None
         "captions.jsonl",
         "scores.json",
         "attention/2000000.png",
+        "attention.npz",
     }
     assert {path.name for path in home.iterdir()} == {"runs", "cache"}
 
@@ -117,7 +118,9 @@ def test_scores_and_captions(home: Path, first: subprocess.CompletedProcess[str]
     assert {"commit", "versions", "data_digest", "tokenizer", "device"} <= set(provenance)
     captions = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
     assert [line["image_id"] for line in captions] == list(range(2000000, 2000005))
-    assert all(set(line) == {"image_id", "caption", "references", "scores"} for line in captions)
+    assert all(set(line) == {"image_id", "caption", "references", "scores", "photograph"} for line in captions)
+    root = yaml.safe_load((folder / "config.yaml").read_text())["data"]["reader"]["root"]
+    assert all((home / root / line["photograph"]).is_file() for line in captions)
     assert all(len(line["references"]) == 5 for line in captions)
     assert "val/CIDEr" in (folder / "metrics.csv").read_text().splitlines()[0]
 

@@ -95,7 +95,7 @@ class Transformer(nn.Module):
         if d_feat % heads:
             raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
         self.max_tokens = max_tokens
-        self.d_feat = d_feat
+        self.d_feat, self.heads = d_feat, heads
         self.d_attn = d_feat // heads
         self.dropout = dropout
         self.scale: Scale = scale

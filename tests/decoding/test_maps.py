@@ -24,7 +24,7 @@ def test_every_layer_and_head(context: ContextSet) -> None:
     (caption,) = greedy(model.double().eval(), context, max_length=7)
     words = caption.tokens[:5]
     maps = caption_maps(model, context, words)
-    assert list(maps) == [f"inter {n + 1}" for n in range(LAYERS * HEADS)]
+    assert list(maps) == [f"inter {layer + 1} {head + 1}" for layer in range(LAYERS) for head in range(HEADS)]
     for each in maps.values():
         assert each.shape == (len(words), *GRID)
         torch.testing.assert_close(each.sum(dim=(1, 2)), torch.ones(len(words)).double(), **CLOSE)

@@ -7,7 +7,7 @@ from typing import Any
 import lightning as L
 
 from captioning.borders.files import to_json, write_json, write_text
-from captioning.data.example import reference_texts
+from captioning.data.example import photographs, reference_texts
 from captioning.metrics import Scores
 from captioning.training.module import CaptioningModule
 from captioning.training.provenance import provenance
@@ -27,6 +27,7 @@ class Results(L.Callback):
         """Writes the captions alone; Lightning calls this before the module scores them."""
         assert isinstance(pl_module, CaptioningModule)
         self._captions = pl_module.test_scores.captions()
+        self._root = pl_module.config.get("data", {}).get("reader", {}).get("root")
         self._write(trainer)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -54,6 +55,7 @@ class Results(L.Callback):
                 list(self._captions.values()),
                 reference_texts(examples),
                 scores,
+                photographs(examples, self._root),
             )
 
 
@@ -63,8 +65,9 @@ def write_captions(
     captions: Sequence[str],
     references: Sequence[Sequence[str]],
     scores: Scores | None = None,
+    photographs: Sequence[str] | None = None,
 ) -> None:
-    """One JSON line per image: `image_id`, `caption`, `references` and, once there are any, per-image `scores`.
+    """One JSON line per image: `image_id`, `caption`, `references`, and `photograph` and per-image `scores` if known.
 
     The scores are written as computed, since rounding would undo their order.
 
@@ -74,10 +77,13 @@ def write_captions(
         captions: one for each.
         references: those of each.
         scores: of the same images in the same order.
+        photographs: of the images, as `captioning.data.example.photographs` calls them.
     """
     lines = []
     for row, (image_id, caption, texts) in enumerate(zip(image_ids, captions, references, strict=True)):
         line: dict[str, Any] = {"image_id": image_id, "caption": caption, "references": list(texts)}
+        if photographs is not None:
+            line["photograph"] = photographs[row]
         if scores is not None:
             line["scores"] = scores.per_image[row]
         lines.append(to_json(line, ensure_ascii=False) + "\n")
