@@ -1,12 +1,14 @@
 """The maps of a decoded caption are those of the steps that decoded it."""
 
+import numpy as np
 import pytest
 import torch
 from captioners import captioner
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import greedy
-from captioning.decoding.maps import caption_maps
+from captioning.decoding.maps import all_maps, caption_maps
+from captioning.tokens import EOS
 
 GRID, DIM, VOCABULARY, LAYERS, HEADS = (2, 3), 5, 11, 3, 2
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
@@ -32,6 +34,13 @@ def test_every_layer_and_head(context: ContextSet) -> None:
     assert caption.attention is not None
     torch.testing.assert_close(last.flatten(1), caption.attention[: len(words)], **CLOSE)
     assert len({float(each[0, 0, 0]) for each in maps.values()}) == LAYERS * HEADS
+    caption.tokens[5:] = [EOS]
+    kept = all_maps(model, context, caption)
+    assert list(kept) == ["mean", *maps]
+    assert all(each.dtype == np.float32 for each in kept.values())
+    np.testing.assert_allclose(kept["mean"].reshape(5, -1), caption.attention[:5], rtol=1e-6)
+    np.testing.assert_allclose(kept["inter 3 2"], maps["inter 3 2"], rtol=1e-6)
+    assert list(all_maps(None, context, caption)) == ["mean"]
 
 
 def test_one_map(context: ContextSet) -> None:
@@ -40,3 +49,4 @@ def test_one_map(context: ContextSet) -> None:
     maps = caption_maps(model, context, caption.tokens)
     assert caption.attention is not None
     torch.testing.assert_close(maps, {"alpha": caption.attention.unflatten(1, GRID)}, **CLOSE)
+    assert list(all_maps(model, context, caption)) == ["mean"]
