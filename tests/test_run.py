@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ import torch
 import yaml
 from forked import run
 from PIL import Image
+from test_conf import composed
 
 import captioning
+from captioning.report.__main__ import main as report
 
 MODEL = ["d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1"]
 TINY = [
@@ -148,6 +151,22 @@ def test_what_a_new_user_reads(home: Path, first: subprocess.CompletedProcess[st
     bars = [line for line in first.stderr.replace("\r", "\n").splitlines() if line.strip()]
     assert all(line.startswith("Drawing shapes") for line in bars), first.stderr
     assert "Warning" not in out
+
+
+def test_the_report_measures_again_where_the_run_looked(
+    home: Path, first: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    """From the checkpoint alone what the test had logged, and what other kinds of maps would have said."""
+    folder = folder_of(home, first)
+    kinds = ["weights", "rollout", "gradient"]
+    settings = [f"runs={folder}", f"output={tmp_path}", f"cache={home}/cache", f"attention=[{','.join(kinds)}]"]
+    report.__wrapped__(composed(*settings, name="report"))
+    scores = json.loads((folder / "scores.json").read_text())["scores"]
+    header, _, row = (tmp_path / "table.md").read_text().splitlines()[-3:]
+    assert [cell.strip() for cell in header.split("|")[2:-1]] == kinds
+    weights, *others = [cell.strip() for cell in row.split("|")[2:-1]]
+    assert weights == f"{scores['pointing']:.1f} ({scores['pointing (images shuffled)']:.1f})"
+    assert all(re.fullmatch(r"\d+\.\d \(\d+\.\d\)", other) for other in others)
 
 
 def test_the_same_again_overwrites_nothing_and_says_the_same(

@@ -42,7 +42,8 @@ def _number(m: int, heads: int | None) -> str:
 def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> dict[str, np.ndarray]:
     """All that is known of where the words came from, float32 `[T, h, w]` by name; nothing without attention.
 
-    First `mean`, the attention that the caption was decoded with, then those of `caption_maps` if there are several.
+    First `mean`, the attention that the caption was decoded with, `attended` where hard attention took a location, then
+    those of `caption_maps` if there are several.
 
     Args:
         model: None for an ensemble, which has no maps of its own.
@@ -52,6 +53,7 @@ def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> 
     if caption.attention is None:
         return {}
     words = [token for token in caption.tokens if token != EOS]
-    found = {"mean": caption.attention[: len(words)].unflatten(1, context.grid)}
+    decoded = {"mean": caption.attention, "attended": caption.attended}
+    found = {name: m[: len(words)].unflatten(1, context.grid) for name, m in decoded.items() if m is not None}
     every = caption_maps(model, context, words) if model is not None and words else {}
     return {name: maps.float().numpy() for name, maps in (found | (every if len(every) > 1 else {})).items()}

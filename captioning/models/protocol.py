@@ -48,6 +48,12 @@ class Step:
     logits: Tensor  # `[B, N, V]`
     attention: Tensor | None  # `[B, N, L]`; None for a model without attention
     state: DecodeState  # after this step
+    attended: Tensor | None = None  # `[B, N, L]`, what hard attention took in the place of `attention`
+
+    @property
+    def maps(self) -> tuple[Tensor, ...]:
+        """`attention` and `attended`, where they are."""
+        return tuple(each for each in (self.attention, self.attended) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,18 @@
 """The maps of a decoded caption are those of the steps that decoded it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from captioners import captioner
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import greedy
+from captioning.decoding import beam_search, greedy
+from captioning.decoding.caption import FORBIDDEN
+from captioning.decoding.log_probs import log_probs
 from captioning.decoding.maps import all_maps, caption_maps
-from captioning.tokens import EOS
+from captioning.tokens import BOS, EOS
 
 GRID, DIM, VOCABULARY, LAYERS, HEADS = (2, 3), 5, 11, 3, 2
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
@@ -50,3 +54,26 @@ def test_one_map(context: ContextSet) -> None:
     assert caption.attention is not None
     torch.testing.assert_close(maps, {"alpha": caption.attention.unflatten(1, GRID)}, **CLOSE)
     assert list(all_maps(model, context, caption)) == ["mean"]
+
+
+@pytest.mark.parametrize("search", [greedy, beam_search])
+@pytest.mark.parametrize("choice", ["argmax", "sample"])
+def test_what_hard_attention_took(context: ContextSet, search: Any, choice: str) -> None:
+    """Read back by the model: with these locations its words have the likelihood that the search found."""
+    torch.manual_seed(3)
+    model = captioner("sat_hard", VOCABULARY, DIM, GRID, d_embed=7, d_hidden=13, choice=choice).double().eval()
+    (caption,) = search(model, context, max_length=4)
+    words = [token for token in caption.tokens if token != EOS]
+    kept = all_maps(model, context, caption)
+    assert list(kept) == ["mean", "attended"]
+    np.testing.assert_allclose(kept["attended"].reshape(len(words), -1), caption.attended[: len(words)])
+    locations = caption.attended.argmax(dim=-1)
+    assert set(caption.attended.unique().tolist()) == {0.0, 1.0}
+    if choice == "argmax":
+        assert locations.tolist() == caption.attention.argmax(dim=-1).tolist()
+    tokens = torch.tensor([[[BOS, *caption.tokens[:-1]]]])
+    below = caption.attention.cumsum(dim=-1).gather(-1, locations[:, None]).squeeze(-1)
+    uniform = below - caption.attention.gather(-1, locations[:, None]).squeeze(-1) / 2
+    output = model(context, tokens, sampled=torch.tensor([True]), uniform=uniform[None, None].float())
+    said = log_probs(model.readout(output.hidden)[0], FORBIDDEN)[0, torch.arange(tokens.shape[-1]), caption.tokens]
+    assert said.sum().item() == pytest.approx(caption.score, rel=1e-9)
