@@ -52,7 +52,7 @@ def photographs(examples: Sequence[Example], root: str | Path | None) -> list[st
 
     What is no text in it is escaped, so that it can be written; it is then no path any more.
     """
-    place = None if root is None else Path(root).absolute()
+    place = None if root is None else Path(root).expanduser().absolute()
     paths = (example.path.absolute() for example in examples)
     found = (path.relative_to(place) if place and path.is_relative_to(place) else path for path in paths)
     return [os.fsencode(path).decode(errors="backslashreplace") for path in found]

@@ -87,7 +87,7 @@ def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]
     for position in tqdm(range(len(examples)), desc=f"maps of {run.folder.name}", unit="image"):
         frame = network.backbone.transform.frame(examples[position].path)
         nouns = framed(dataset.chosen(position, epoch=0), frame)
-        if not any(nouns):
+        if not any(nouns):  # `gradient` has nothing to ask for
             continue
         tokens = dataset[Request(0, [position])].tokens[0].to(network.backbone.scale.device)
         for shift in range(2):
@@ -95,8 +95,8 @@ def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]
             for kind in kinds:
                 attention = KINDS[kind](network.model, context, tokens, nouns)
                 hits[kind, shift].append(pointing_hits(attention[None], [nouns], context.grid))
-    found = {key: 100 * torch.cat(each).double().mean().item() for key, each in hits.items()}
-    return {kind: (found[kind, 0], found[kind, 1]) for kind in kinds}
+    found = {key: 100 * torch.cat(each).double().mean().item() for key, each in hits.items() if each}
+    return {kind: (found[kind, 0], found[kind, 1]) for kind in kinds if (kind, 0) in found}
 
 
 def _context(network: Network, dataset: CaptionDataset, position: int) -> ContextSet:
