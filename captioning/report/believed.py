@@ -82,6 +82,7 @@ def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]
         max_words=data["max_words"],
         captions_per_image=data["captions_per_image"],
         drop_uncaptioned=False,
+        seed=run.seed,
     )
     hits: dict[tuple[str, int], list[Tensor]] = {(kind, shift): [] for kind in kinds for shift in range(2)}
     for position in tqdm(range(len(examples)), desc=f"maps of {run.folder.name}", unit="image"):
