@@ -121,7 +121,9 @@ def score(folder: Path, processes: int, rank: int) -> None:
     photographs = [pictured(example) for example in examples(5, folder)]
     callbacks = [Results(own), Pointing(), AttentionPanels(own / "attention", images=4), KeepAttention(own, images=4)]
     source = data(SPLITS | {"test": photographs}, eval_batch_size=2)
-    launched(processes, callbacks=callbacks).test(captioner(), source, verbose=False)
+    found = captioner()
+    found.config["data"] = {"reader": {"root": str(folder)}}
+    launched(processes, callbacks=callbacks).test(found, source, verbose=False)
 
 
 def work(rank: int, folder: Path, port: int, processes: int) -> None:
