@@ -4,11 +4,12 @@ With `against=FILE` it also compares them with other captions of the same images
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from annotated_types import Ge
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
@@ -26,6 +27,7 @@ from captioning.metrics.wording import wording
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
 from captioning.runs.folder import new_folder
+from captioning.runs.kept_attention import FILE, KeptCaption, write
 from captioning.runs.results import file_record, write_captions, write_scores
 from captioning.runs.software import software
 
@@ -44,6 +46,7 @@ SETTINGS: Mapping[str, Any] = {
     "references": PathText | None,
     "against": PathText | None,
     "common_only": bool,
+    "keep": Annotated[int, Ge(0)],
     "metrics": Metrics,
     "timeout": Seconds,
     "bootstrap.samples": Samples,
@@ -70,9 +73,13 @@ def main(config: DictConfig) -> None:
     log.info("%s\nrun folder: %s", describe(len(images), len(source.references), given), folder)
     captions = source.captions()
     ours = [captions[image_id] for image_id in images]
-    write_captions(folder / "captions.jsonl", images, ours, references)  # on disk before any scorer can fail
+    paths = [source.photographs[image_id] for image_id in images] if source.photographs else None
+    # on disk before any scorer can fail
+    write_captions(folder / "captions.jsonl", images, ours, references, photographs=paths)
+    if source.kept:
+        write(folder / FILE, source.kept)
     scores = scorer.score(dict(enumerate(ours)))
-    write_captions(folder / "captions.jsonl", images, ours, references, scores)
+    write_captions(folder / "captions.jsonl", images, ours, references, scores, paths)
     scored = {
         "images": len(images),
         "images_with_references": len(source.references),
@@ -115,6 +122,9 @@ def _of_checkpoint(config: DictConfig) -> "CheckpointCaptions":
 
 class FileCaptions:
     """Captions and references that lie in files."""
+
+    photographs: Mapping[ImageId, str] = {}  # they are not known
+    kept: Sequence[KeptCaption] = ()
 
     def __init__(self, config: DictConfig) -> None:
         self._files = {name: config[name] for name in ("captions", "references")}

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
+from captioning.errors import CaptioningError
+
 if TYPE_CHECKING:
     import torch
 
@@ -91,6 +93,25 @@ def end_with(launcher: int) -> None:
         os._exit(1)  # whatever the main thread waits for
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def device_called(name: "str | torch.device") -> "torch.device":
+    """The device of that name; `auto` is a GPU where there is one.
+
+    Raises:
+        CaptioningError: there is no such device.
+    """
+    import torch  # here, because commands start without it
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # no such device in PyTorch; none in this machine
+        reason = str(error).splitlines()[0]
+        raise CaptioningError(f"device={name} cannot be used: {reason}; allowed: auto, cpu, or a GPU's cuda") from error
+    return device
 
 
 def has_bfloat16(device: "torch.device") -> bool:

@@ -9,8 +9,9 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from captioning.borders.bounds import BatchSize, PathText
@@ -25,6 +26,7 @@ SETTINGS: Mapping[str, Any] = {
     "device": str,
     "attention": bool,
     "panels": PathText,
+    "keep": Annotated[int, Ge(0)],
     "maps": str,
     "modules": list[str],
 }

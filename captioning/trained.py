@@ -19,9 +19,11 @@ from captioning.config.registry import build
 from captioning.config.searches import USUAL_FILTERS, check_decoding, search_settings
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
-from captioning.decoding.maps import caption_maps
+from captioning.decoding.maps import all_maps, caption_maps
 from captioning.errors import CaptioningError, quoted
+from captioning.machine import device_called
 from captioning.models.protocol import Captioner
+from captioning.runs.kept_attention import KeptCaption
 from captioning.runs.networks import Network, load_network, naming
 from captioning.tokens import EOS
 
@@ -41,13 +43,15 @@ class Prediction:
         attention: `[T, h, w]` on the CPU, where the model looked for each word; None for a model without attention, and
             where those of an ensemble look at different grids.
         alternatives: further captions, where the search gives several.
+        decoded: what the search gave.
     """
 
     caption: str
     score: float
     words: list[str] = field(repr=False)
     attention: Tensor | None = field(repr=False)
-    alternatives: list["Prediction"] = field(default_factory=list, repr=False)
+    alternatives: list["Prediction"] = field(repr=False)
+    decoded: Caption = field(repr=False)
 
 
 class TrainedCaptioner:
@@ -103,7 +107,7 @@ class TrainedCaptioner:
                 network that this version builds; it names a part of another module; a setting or device that does not
                 exist; an ensemble of different vocabularies.
         """
-        place = _device(device)
+        place = device_called(device)
         modules = _modules(modules)
         decoding = dict(decoding or {})
         paths = _members(path, decoding.pop("ensemble", None))
@@ -163,18 +167,22 @@ class TrainedCaptioner:
         return [self._prediction(caption) for caption in captions]
 
     @torch.no_grad()
-    def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[Caption]:
-        """Captions of B images from what each network reads: `[B, C, H, W]` where it is `pixels`, or `[B, L, D]`."""
+    def _contexts(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[ContextSet]:
         contexts = []
         for network, rows, are_pixels in zip(self.networks, inputs, pixels, strict=True):
             features = network.backbone(rows.to(self.device)) if are_pixels else rows.to(self.device)
             contexts.append(network.backbone.context(features))
+        return contexts
+
+    def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[Caption]:
+        """Captions of B images from what each network reads: `[B, C, H, W]` where it is `pixels`, or `[B, L, D]`."""
+        contexts = self._contexts(inputs, pixels)
         if len(contexts) == 1:
             return self.search(self.networks[0].model, contexts[0])
         return self.search(Ensemble([n.model for n in self.networks]), Contexts(contexts))  # type: ignore[arg-type]
 
     def attention_maps(self, photograph: tuple[Tensor, ...], words: Sequence[str]) -> dict[str, Tensor]:
-        """Where each layer and head looked for each of the T words: maps `[T, h, w]` by names such as `inter 5`.
+        """Where each layer and head looked for each of the T words: maps `[T, h, w]` by names such as `inter 1 5`.
 
         Args:
             photograph: as `read` gives it.
@@ -185,20 +193,30 @@ class TrainedCaptioner:
         """
         if len(self.networks) > 1:
             raise CaptioningError("the layers and heads of an ensemble are those of its members: load one checkpoint")
-        network = self.networks[0]
-        with torch.no_grad():
-            context = network.backbone.context(network.backbone(photograph[0][None].to(self.device)))
-        return caption_maps(network.model, context, self.vocabulary.encode(words))
+        (context,) = self._contexts([photograph[0][None]], [True])
+        return caption_maps(self.networks[0].model, context, self.vocabulary.encode(words))
+
+    def kept(
+        self, image_id: int | str, caption: Caption, inputs: Sequence[Tensor], pixels: Sequence[bool]
+    ) -> list[KeptCaption]:
+        """The caption of one image with all its maps; none without attention, or places of it on the photograph."""
+        model = self.networks[0].model if len(self.networks) == 1 else None
+        located = all(network.backbone.located for network in self.networks)
+        maps = all_maps(model, self._contexts(inputs, pixels)[0], caption) if located else None
+        return [KeptCaption(image_id, tuple(self._words(caption)), maps)] if maps else []
+
+    def _words(self, caption: Caption) -> list[str]:
+        return [self.vocabulary.decode([token]) for token in caption.tokens if token != EOS]
 
     def _prediction(self, caption: Caption) -> Prediction:
-        words = [self.vocabulary.decode([token]) for token in caption.tokens if token != EOS]
-        maps = caption.attention
+        words, maps = self._words(caption), caption.attention
         return Prediction(
             self.vocabulary.decode(caption.tokens),
             caption.score,
             words,
             None if maps is None else maps[: len(words)].unflatten(1, self.networks[0].backbone.grid),
             [self._prediction(other) for other in caption.alternatives],
+            caption,
         )
 
 
@@ -240,15 +258,3 @@ def _with_settings(saved: dict[str, Any], given: Mapping[str, Any]) -> dict[str,
     if "_target_" not in filters:
         filters = {"_target_": USUAL_FILTERS, **(saved.get("filters") or {}), **filters}
     return {**saved, **given, "filters": filters, "_partial_": True}
-
-
-def _device(name: str | torch.device) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # no such device in PyTorch; none in this machine
-        reason = str(error).splitlines()[0]
-        raise CaptioningError(f"device={name} cannot be used: {reason}; allowed: auto, cpu, or a GPU's cuda") from error
-    return device

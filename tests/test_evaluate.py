@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -25,6 +26,7 @@ from captioning import evaluate
 from captioning.config.command import start
 from captioning.metrics.java import find_java
 from captioning.metrics.wording import WORDING
+from captioning.runs import kept_attention
 from captioning.runs.checkpoint import sealed
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -278,6 +280,12 @@ def test_a_checkpoint_on_its_own_test_split(shapes: Path, command: Command, monk
     assert provenance["decoding"]["width"] == 3
     assert (provenance["split"], provenance["images"]) == ("test", 5)
     assert "\ntest score\n" in printed
+    kept, again = (kept_attention.read(folder / "attention.npz") for folder in (run, shapes / "runs" / "tested"))
+    assert [(each.image_id, " ".join(each.words)) for each in again] == [(x["image_id"], x["caption"]) for x in lines]
+    for ours, theirs in zip(kept, again, strict=True):
+        assert list(ours.maps) == list(theirs.maps)
+        for name in ours.maps:
+            np.testing.assert_allclose(ours.maps[name], theirs.maps[name], atol=1 / 255)
     unchanged = before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert unchanged
 

@@ -18,6 +18,7 @@ from trained_runs import Run
 import captioning
 from captioning.errors import CaptioningError
 from captioning.predict import Problems, find, main
+from captioning.runs.kept_attention import read
 
 COMMAND = [sys.executable, "-m", "captioning.predict", "device=cpu"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": PACKAGE}
@@ -96,7 +97,10 @@ def test_a_folder_with_all_kinds_of_files(shapes_run: Run, photographs: Path, tm
     panels = [tmp_path / line["panel"] for line in lines]
     assert {path.name for path in panels} >= {"a.png", "a-2.png", "a-3.png", "tiny.png", "ü.png"}
     both = [panel.with_suffix(suffix) for panel in panels for suffix in (".pdf", ".png")]
+    both.append(tmp_path / "attention" / "attention.npz")
     assert sorted(both) == sorted((tmp_path / "attention").iterdir())
+    kept = read(tmp_path / "attention" / "attention.npz")
+    assert [(each.image_id, " ".join(each.words)) for each in kept] == [(x["image"], x["caption"]) for x in lines]
     assert {path.name for path in tmp_path.iterdir()} == {"attention"}
     for panel in panels:
         with Image.open(panel) as picture:
@@ -210,16 +214,16 @@ def test_maps_of_layers_and_heads(
     monkeypatch.chdir(tmp_path)
     images = [f"checkpoint={shapes_run.checkpoint}", f"images={shapes_run.photographs[0]}", "attention=true"]
     sizes = {}
-    for maps in ("mean", "inter 2", "all"):
+    for maps in ("mean", "inter 1 2", "all"):
         predicted(capsys, *images, f"panels={maps.replace(' ', '_')}", f"maps='{maps}'")
         (panel,) = (tmp_path / maps.replace(" ", "_")).glob("*.png")
         with Image.open(panel) as picture:
             sizes[maps] = picture.size
-    assert sizes["mean"] == sizes["inter 2"]
+    assert sizes["mean"] == sizes["inter 1 2"]
     words = len(shapes_run.captions[0].split())
     assert sizes["all"][0] > sizes["all"][1] * words / 3  # two lines, a cell for each word in either
     with pytest.raises(
-        CaptioningError, match="maps=inter 3 is not allowed; it must be one of mean, all, inter 1, inter 2"
+        CaptioningError, match="maps=inter 3 is not allowed; it must be one of mean, all, inter 1 1, inter 1 2"
     ):
         predicted(capsys, *images, "maps='inter 3'")
     two = f"decoding.ensemble=[{shapes_run.checkpoint},{shapes_run.checkpoint}]"

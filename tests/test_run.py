@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ import torch
 import yaml
 from forked import run
 from PIL import Image
+from test_conf import composed
 
 import captioning
+from captioning.report.__main__ import main as report
 
 MODEL = ["d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1"]
 TINY = [
@@ -91,6 +94,7 @@ def test_run_folder(home: Path, first: subprocess.CompletedProcess[str]) -> None
         "captions.jsonl",
         "scores.json",
         "attention/2000000.png",
+        "attention.npz",
     }
     assert {path.name for path in home.iterdir()} == {"runs", "cache"}
 
@@ -117,7 +121,9 @@ def test_scores_and_captions(home: Path, first: subprocess.CompletedProcess[str]
     assert {"commit", "versions", "data_digest", "tokenizer", "device"} <= set(provenance)
     captions = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
     assert [line["image_id"] for line in captions] == list(range(2000000, 2000005))
-    assert all(set(line) == {"image_id", "caption", "references", "scores"} for line in captions)
+    assert all(set(line) == {"image_id", "caption", "references", "scores", "photograph"} for line in captions)
+    root = yaml.safe_load((folder / "config.yaml").read_text())["data"]["reader"]["root"]
+    assert all((home / root / line["photograph"]).is_file() for line in captions)
     assert all(len(line["references"]) == 5 for line in captions)
     assert "val/CIDEr" in (folder / "metrics.csv").read_text().splitlines()[0]
 
@@ -145,6 +151,22 @@ def test_what_a_new_user_reads(home: Path, first: subprocess.CompletedProcess[st
     bars = [line for line in first.stderr.replace("\r", "\n").splitlines() if line.strip()]
     assert all(line.startswith("Drawing shapes") for line in bars), first.stderr
     assert "Warning" not in out
+
+
+def test_the_report_measures_again_where_the_run_looked(
+    home: Path, first: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    """From the checkpoint alone what the test had logged, and what other kinds of maps would have said."""
+    folder = folder_of(home, first)
+    kinds = ["weights", "rollout", "gradient"]
+    settings = [f"runs={folder}", f"output={tmp_path}", f"cache={home}/cache", f"attention=[{','.join(kinds)}]"]
+    report.__wrapped__(composed(*settings, name="report"))
+    scores = json.loads((folder / "scores.json").read_text())["scores"]
+    header, _, row = (tmp_path / "table.md").read_text().splitlines()[-3:]
+    assert [cell.strip() for cell in header.split("|")[2:-1]] == kinds
+    weights, *others = [cell.strip() for cell in row.split("|")[2:-1]]
+    assert weights == f"{scores['pointing']:.1f} ({scores['pointing (images shuffled)']:.1f})"
+    assert all(re.fullmatch(r"\d+\.\d \(\d+\.\d\)", other) for other in others)
 
 
 def test_the_same_again_overwrites_nothing_and_says_the_same(

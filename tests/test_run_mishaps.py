@@ -75,7 +75,7 @@ def test_java_that_dies_in_the_test_leaves_the_captions(
     (folder,) = (elsewhere / "runs").iterdir()
     captions = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
     assert [line["image_id"] for line in captions] == list(range(2000000, 2000005))
-    assert all(set(line) == {"image_id", "caption", "references"} for line in captions)
+    assert all(set(line) == {"image_id", "caption", "references", "photograph"} for line in captions)
     assert (folder / "checkpoints" / "best.ckpt").exists()
     assert not (folder / "scores.json").exists()
 

@@ -1,6 +1,7 @@
 """What a reader makes of one captioned photograph: the first border of the framework."""
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,17 @@ Splits = Mapping[str, Sequence[Example]]
 def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
     """The references of each example as written, for the scorers: all of them, long ones too."""
     return [[reference.text for reference in example.references] for example in examples]
+
+
+def photographs(examples: Sequence[Example], root: str | Path | None) -> list[str]:
+    """The path of each photograph: from the folder `root` on where it lies below that, else all of it.
+
+    What is no text in it is escaped, so that it can be written; it is then no path any more.
+    """
+    place = None if root is None else Path(root).expanduser().absolute()
+    paths = (example.path.absolute() for example in examples)
+    found = (path.relative_to(place) if place and path.is_relative_to(place) else path for path in paths)
+    return [os.fsencode(path).decode(errors="backslashreplace") for path in found]
 
 
 def digest(splits: Splits) -> str:

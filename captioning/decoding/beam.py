@@ -156,7 +156,7 @@ def _search(
                 said.scatter_add_(1, token, (~beam.done[:, None]).to(said.dtype).expand_as(token))
             chosen.append((parents, token))
         parents, tokens = (torch.cat(columns, dim=1) for columns in zip(*chosen, strict=True))
-        trace.add(tokens, parents, step.attention)
+        trace.add(tokens, parents, step.maps)
         if length == max_length:
             for number, beam in enumerate(beams):
                 beam.cut(number * tokens.shape[1] // groups)
@@ -250,7 +250,7 @@ class _Beam:
         columns = (x.tolist() for x in (self._score, self._row, self._length, self._cut))
         return [
             [
-                Caption(tokens, score, maps)
+                Caption.of(tokens, score, maps)
                 for rank, (score, row, length, cut) in enumerate(zip(*candidates, strict=True))
                 if rank == 0 or score > -torch.inf
                 for tokens, maps in [trace.read(i, row, *((length, None) if cut else (length - 1, EOS)))]

@@ -1,6 +1,7 @@
 """What decoding gives for one image."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from torch import Tensor
@@ -22,12 +23,21 @@ class Caption:
             attention.
         alternatives: further captions of the image, where the search was asked for several, best first; none of them
             has alternatives of its own.
+        attended: `[T, L]` likewise, the location that hard attention took at each step; None where it took the expected
+            context.
     """
 
     tokens: list[int]
     score: float
     attention: Tensor | None
     alternatives: list[Self] = field(default_factory=list)
+    attended: Tensor | None = None
+
+    @classmethod
+    def of(cls, tokens: list[int], score: float, maps: Sequence[Tensor]) -> Self:
+        """A caption whose steps had these `Step.maps`, each `[T, L]`."""
+        attention, attended = (*maps, None, None)[:2]
+        return cls(tokens, score, attention, attended=attended)
 
     @property
     def finished(self) -> bool:
@@ -38,4 +48,4 @@ class Caption:
 def best_first(captions: list[Caption]) -> Caption:
     """The caption of the highest score, the others its alternatives; of equal ones the first."""
     best, *others = sorted(captions, key=lambda caption: -caption.score)
-    return Caption(best.tokens, best.score, best.attention, others)
+    return replace(best, alternatives=others)

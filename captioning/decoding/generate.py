@@ -24,7 +24,7 @@ class Generated:
     tokens: Tensor  # `[B, N, T]`, PAD behind the end
     lengths: Tensor  # `[B, N]`, EOS included
     scores: Tensor  # `[B, N]`, the sum of the log-probabilities of the chosen ids, EOS included
-    maps: list[Tensor]  # T of `[B, N, L]`; none for a model without attention
+    maps: list[tuple[Tensor, ...]]  # T times `Step.maps`
 
 
 @torch.no_grad()
@@ -54,8 +54,7 @@ def follow(
         lengths += ~ended
         token = token.masked_fill(ended, PAD)
         tokens = torch.cat([tokens, token[..., None]], dim=-1)
-        if step.attention is not None:
-            maps.append(step.attention)
+        maps.append(step.maps)
         ended |= token == EOS
         if ended.all():
             break
@@ -74,10 +73,10 @@ def generate(
     """As `follow`, read as captions: N for each of B images."""
     found = follow(model, context, n, choose, max_length, forbidden, filters)
     tokens, scores = found.tokens.cpu(), found.scores.tolist()
-    attention = torch.stack(found.maps, dim=2).cpu() if found.maps else None
+    maps = [torch.stack(each, dim=2).cpu() for each in zip(*found.maps, strict=True)]
     return [
         [
-            Caption(tokens[i, j, :t].tolist(), scores[i][j], None if attention is None else attention[i, j, :t])
+            Caption.of(tokens[i, j, :t].tolist(), scores[i][j], [each[i, j, :t] for each in maps])
             for j, t in enumerate(row)
         ]
         for i, row in enumerate(found.lengths.tolist())

@@ -9,11 +9,13 @@ centre lies in the box. Compare it with the score of the same captions on other 
 evenly over pictures, so that a model that never looks scores well above nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+
+from captioning.data.example import Reference
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom as fractions of the image's width and height."""
@@ -31,6 +33,11 @@ def within(frame: Box, box: Box) -> Box:
     left, top, right, bottom = frame
     width, height = right - left, bottom - top
     return (box[0] - left) / width, (box[1] - top) / height, (box[2] - left) / width, (box[3] - top) / height
+
+
+def framed(references: Iterable[Reference], frame: Box) -> list[list[tuple[int, Box]]]:
+    """The nouns of one image's references, boxes `within` the frame."""
+    return [[(noun.word, within(frame, noun.box)) for noun in reference.nouns] for reference in references]
 
 
 def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Tensor:

@@ -3,6 +3,7 @@
 B images, N captions (or hypotheses) per image, C prediction steps, E hidden features, L context vectors, V words.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -47,13 +48,34 @@ class Step:
     logits: Tensor  # `[B, N, V]`
     attention: Tensor | None  # `[B, N, L]`; None for a model without attention
     state: DecodeState  # after this step
+    attended: Tensor | None = None  # `[B, N, L]`, what hard attention took in the place of `attention`
+
+    @property
+    def maps(self) -> tuple[Tensor, ...]:
+        """`attention` and `attended`, where they are."""
+        return tuple(each for each in (self.attention, self.attended) if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """Every weight of attention of a pass over one caption of each image, as it was used.
+
+    T positions, H heads, K vectors behind the encoder; one tensor for each layer.
+    """
+
+    logits: Tensor  # `[B, T, V]`
+    encoder: Sequence[Tensor]  # `[B, H, K, K]`
+    text: Sequence[Tensor]  # `[B, H, T, T]`, of the decoder's self-attention
+    inter: Sequence[Tensor]  # `[B, H, T, K]`
+    shares: Callable[[Tensor], Tensor]  # from weights over the K vectors to those over the L of the image
 
 
 class Captioner(Protocol):
     """The verbs that every captioning model has.
 
     One without attention may say so by `attends = False`: what needs attention is then refused before data are read.
-    One that reads all words of a caption at once says so by `parallel = True`.
+    One that reads all words of a caption at once says so by `parallel = True`. One of several layers says by
+    `heads` how many maps each has.
     """
 
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
@@ -74,6 +96,14 @@ class Captioner(Protocol):
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """Named maps `[B, N, C, M, L]` for pictures; M is layers x heads, or one."""
+        ...
+
+
+class LayeredCaptioner(Captioner, Protocol):
+    """A captioner that is a stack of layers of attention, and so can tell where what reaches a word came from."""
+
+    def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
+        """Teacher forcing on one caption of each image, `[B, T]` that begins with BOS."""
         ...
 
 

@@ -163,7 +163,9 @@ class Recurrent(nn.Module):
     def step(self, tokens: Tensor, state: RecurrentState) -> Step:
         """Reads one token `[B, N]` of each hypothesis."""
         features, looks, state = self._read(state, tokens[..., None])
-        return Step(self.readout(features[:, :, 0]), self._shares(looks[0].alpha) if looks else None, state)
+        alpha, taken = (looks[0].alpha, looks[0].taken) if looks else (None, None)
+        shown, attended = (None if each is None else self._shares(each) for each in (alpha, taken))
+        return Step(self.readout(features[:, :, 0]), shown, state, attended)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """`alpha`: `[B, N, C, 1, L]`, where there is attention."""

@@ -24,7 +24,7 @@ from captioning.models.parts.initialise import glorot
 from captioning.models.parts.layers import DecoderLayer, KeyValue, Norm
 from captioning.models.parts.multi_head import Scale, causal_mask, over_image, temperature
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
-from captioning.models.protocol import CaptionOutput, Step
+from captioning.models.protocol import CaptionOutput, LayerWeights, Step
 
 
 class EncodedImage(NamedTuple):
@@ -95,7 +95,7 @@ class Transformer(nn.Module):
         if d_feat % heads:
             raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
         self.max_tokens = max_tokens
-        self.d_feat = d_feat
+        self.d_feat, self.heads = d_feat, heads
         self.d_attn = d_feat // heads
         self.dropout = dropout
         self.scale: Scale = scale
@@ -120,8 +120,9 @@ class Transformer(nn.Module):
 
     def encode(self, context: ContextSet) -> EncodedImage:
         """The image as the encoder gives it, as keys and values of every decoder layer."""
-        if self.encoder:
-            context = self.encoder(context)
+        return self._projected(self.encoder(context) if self.encoder else context)
+
+    def _projected(self, context: ContextSet) -> EncodedImage:
         layers = tuple(layer.inter_attention.image(context.vectors) for layer in self.decoder)
         return EncodedImage(layers, *over_image(context, self.scale, self.d_attn))
 
@@ -163,13 +164,28 @@ class Transformer(nn.Module):
         maps = self._read(self.start(context, 1), tokens, self.decoder)[2]
         return {"inter": torch.cat([self._shares(each) for each in maps], dim=-2)}
 
+    def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
+        """See `LayeredCaptioner`; all weights have gradients where gradients are on."""
+        image, encoder = self.encoder.attending(context) if self.encoder else (context, [])
+        seen: list[Tensor] = []
+        state = TransformerState(self._projected(image))
+        hidden = self._read(state, tokens[:, None], self.decoder, seen)[0]
+        return LayerWeights(self.readout(hidden[:, 0]), encoder, seen[::2], seen[1::2], self._shares)
+
     def _shares(self, alpha: Tensor) -> Tensor:
         return self.encoder.shares(alpha) if self.encoder else alpha
 
     def _read(
-        self, state: TransformerState, tokens: Tensor, wanted: Collection[nn.Module]
+        self,
+        state: TransformerState,
+        tokens: Tensor,
+        wanted: Collection[nn.Module],
+        seen: list[Tensor] | None = None,
     ) -> tuple[Tensor, TransformerState, list[Tensor]]:
-        """Tokens `[B, N, T]`, one alone behind others: what `readout` takes, state after, wanted layers' weights."""
+        """Tokens `[B, N, T]`, one alone behind others: what `readout` takes, state after, wanted layers' weights.
+
+        `seen` gets what `DecoderLayer` gives it.
+        """
         first = state.text[0].key.shape[-2] if state.text else 0
         length = tokens.shape[-1]
         if first + length > self.max_tokens:
@@ -181,11 +197,13 @@ class Transformer(nn.Module):
         # (D) embeddings times sqrt(d_feat) as in Vaswani et al., section 3.4
         x = self.positions(self.embed(tokens) * math.sqrt(self.d_feat), first)
         x = dropout(x, self.dropout, self.training)
+        if seen is not None:
+            x.requires_grad_()  # so that the weights of a frozen model have gradients
         mask = causal_mask(length, tokens.device) if length > 1 else None
         text, maps = [], []
         for layer, past, image in zip(self.decoder, state.text or repeat(None), state.image.layers, strict=False):
             x, longer, weights = layer(
-                x, self.text_tau, mask, past, image, state.image.tau, state.image.mask, layer in wanted
+                x, self.text_tau, mask, past, image, state.image.tau, state.image.mask, layer in wanted, seen
             )
             text.append(longer)
             if weights is not None:

@@ -29,6 +29,9 @@ SETTINGS: Mapping[str, Any] = {
     "output": PathText,
     "published": Literal["auto", "coco", "flickr8k", "flickr30k"] | None,
     "cider": Annotated[float, Interval(ge=0, le=1000)] | None,
+    "attention": Sequence[Literal["weights", "rollout", "gradient"]],
+    "cache": PathText,
+    "modules": Sequence[str],
     "bootstrap.metrics": Sequence[Metric],
     "bootstrap.samples": Samples,
     "bootstrap.seed": Seed,
@@ -62,6 +65,13 @@ def main(config: DictConfig) -> None:
             compared, unlike = differences(systems, **config.bootstrap)
             pages[-1] += compared
             left_out += unlike
+        if config.attention:
+            from captioning.report.believed import believed  # here, because PyTorch takes seconds
+
+            cache = Path(config.cache).expanduser()
+            pointing, without = believed(systems, list(config.attention), cache, list(config.modules))
+            pages[-1] += pointing
+            left_out += without
     with _reachable("output", output):
         write_text(output / "table.md", "\n".join(pages))
         write_csv(output / "table.csv", tables, config.cider)

@@ -30,7 +30,7 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
     rows = [(system, columns(system, cider)) for system in systems]
     scores = [n for n in SCORES if any(v[n] for _, v in rows) or any(n in p.scores for p in published)]
     cost = [name for name in rows[0][1] if name not in SCORES + CAPTIONS and NO_PENALTY not in name]
-    ours = [[s.label, _seeds(s), *(_shown(n, values[n]) for n in scores)] for s, values in rows]
+    ours = [[s.label, _seeds(s), *(shown(n, values[n]) for n in scores)] for s, values in rows]
     theirs = [
         [f"*{p.system}, {p.source}*", "", *(f"*{p.scores[n]:g}*" if n in p.scores else "" for n in scores)]
         for p in published
@@ -45,9 +45,9 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
         caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
         parts.append(f"Published rows, with backbones and training of their own: {caveats}.")
     if any(values[BLEU[0] + NO_PENALTY] for _, values in rows):
-        bleu = [[s.label, *(_shown(n, values[n + NO_PENALTY]) for n in BLEU)] for s, values in rows]
+        bleu = [[s.label, *(shown(n, values[n + NO_PENALTY]) for n in BLEU)] for s, values in rows]
         parts += ["BLEU without brevity penalty:", markdown_table(["system", *BLEU], bleu)]
-    worded = [[s.label, *(_shown(name, v[name]) for name in CAPTIONS)] for s, v in rows if any(v[n] for n in CAPTIONS)]
+    worded = [[s.label, *(shown(name, v[name]) for name in CAPTIONS)] for s, v in rows if any(v[n] for n in CAPTIONS)]
     if worded:  # runs of earlier versions have none of these
         parts += ["The captions:", markdown_table(["system", *map(headed, CAPTIONS)], worded)]
     costs = [[s.label, *(_whole(v[n]) for n in cost), device] for (s, v), device in zip(rows, devices, strict=True)]
@@ -80,7 +80,8 @@ def _seeds(system: System) -> str:
     return " ".join(str(run.seed) for run in system.runs)
 
 
-def _shown(name: str, value: Value | None) -> str:
+def shown(name: str, value: Value | None) -> str:
+    """Of a score, by its name."""
     if value is None:
         return ""
     return printed(name, value.mean) + ("" if value.deviation is None else f" ± {printed(name, value.deviation)}")

@@ -16,8 +16,9 @@ def write_captions(
     captions: Sequence[str],
     references: Sequence[Sequence[str]],
     scores: Scores | None = None,
+    photographs: Sequence[str] | None = None,
 ) -> None:
-    """One JSON line per image: `image_id`, `caption`, `references` and, once there are any, per-image `scores`.
+    """One JSON line per image: `image_id`, `caption`, `references`, and `photograph` and per-image `scores` if known.
 
     The scores are written as computed, since rounding would undo their order.
 
@@ -27,10 +28,13 @@ def write_captions(
         captions: one for each.
         references: those of each.
         scores: of the same images in the same order.
+        photographs: of the images, as `captioning.data.example.photographs` calls them.
     """
     lines = []
     for row, (image_id, caption, texts) in enumerate(zip(image_ids, captions, references, strict=True)):
         line: dict[str, Any] = {"image_id": image_id, "caption": caption, "references": list(texts)}
+        if photographs is not None:
+            line["photograph"] = photographs[row]
         if scores is not None:
             line["scores"] = scores.per_image[row]
         lines.append(to_json(line, ensure_ascii=False) + "\n")

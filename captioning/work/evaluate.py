@@ -4,30 +4,29 @@ B images, L context vectors of D features, H rows and W columns of pixels.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from tqdm import tqdm
 
+from captioning.borders.progress import counter
 from captioning.config.composed import settings_given
 from captioning.config.early import FROM_CHECKPOINT
 from captioning.config.paths import given_path
-from captioning.config.registry import build
 from captioning.config.settings import merged, relocate
 from captioning.config.signatures import check_call
 from captioning.data.caption_files import ImageId
-from captioning.data.example import Splits, digest, reference_texts
+from captioning.data.example import Splits, digest, photographs, reference_texts
 from captioning.data.inputs import Inputs
 from captioning.data.module import CaptionData
-from captioning.data.photographs import readable
-from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
-from captioning.errors import CaptioningError, no_setting, quoted
+from captioning.decoding import Caption
+from captioning.errors import CaptioningError, no_setting
 from captioning.features.brought import move_features
 from captioning.features.inputs import inputs_of
+from captioning.runs.kept_attention import KeptCaption
 from captioning.runs.results import file_record
 from captioning.runs.software import device_name
+from captioning.runs.splits import read_again
 from captioning.trained import TrainedCaptioner
 
 
@@ -47,27 +46,28 @@ class CheckpointCaptions:
         if config.features is not None:
             move_features(backbones, given_path(config.features))
         self._data = data_settings(self._captioner.config, config)
-        reader = build("data.reader", self._data["reader"], list(config.modules))
-        target: Path | None = getattr(reader, "writes_to", None)
-        if target and not target.resolve().is_relative_to(self._cache.resolve()):
-            raise CaptioningError(
-                f"the checkpoint would have scenes drawn in {quoted(target)}, outside of cache={config.cache}: set "
-                "cache to the folder that the run had, or +data.reader.root=FOLDER"
-            )
-        splits = read(reader, any(backbone.reads_photographs for backbone in backbones))
-        if self._data.get("skip_broken") and backbones[0].reads_photographs:  # as the run did, for its vocabulary
-            splits = readable(splits, backbones[0].transform, self._cache / "photographs", skip_broken=True)
+        splits = read_again(self._data, backbones, self._cache, list(config.modules))
         check_vocabulary(splits, self._data.get("vocabulary"), self._captioner.vocabulary)
         self._digest = digest(splits)
         self._examples = splits[config.split]
+        names = photographs(self._examples, self._data["reader"].get("root"))
+        self.photographs = {example.image_id: name for example, name in zip(self._examples, names, strict=True)}
+        self.kept: list[KeptCaption] = []
+        self._keep = config.keep
         texts = reference_texts(self._examples)
         self.references = {example.image_id: text for example, text in zip(self._examples, texts, strict=True)}
         self.given: dict[str, Mapping[ImageId, str]] = {}
 
     def captions(self) -> Mapping[ImageId, str]:
         """Decodes the whole split."""
-        decoded = decode(self._captioner, self._inputs(), len(self._examples), self._data["eval_batch_size"])
-        return {example.image_id: caption for example, caption in zip(self._examples, decoded, strict=True)}
+        inputs, captions = self._inputs(), dict[ImageId, str]()
+        decoded = decode(self._captioner, inputs, len(self._examples), self._data["eval_batch_size"])
+        for row, (example, caption) in enumerate(zip(self._examples, decoded, strict=True)):
+            captions[example.image_id] = self._captioner.vocabulary.decode(caption.tokens)
+            if row < self._keep:
+                rows, pixels = [each.rows([row]) for each in inputs], [each.pixels for each in inputs]
+                self.kept += self._captioner.kept(example.image_id, caption, rows, pixels)
+        return captions
 
     def _inputs(self) -> list[Inputs]:
         networks = self._captioner.networks
@@ -125,11 +125,11 @@ def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> N
         )
 
 
-def decode(captioner: TrainedCaptioner, inputs: Sequence[Inputs], count: int, batch_size: int) -> Iterator[str]:
+def decode(captioner: TrainedCaptioner, inputs: Sequence[Inputs], count: int, batch_size: int) -> Iterator[Caption]:
     """The captions of `count` images in order, `batch_size` at a time, from what each network reads of them."""
-    with tqdm(total=count, desc="captions", unit="image") as bar:
+    with counter("captions", count, "image") as bar:
         for first in range(0, count, batch_size):
             rows = range(first, min(first + batch_size, count))
             captions = captioner.decode([each.rows(rows) for each in inputs], [each.pixels for each in inputs])
-            yield from (captioner.vocabulary.decode(caption.tokens) for caption in captions)
+            yield from captions
             bar.update(len(rows))

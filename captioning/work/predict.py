@@ -4,6 +4,7 @@ H rows and W columns of pixels, T words.
 """
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from captioning.config.composed import settings_given
 from captioning.config.paths import given_path
 from captioning.errors import CaptioningError
 from captioning.report.panels import LONGEST, save_panel
+from captioning.runs.kept_attention import FILE, KeptCaption, write
 from captioning.trained import Prediction, TrainedCaptioner
 
 
@@ -30,7 +32,7 @@ def caption_files(
     captioner = TrainedCaptioner.from_checkpoint(
         checkpoint, str(config.device), settings_given(config.decoding), list(config.modules)
     )
-    panels = Panels(given_path(config.panels), captioner, config.maps) if config.attention else None
+    panels = Panels(given_path(config.panels), captioner, config.maps, config.keep) if config.attention else None
     read = _readable(captioner, paths, complain)
     while batch := list(itertools.islice(read, config.batch_size)):
         predictions = captioner.predict([pixels for _, pixels in batch])
@@ -42,6 +44,8 @@ def caption_files(
             if panels:
                 line["panel"] = str(panels.save(path, pixels, prediction))
             yield line
+    if panels:
+        panels.end()
 
 
 def _readable(
@@ -61,13 +65,15 @@ class Panels:
         folder: made where it is not there.
         captioner: whose attention they show.
         maps: `mean`, `all`, or the name of a layer's and head's.
+        keep: of how many captions `attention.npz` gets all maps.
 
     Raises:
         CaptioningError: the folder cannot be made, or what a network sees has no place on the photograph.
     """
 
-    def __init__(self, folder: Path, captioner: TrainedCaptioner, maps: str = "mean") -> None:
-        self.folder, self.captioner, self.maps = folder, captioner, maps
+    def __init__(self, folder: Path, captioner: TrainedCaptioner, maps: str = "mean", keep: int = 0) -> None:
+        self.folder, self.captioner, self.maps, self._keep = folder, captioner, maps, keep
+        self._kept: list[KeptCaption] = []
         self._taken: set[str] = set()
         if not all(network.backbone.located for network in captioner.networks):
             raise CaptioningError(
@@ -92,7 +98,20 @@ class Panels:
         transform = self.captioner.networks[0].backbone.transform
         whole, frame = transform.whole(path, LONGEST) / 255, transform.frame(path)
         save_panel(panel, whole, prediction.words, shown, title=prediction.caption, frame=frame)
+        if len(self._kept) < self._keep:
+            inputs = [pixels[None] for pixels in photograph]
+            image_id = os.fsencode(path).decode(errors="backslashreplace")
+            self._kept += self.captioner.kept(image_id, prediction.decoded, inputs, [True] * len(inputs))
         return panel
+
+    def end(self) -> None:
+        """Writes `attention.npz`.
+
+        Raises:
+            CaptioningError: it cannot be written.
+        """
+        if self._kept:
+            write(self.folder / FILE, self._kept)
 
     def _shown(self, photograph: tuple[Tensor, ...], prediction: Prediction) -> Tensor | dict[str, Tensor]:
         if prediction.attention is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import numpy as np
 import pytest
 import torch
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
@@ -19,7 +20,9 @@ from processes import START
 from torch import Tensor
 
 from captioning.data.example import Example, Noun
+from captioning.runs.kept_attention import read
 from captioning.training.callbacks.attention_panels import AttentionPanels
+from captioning.training.callbacks.kept_attention import KeepAttention
 from captioning.training.callbacks.pointing import Pointing
 from captioning.training.callbacks.results import Results
 from captioning.training.callbacks.throughput import Throughput
@@ -116,9 +119,11 @@ def score(folder: Path, processes: int, rank: int) -> None:
     if rank == 0:
         own.mkdir()
     photographs = [pictured(example) for example in examples(5, folder)]
-    callbacks = [Results(own), Pointing(), AttentionPanels(own / "attention", images=4)]
+    callbacks = [Results(own), Pointing(), AttentionPanels(own / "attention", images=4), KeepAttention(own, images=4)]
     source = data(SPLITS | {"test": photographs}, eval_batch_size=2)
-    launched(processes, callbacks=callbacks).test(captioner(), source, verbose=False)
+    found = captioner()
+    found.config["data"] = {"reader": {"root": str(folder)}}
+    launched(processes, callbacks=callbacks).test(found, source, verbose=False)
 
 
 def work(rank: int, folder: Path, port: int, processes: int) -> None:
@@ -195,3 +200,7 @@ def test_every_number_of_processes_writes_the_same_captions_and_scores(one: Path
         assert sorted(path.name for path in folder.glob("rank*")) == ["rank 0"]
         panels = sorted(path.name for path in (folder / "rank 0" / "attention").iterdir())
         assert panels == [f"{i}.png" for i in range(4)]
+        for kept, of_one in zip(*(read(place / "rank 0" / "attention.npz") for place in (folder, one)), strict=True):
+            assert (kept.image_id, kept.words) == (of_one.image_id, of_one.words)
+            np.testing.assert_allclose(kept.maps["mean"], of_one.maps["mean"], atol=1 / 255)
+    assert [kept.image_id for kept in read(one / "rank 0" / "attention.npz")] == list(range(4))

@@ -35,6 +35,7 @@ class Look(NamedTuple):
     policy: tuple[
         Tensor, ...
     ] = ()  # where locations are sampled, `[B, N]`: log alpha_t(s_t), entropy of alpha_t in nats
+    taken: Tensor | None = None  # s_t `[B, N, L]`, one-hot, where `choice` takes a location
 
 
 @bounded
@@ -103,6 +104,7 @@ class Attention(nn.Module):
         log_alpha = scores.log_softmax(dim=-1)
         alpha = weights = log_alpha.exp()  # Eq. 5
         policy: tuple[Tensor, ...] = ()
+        taken = None
         if sampled is not None:
             location = self.draw(alpha, uniform)[..., None]
             weights = torch.where(sampled[:, None, None], _one_hot(location, alpha), alpha)
@@ -112,9 +114,9 @@ class Attention(nn.Module):
             policy = log_prob, -(alpha * log_alpha).sum(dim=-1)
         elif self.choice != "expected":
             location = self.draw(alpha) if self.choice == "sample" else alpha.argmax(dim=-1)
-            weights = _one_hot(location[..., None], alpha)
+            weights = taken = _one_hot(location[..., None], alpha)
         z = weights.to(image.values.dtype) @ image.values  # Eq. 13, or Eq. 9 where the weights are one-hot
-        return Look(z if self.gate is None else self.gate(query).sigmoid() * z, alpha, policy)
+        return Look(z if self.gate is None else self.gate(query).sigmoid() * z, alpha, policy, taken)
 
     def draw(self, alpha: Tensor, uniform: Tensor | None = None) -> Tensor:
         """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`: where the sum of alpha first exceeds `uniform` `[B, N]`.

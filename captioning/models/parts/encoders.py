@@ -34,6 +34,13 @@ class Encoder(nn.Module, ABC):
     def forward(self, context: ContextSet) -> ContextSet:
         """Vectors `[B, L, d_out]`, perhaps on another grid, and what of them may be attended."""
 
+    def attending(self, context: ContextSet) -> tuple[ContextSet, list[Tensor]]:
+        """As `forward`, and the weights of its layers over the vectors that it gives, each `[B, H, L, L]`.
+
+        (D) What has none is taken to leave every vector in its place.
+        """
+        return self(context), []
+
     def shares(self, alpha: Tensor) -> Tensor:
         """Weights over the vectors it gave as those of the L that it was given, `[..., L]`: what pictures show."""
         return alpha
@@ -85,12 +92,16 @@ class SelfAttentionLayers(Encoder):
         table = sinusoidal_2d(grid, d_feat) if positions == "2d" else sinusoidal(math.prod(grid), d_feat)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
-    def forward(self, context: ContextSet) -> ContextSet:
+    def forward(self, context: ContextSet, seen: list[Tensor] | None = None) -> ContextSet:
         x = dropout(self._placed(self.project(context.vectors), context.grid), self.dropout, self.training)
         tau, mask = over_image(context, self.scale, self.d_attn)
         for layer in self.layers:
-            x = layer(x, tau, mask)
+            x = layer(x, tau, mask, seen)
         return replace(context, vectors=self.norm(x))
+
+    def attending(self, context: ContextSet) -> tuple[ContextSet, list[Tensor]]:
+        seen: list[Tensor] = []
+        return self(context, seen), seen
 
     def _placed(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
         if self.positions is not None and self.positions.learned and grid != self.grid:

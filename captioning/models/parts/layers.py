@@ -63,16 +63,24 @@ class SelfAttention(nn.Module):
         self.dropout = dropout
 
     def forward(
-        self, x: Tensor, tau: float | Tensor, mask: Tensor | None = None, past: KeyValue | None = None
+        self,
+        x: Tensor,
+        tau: float | Tensor,
+        mask: Tensor | None = None,
+        past: KeyValue | None = None,
+        seen: list[Tensor] | None = None,
     ) -> tuple[Tensor, KeyValue]:
         """Positions `[G, S, E]` that see `past` `[G, H, t, A]` and each other; also gives the longer past.
 
-        `mask` broadcasts to `[G, H, S, t + S]`.
+        `mask` broadcasts to `[G, H, S, t + S]`; `seen` gets the weights, of this shape.
         """
         query, key, value = self.project(self.norm.before(x))
         if past is not None:
             key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
-        attended, _ = attend(query, key, value, tau, mask, self.dropout if self.training else 0.0)
+        dropout = self.dropout if self.training else 0.0
+        attended, weights = attend(query, key, value, tau, mask, dropout, need_weights=seen is not None)
+        if seen is not None and weights is not None:
+            seen.append(weights)
         return self.norm.after(self.output(merge_heads(attended)), x), KeyValue(key, value)
 
 
@@ -113,9 +121,9 @@ class EncoderLayer(nn.Module):
         self.attention = SelfAttention(d_feat, heads, dropout, norm)
         self.feed_forward = FeedForward(d_feat, d_hidden, norm)
 
-    def forward(self, x: Tensor, tau: float | Tensor, mask: Tensor | None) -> Tensor:
-        """`[B, L, E]` to `[B, L, E]`."""
-        return self.feed_forward(self.attention(x, tau, mask)[0])
+    def forward(self, x: Tensor, tau: float | Tensor, mask: Tensor | None, seen: list[Tensor] | None = None) -> Tensor:
+        """`[B, L, E]` to `[B, L, E]`; `seen` gets the weights `[B, H, L, L]`."""
+        return self.feed_forward(self.attention(x, tau, mask, seen=seen)[0])
 
 
 class DecoderLayer(nn.Module):
@@ -139,16 +147,20 @@ class DecoderLayer(nn.Module):
         image_tau: float | Tensor,
         image_mask: Tensor | None,
         need_weights: bool,
+        seen: list[Tensor] | None = None,
     ) -> tuple[Tensor, KeyValue, Tensor | None]:
         """`[B, N, T, E]` to the same, behind `past` `[B, N, H, t, A]`, by which it is longer, and the weights.
 
-        These are inter-attention's, `[B, N, T, H, L]`, or None.
+        These are inter-attention's, `[B, N, T, H, L]`, or None. `seen` gets self-attention's and inter-attention's as
+        they were used: `[B N, H, T, t + T]` and `[B, H, N T, L]`.
         """
         b, n, t, e = x.shape
         flat = None if past is None else KeyValue(*(kept.flatten(0, 1) for kept in past))
-        x, longer = self.self_attention(x.view(b * n, t, e), text_tau, text_mask, flat)
+        x, longer = self.self_attention(x.view(b * n, t, e), text_tau, text_mask, flat, seen)
         x, weights = self.inter_attention(x.view(b, n * t, e), image, image_tau, image_mask, need_weights)
         if weights is not None:
+            if seen is not None:
+                seen.append(weights)
             weights = weights.transpose(1, 2).unflatten(1, (n, t))
         longer = KeyValue(*(kept.unflatten(0, (b, n)) for kept in longer))
         return self.feed_forward(x).view(b, n, t, e), longer, weights

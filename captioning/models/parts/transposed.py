@@ -43,6 +43,14 @@ class Transposed(Encoder):
         self.d_out = self.behind.d_out if self.behind else d_context
 
     def forward(self, context: ContextSet) -> ContextSet:
+        finer = self._finer(context)
+        return self.behind(finer) if self.behind else finer
+
+    def attending(self, context: ContextSet) -> tuple[ContextSet, list[Tensor]]:
+        finer = self._finer(context)
+        return self.behind.attending(finer) if self.behind else (finer, [])
+
+    def _finer(self, context: ContextSet) -> ContextSet:
         if context.grid != self.grid:
             raise ValueError(f"a grid of {context.grid} came, the model is built for {self.grid}")
         image = self.convolutions(context.vectors.mT.unflatten(2, self.grid))
@@ -50,8 +58,7 @@ class Transposed(Encoder):
         if mask is not None:
             rows = mask.unflatten(1, self.grid).repeat_interleave(self.times, dim=1)
             mask = rows.repeat_interleave(self.times, dim=2).flatten(1)
-        finer = ContextSet(image.flatten(2).mT, self.finer, mask)
-        return self.behind(finer) if self.behind else finer
+        return ContextSet(image.flatten(2).mT, self.finer, mask)
 
     def shares(self, alpha: Tensor) -> Tensor:
         if self.behind:

@@ -10,7 +10,7 @@ import lightning as L
 import torch
 
 from captioning.data.batch import Batch
-from captioning.metrics.pointing import PointingScore, within
+from captioning.metrics.pointing import PointingScore, framed
 from captioning.training.module import CaptioningModule
 
 NAMES = ("pointing", "pointing (images shuffled)")
@@ -49,8 +49,7 @@ class Pointing(L.Callback):
         nouns = []
         for position in positions:
             frame = pl_module.backbone.transform.frame(dataset.examples[position].path)
-            chosen = dataset.chosen(position, epoch=0)
-            nouns.append([[(noun.word, within(frame, noun.box)) for noun in r.nouns] for r in chosen])
+            nouns.append(framed(dataset.chosen(position, epoch=0), frame))
         others = dataset.inputs.rows([(position + 1) % len(dataset.examples) for position in positions])
         shuffled = replace(batch, inputs=others.to(batch.inputs.device))
         for metric, images in zip(self.metrics, (batch, shuffled), strict=True):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import lightning as L
 
-from captioning.data.example import reference_texts
+from captioning.data.example import photographs, reference_texts
 from captioning.metrics import Scores
 from captioning.runs.results import write_captions, write_scores
 from captioning.training.module import CaptioningModule
@@ -25,6 +25,7 @@ class Results(L.Callback):
         """Writes the captions alone; Lightning calls this before the module scores them."""
         assert isinstance(pl_module, CaptioningModule)
         self._captions = pl_module.test_scores.captions()
+        self._root = pl_module.config.get("data", {}).get("reader", {}).get("root")
         self._write(trainer)
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -52,4 +53,5 @@ class Results(L.Callback):
                 list(self._captions.values()),
                 reference_texts(examples),
                 scores,
+                photographs(examples, self._root),
             )

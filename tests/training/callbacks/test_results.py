@@ -1,23 +1,28 @@
 """What a test leaves behind; the pictures and the pointing score of the same run are looked at here too."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import lightning as L
+import numpy as np
 import pytest
 from PIL import Image
 
-from captioning.data.example import Noun
+from captioning.data.example import Example, Noun
+from captioning.data.example import photographs as paths_of
 from captioning.errors import CaptioningError
 from captioning.metrics import Scores
+from captioning.runs.kept_attention import read
 from captioning.runs.results import write_captions
 from captioning.training.callbacks.attention_panels import AttentionPanels
+from captioning.training.callbacks.kept_attention import KeepAttention
 from captioning.training.callbacks.pointing import Pointing
 from captioning.training.callbacks.results import Results
 from captioning.training.callbacks.stopwatch import Stopwatch
 
-from ..tested import SAID, Pointer, photographs, run_test, spotted
+from ..tested import CELLS, SAID, Pointer, photographs, run_test, spotted
 from ..world import QUIET, module, trainer
 
 pytestmark = QUIET
@@ -30,6 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Results(folder),
         Pointing(),
         AttentionPanels(folder / "attention", images=3),
+        KeepAttention(folder, images=3),
         Stopwatch("val/CIDEr"),
     ]
     with pytest.MonkeyPatch.context() as patch:
@@ -49,6 +55,32 @@ def test_captions_one_line_per_image_in_order(folder: Path) -> None:
     references = ["A red square, left!", "disc and a rather long\u2028rest"]
     assert all(line["references"] == references for line in found)
     assert all(set(line["scores"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"} for line in found)
+
+
+def test_every_map_of_the_first_captions(folder: Path) -> None:
+    found = read(folder / "attention.npz")
+    assert [each.image_id for each in found] == [77, "folder/1.jpg", "folder/2.jpg"]
+    for each, cell in zip(found, CELLS, strict=False):
+        assert each.words == tuple(SAID)
+        assert list(each.maps) == ["mean", "spot 1", "spot 2"]
+        lit = np.where(np.arange(9) == cell, np.e**10, 1.0) / (np.e**10 + 8)
+        expected = {"mean": lit, "spot 1": lit, "spot 2": np.full(9, 1 / 9)}
+        for name, maps in each.maps.items():
+            assert maps.shape == (3, 3, 3)
+            np.testing.assert_allclose(maps, np.broadcast_to(expected[name].reshape(3, 3), maps.shape), atol=1 / 510)
+
+
+def test_no_attention_no_file(tmp_path: Path) -> None:
+    run_test(tmp_path, [KeepAttention(tmp_path, images=0)])
+    assert not (tmp_path / "attention.npz").exists()
+
+
+def test_photographs_by_their_folder(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    places = [root / "part" / "a.jpg", tmp_path / "b.jpg", root / os.fsdecode(b"\xff.jpg")]
+    examples = [Example(i, place, ()) for i, place in enumerate(places)]
+    assert paths_of(examples, root) == ["part/a.jpg", str(tmp_path / "b.jpg"), "\\xff.jpg"]
+    assert paths_of(examples[:1], None) == [str(places[0])]
 
 
 def test_scores_and_provenance(folder: Path) -> None:

@@ -1,0 +1,143 @@
+"""Which kind of map can be believed: how often each points at what a word names, measured from checkpoints.
+
+N captions of one image, C steps, L context vectors, K nouns.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from captioning.backbones.context import ContextSet
+from captioning.config.settings import relocate
+from captioning.data.dataset import CaptionDataset
+from captioning.data.example import digest
+from captioning.data.sampler import Request
+from captioning.decoding.relevance import gradient, rollout
+from captioning.errors import CaptioningError
+from captioning.features.inputs import inputs_of
+from captioning.machine import device_called
+from captioning.metrics.pointing import Box, framed, pointing_hits
+from captioning.models.protocol import LayeredCaptioner
+from captioning.report.markdown import markdown_table
+from captioning.report.systems import System, Value
+from captioning.report.table import shown
+from captioning.report.tested_runs import Run
+from captioning.runs.networks import Network, load_network
+from captioning.runs.splits import read_again
+
+Nouns = Sequence[Sequence[tuple[int, Box]]]
+EXPLANATION = (
+    "Pointing score of the references of the test split under teacher forcing: of the nouns with a box, the percentage "
+    "at whose object the map of the step that says them peaks; in brackets with each image replaced by the next one. "
+    "`weights` is what panels show, `rollout` follows attention through all layers (Abnar and Zuidema 2020), and "
+    "`gradient` weighs it by what the word gains from it (Chefer et al. 2021):"
+)
+
+
+def believed(
+    systems: Sequence[System], kinds: Sequence[str], cache: Path, modules: Sequence[str]
+) -> tuple[str, list[str]]:
+    """A table of the systems with attention over data with boxes, or nothing; and a line on each that is left out."""
+    rows, left_out = [], []
+    for system in systems:
+        try:
+            found = [pointing(run, kinds, cache, modules) for run in system.runs]
+        except CaptioningError as error:
+            left_out.append(f"maps of {system.label}: {error}")
+            continue
+        if any(found):
+            values = ([Value.of([each[kind][i] for each in found if kind in each]) for i in range(2)] for kind in kinds)
+            rows.append([system.label, *(_cell(own, other) for own, other in values)])
+    return f"\n{EXPLANATION}\n\n{markdown_table(['system', *kinds], rows)}\n" if rows else "", left_out
+
+
+def _cell(own: Value | None, other: Value | None) -> str:
+    return f"{shown('pointing', own)} ({shown('pointing', other)})" if own else "-"
+
+
+@torch.no_grad()
+def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """The pointing score of each kind of map that the model has, and that on other images; nothing without boxes.
+
+    Raises:
+        CaptioningError: the checkpoint or the data are not there any more, or are others.
+    """
+    config, vocabulary, network = load_network(run.folder / "checkpoints" / "best.ckpt", device_called("auto"), modules)
+    data: dict[str, Any] = config["data"]
+    if isinstance(config.get("cache"), str):
+        data = relocate(data, config["cache"], str(cache))
+    splits = read_again(data, [network.backbone], cache, modules)
+    if digest(splits) != run.data_digest:
+        raise CaptioningError(f"{run.folder} was tested on other data than data.reader gives now")
+    examples = splits["test"]
+    kinds = [kind for kind in kinds if kind == "weights" or hasattr(network.model, "layer_weights")]
+    boxes = any(reference.nouns for example in examples for reference in example.references)
+    if not (boxes and network.backbone.located and getattr(network.model, "attends", True)):
+        return {}
+    dataset = CaptionDataset(
+        examples,
+        inputs_of(examples, network.backbone, cache, "test"),
+        vocabulary,
+        max_words=data["max_words"],
+        captions_per_image=data["captions_per_image"],
+        drop_uncaptioned=False,
+        seed=run.seed,
+    )
+    hits: dict[tuple[str, int], list[Tensor]] = {(kind, shift): [] for kind in kinds for shift in range(2)}
+    for position in tqdm(range(len(examples)), desc=f"maps of {run.folder.name}", unit="image"):
+        frame = network.backbone.transform.frame(examples[position].path)
+        nouns = framed(dataset.chosen(position, epoch=0), frame)
+        if not any(nouns):  # `gradient` has nothing to ask for
+            continue
+        tokens = dataset[Request(0, [position])].tokens[0].to(network.backbone.scale.device)
+        for shift in range(2):
+            context = _context(network, dataset, (position + shift) % len(examples))
+            for kind in kinds:
+                attention = KINDS[kind](network.model, context, tokens, nouns)
+                hits[kind, shift].append(pointing_hits(attention[None], [nouns], context.grid))
+    found = {key: 100 * torch.cat(each).double().mean().item() for key, each in hits.items() if each}
+    return {kind: (found[kind, 0], found[kind, 1]) for kind in kinds if (kind, 0) in found}
+
+
+def _context(network: Network, dataset: CaptionDataset, position: int) -> ContextSet:
+    inputs = dataset.inputs.rows([position]).to(network.backbone.scale.device)
+    return network.backbone.context(network.backbone(inputs) if dataset.inputs.pixels else inputs)
+
+
+def _weights(model: Any, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:
+    attention = model(context, tokens[None, :, :-1], need_weights=True).attention
+    if attention is None:
+        raise CaptioningError("the model gives no attention")
+    return cast(Tensor, attention[0])
+
+
+def _rollout(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:
+    return rollout(model.layer_weights(_repeated(context, len(tokens)), tokens[:, :-1]))
+
+
+def _gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:
+    """Zero at the steps that say no noun."""
+    places = [(caption, word) for caption, found in enumerate(nouns) for word, _ in found]
+    caption, step = torch.tensor(places, device=tokens.device).T
+    images = _repeated(context, len(places))
+    maps = context.vectors.new_zeros(*tokens[:, 1:].shape, context.vectors.shape[1])
+    maps[caption, step] = gradient(model, images, tokens[caption, :-1], step, tokens[caption, step + 1])
+    return maps
+
+
+def _repeated(context: ContextSet, n: int) -> ContextSet:
+    mask = None if context.mask is None else context.mask.expand(n, -1)
+    return replace(context, vectors=context.vectors.expand(n, -1, -1), mask=mask)
+
+
+KINDS: Mapping[str, Callable[[Any, ContextSet, Tensor, Nouns], Tensor]] = {
+    "weights": _weights,
+    "rollout": _rollout,
+    "gradient": _gradient,
+}
+"""What gives the maps `[N, C, L]` of captions `[N, C + 1]` of one image by their names."""

@@ -1,0 +1,98 @@
+"""Attention kept with a run: every map of the first captions, at 8 bits, in one file `attention.npz`.
+
+It is NumPy's zip: `captions`, JSON as bytes, and for the i-th of them `maps_i` uint8 `[M, T, h, w]` and `scale_i`
+float32 `[M, T]`, the largest weight of each map; a weight is `maps / 255 * scale`. Nothing in it is unpickled.
+
+M maps, T words, on a grid of (h, w).
+"""
+
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from captioning.borders.files import atomic_write
+from captioning.errors import CaptioningError, quoted
+
+FILE = "attention.npz"
+LARGEST = 2**29
+"""Bytes of a file once it is unpacked; those of a thousand captions have some ten millions."""
+ADVICE = "test the run again (captioning.evaluate), or take the file away"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCaption:
+    """A caption and where the model looked.
+
+    Attributes:
+        image_id: of its photograph.
+        words: the T words.
+        maps: float32 `[T, h, w]` by name, each row a distribution: first `mean`, which panels show; then `attended`,
+            what hard attention has taken in its place; then those of every layer and head, such as `inter 1 5`.
+    """
+
+    image_id: int | str
+    words: tuple[str, ...]
+    maps: dict[str, np.ndarray]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    image_id: int | str
+    words: list[str]
+    maps: Annotated[list[str], Field(min_length=1)]
+
+
+def write(path: Path, captions: Sequence[KeptCaption]) -> None:
+    """Writes the file, whole or not at all.
+
+    Raises:
+        CaptioningError: it cannot be written.
+    """
+    entries = [{"image_id": c.image_id, "words": c.words, "maps": list(c.maps)} for c in captions]
+    arrays = {"captions": np.frombuffer(json.dumps(entries).encode(), np.uint8)}
+    for number, caption in enumerate(captions):
+        arrays[f"maps_{number}"], arrays[f"scale_{number}"] = quantised(np.stack(list(caption.maps.values())))
+    with atomic_write(path) as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def quantised(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Maps `[..., h, w]`, not negative, as uint8 of the same shape and the largest weight of each, float32 `[...]`."""
+    maps = np.nan_to_num(maps.astype(np.float32), posinf=0.0)
+    scale = maps.max(axis=(-2, -1))
+    units = np.divide(255, scale, out=np.zeros_like(scale), where=scale >= np.finfo(np.float32).tiny)
+    return np.rint(maps * units[..., None, None]).astype(np.uint8), scale
+
+
+def read(path: Path) -> list[KeptCaption]:
+    """The captions in the order in which they were written.
+
+    Raises:
+        CaptioningError: the file cannot be read, or is damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if (size := sum(member.file_size for member in archive.infolist())) > LARGEST:
+                raise ValueError(f"unpacked it has {size:,} bytes")
+        with np.load(path, allow_pickle=False) as arrays:
+            entries = TypeAdapter(list[_Entry]).validate_json(arrays["captions"].tobytes())
+            return [_caption(entry, arrays[f"maps_{i}"], arrays[f"scale_{i}"]) for i, entry in enumerate(entries)]
+    except Exception as error:  # the readers of a damaged archive raise nearly anything
+        raise CaptioningError(f"{path} cannot be read or is damaged ({quoted(error)}): {ADVICE}") from error
+
+
+def _caption(entry: _Entry, maps: np.ndarray, scale: np.ndarray) -> KeptCaption:
+    expected = len(entry.maps), len(entry.words)
+    if maps.dtype != np.uint8 or maps.ndim != 4 or maps.shape[:2] != expected:
+        raise ValueError(f"maps are {maps.dtype} {maps.shape}")
+    if scale.dtype != np.float32 or scale.shape != expected or not ((scale >= 0) & np.isfinite(scale)).all():
+        raise ValueError(f"scales are {scale.dtype} {scale.shape}, or no weights")
+    weights = maps * (scale / np.float32(255))[..., None, None]
+    return KeptCaption(entry.image_id, tuple(entry.words), dict(zip(entry.maps, weights, strict=True)))
