@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from captioning.backbones.context import ContextSet
+from captioning.borders.progress import counter
 from captioning.config.settings import relocate
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import digest
@@ -89,7 +89,8 @@ def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]
         seed=run.seed,
     )
     hits: dict[tuple[str, int], list[Tensor]] = {(kind, shift): [] for kind in kinds for shift in range(2)}
-    for position in tqdm(range(len(examples)), desc=f"maps of {run.folder.name}", unit="image"):
+    every = range(len(examples))
+    for position in counter(f"maps of {run.folder.name}", len(examples), "image", iterable=every):
         frame = network.backbone.transform.frame(examples[position].path)
         nouns = framed(dataset.chosen(position, epoch=0), frame)
         if not any(nouns):  # `gradient` has nothing to ask for

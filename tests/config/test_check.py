@@ -100,7 +100,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
         (["hydra/launcher=processes", "trainer=cpu", "trainer.devices=2"], ["processes", "trainer.devices=2"]),
         (["trainer.max_epochs=0"], ["trainer.max_epochs=0", "test=false"]),
         (["model.heads=3"], ["model: d_feat is 512 and heads is 3"]),
-        (["backbone.size=100"], ["backbone.size=100 cannot be halved down to backbone.grid=14"]),
+        (["backbone.size=100"], ["backbone.size=100 cannot be halved down to backbone.grid=7"]),
         (["optimizer._partial_=false"], ["optimizer._partial_ must be true"]),
         (
             ["optimizer.backbone_lr=1e-5", "backbone.trainable=false"],
