@@ -3,6 +3,7 @@
 B images in a batch, L context vectors of D features.
 """
 
+import multiprocessing
 import os
 import shutil
 import sys
@@ -86,6 +87,7 @@ def build_features(
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
+        multiprocessing.active_children()  # takes note of its end, or PyTorch raises again when the next process ends
         raise CaptioningError(
             f"a process that decodes photographs was killed, most likely for want of memory ({error}): free memory, or "
             "shared memory where a container limits it, and the build goes on where it ended"
