@@ -14,6 +14,8 @@ FREE = ("seed", "callbacks")
 NOT_FREE = ("callbacks.weight_averaging",)
 """Those among them in which they may not: other weights are tested."""
 
+SPEED = "train/captions per second"
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -59,6 +61,12 @@ class Run:
                 means.append(fmean(since))
                 since = []
         return places, means
+
+    @property
+    def captions_per_second(self) -> float | None:
+        """The mean of those logged in training."""
+        logged = [row[SPEED] for row in self.history if SPEED in row]
+        return fmean(logged) if logged else None
 
     def seconds_to(self, cider: float) -> float | None:
         """Seconds of training until the first validation with at least this CIDEr; None: never, or not logged."""
