@@ -1,4 +1,4 @@
-"""Attention kept with a run: `attention.npz`, each map in 8 bits beside its largest weight; T words, M maps of h x w."""
+"""Attention kept with a run: `attention.npz`, each map in 8 bits beside its largest weight; M of h x w for T words."""
 
 import json
 import zipfile

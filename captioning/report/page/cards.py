@@ -94,5 +94,5 @@ def _signature(run: Run, images: Sequence[Tested]) -> str:
 def _decoding(settings: Mapping[str, object]) -> str:
     """The search and what it was given, without its filters that are off."""
     search = str(settings.get("_target_", "")).rpartition(".")[2]
-    given = [f"{key}={value}" for key, value in each_setting(dict(settings)) if not key.rpartition(".")[2][:1] == "_"]
+    given = [f"{key}={value}" for key, value in each_setting(dict(settings)) if key.rpartition(".")[2][:1] != "_"]
     return " ".join([search, *(each for each in given if each.partition("=")[2] not in ("0", "False", "[]", "None"))])

@@ -1,4 +1,4 @@
-"""Photographs of a page: found where the runs' data lie, scaled down, and put into the page or into a folder beside it."""
+"""Photographs of a page: found where the runs' data lie, scaled down, put into the page or into a folder beside it."""
 
 import base64
 import hashlib

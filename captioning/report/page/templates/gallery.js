@@ -85,6 +85,9 @@ class Gallery {
       photograph.src = this.pictures[place];
       photograph.hidden = false;
     }
+    const bare = !this.pictures[place] && this.data.systems.some((system) => system.attention === "kept");
+    if (bare) pick(".picture").hidden = false; // maps are shown without a photograph too
+    pick(".picture").classList.toggle("bare", bare);
     const said = (number, system) => `${this.data.metrics[system]} ${number.toFixed(1)}`;
     image.answers.forEach((answer, system) => {
       const row = pick(`li[data-system="${system}"]`);
@@ -167,7 +170,6 @@ class Gallery {
     card.querySelector("canvas").hidden = true;
     card.querySelector(".marks").replaceChildren();
     card.querySelector(".readout").textContent = "";
-    card.querySelector(".picture").hidden = !this.pictures[card.dataset.image];
     this.active.caption.children[this.active.word]?.classList.remove("now");
     this.active = null;
   }
@@ -192,9 +194,6 @@ class Gallery {
     const { name } = maps.of(number, chosen);
     const [width, height] = image.size ?? [1, 1];
     const frame = Maps.frame(image.size ? resize : "squash", width, height);
-    const picture = card.querySelector(".picture");
-    picture.hidden = false;
-    picture.classList.toggle("bare", !image.size);
     maps.draw(card.querySelector("canvas"), number, name, frame, width, height);
     const word = span.textContent;
     const boxes = image.boxes?.[word] ?? [];
