@@ -1,6 +1,6 @@
 """What the page's script knows: photographs with captions, references, scores, boxes and maps, as plain values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,16 @@ class Gallery:
     maps: list[Any]
     attention: list[str]
     resize: list[str]
+
+    def each_map(self) -> Iterator[tuple[int, int, Any]]:
+        """The places of a system and an image, and the maps; the page reads those alone that are looked at."""
+        for system, maps in enumerate(self.maps):
+            yield from ((system, image, kept) for image, kept in (maps or {}).items())
+
+    @property
+    def names(self) -> list[str]:
+        """Of all maps, in the order of their files."""
+        return list(dict.fromkeys(name for _, _, kept in self.each_map() for name in kept["names"]))
 
     def for_script(self) -> list[dict[str, Any]]:
         """The images as JSON has them; scores in the order of `metrics`."""

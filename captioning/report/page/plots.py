@@ -67,7 +67,7 @@ def _curves(run: Run, value: str, against: str, unit: float) -> list[tuple[bool,
 
 def _plot(name: str, against: str, label: str, drawn: Sequence[tuple[int, bool, list[Point]]]) -> Plot:
     xs, ys = zip(*(point for _, _, points in drawn for point in points), strict=True)
-    across, up = _ticks(min(xs), max(xs)), _ticks(min(ys), max(ys))
+    across, up = _ticks(xs, whole=against == "epoch"), _ticks(ys)
 
     def place(point: Point) -> tuple[float, float, str]:
         return _on(point[0], across, LEFT, WIDTH - RIGHT), _on(point[1], up, HEIGHT - BOTTOM, TOP), _said(*point)
@@ -86,8 +86,10 @@ def _said(x: float, y: float) -> str:
     return f"{y:.4g} at {x:.3g}"
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    return [float(tick) for tick in MaxNLocator(6).tick_values(low, high)]
+def _ticks(values: Sequence[float], whole: bool = False) -> list[float]:
+    """Round numbers around the values."""
+    low, high = min(values), max(values)
+    return [float(tick) for tick in MaxNLocator(6, integer=whole).tick_values(low, high)] if low < high else [low]
 
 
 def _on(value: float, ticks: Sequence[float], start: float, end: float) -> float:

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from captioning.borders.files import write_text
+from captioning.report.curves import COLOURS
 from captioning.report.differences import Compared
 from captioning.report.page.cards import card, common_settings
 from captioning.report.page.comparison import compare_means, joined
@@ -117,6 +118,7 @@ def _render(sections: list[dict[str, Any]], samples: int) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["tone"] = _tone
     return environment.get_template("index.html").render(
         sections=sections,
         samples=samples,
@@ -125,6 +127,12 @@ def _render(sections: list[dict[str, Any]], samples: int) -> str:
         style_digest=_digest(style),
         script_digest=_digest(script),
     )
+
+
+def _tone(place: int) -> str:
+    """The classes of a system's colour, of which there are seven, full and then hollow."""
+    colours = len(COLOURS)
+    return f"c{place % colours}{' hollow' if place // colours % 2 else ''}"
 
 
 def _digest(text: str) -> str:

@@ -8,8 +8,8 @@ class Gallery {
     this.section = section.querySelector(".gallery");
     this.data = data;
     this.pictures = parsed(section, "pictures");
-    this.maps = null; // read when first a word is pointed at
-    this.readMaps = () => (this.maps ??= parsed(section, "maps"));
+    this.number = section.id.slice("set-".length);
+    this.read = new Map(); // maps that were looked at
     this.hidden = new Set();
     this.cards = this.section.querySelector(".cards");
     this.blank = this.section.querySelector("template").content.firstElementChild;
@@ -78,16 +78,15 @@ class Gallery {
     card.dataset.image = place;
     pick(".id").textContent = image.id;
     if (this.pictures[place]) {
-      pick(".picture").hidden = false;
       const photograph = pick("img");
       [photograph.width, photograph.height] = image.size;
       photograph.alt = `Photograph ${image.id}`;
       photograph.src = this.pictures[place];
       photograph.hidden = false;
     }
-    const bare = !this.pictures[place] && this.data.systems.some((system) => system.attention === "kept");
-    if (bare) pick(".picture").hidden = false; // maps are shown without a photograph too
-    pick(".picture").classList.toggle("bare", bare);
+    const kept = this.data.systems.some((system) => system.attention === "kept");
+    pick(".picture").classList.toggle("bare", !this.pictures[place]); // maps are shown without a photograph too
+    pick(".seen").hidden = !this.pictures[place] && !kept;
     const said = (number, system) => `${this.data.metrics[system]} ${number.toFixed(1)}`;
     image.answers.forEach((answer, system) => {
       const row = pick(`li[data-system="${system}"]`);
@@ -160,6 +159,15 @@ class Gallery {
     event.preventDefault();
   }
 
+  mapsOf(system, place) {
+    const id = `map-${this.number}-${system}-${place}`;
+    if (!this.read.has(id)) {
+      const kept = document.getElementById(id);
+      this.read.set(id, kept && new Maps(JSON.parse(kept.textContent)));
+    }
+    return this.read.get(id);
+  }
+
   again() {
     if (this.active) this.look(this.active.caption, this.active.word);
   }
@@ -183,13 +191,11 @@ class Gallery {
     const { label, resize } = this.data.systems[system];
     const [image, readout] = [this.data.images[place], card.querySelector(".readout")];
     span.classList.add("now");
-    const kept = this.readMaps()[system]?.[place];
-    if (!kept) {
+    const maps = this.mapsOf(system, place);
+    if (!maps) {
       readout.textContent = `${label}: no map of this photograph was kept`;
       return;
     }
-    const maps = kept.read ??= new Maps(kept);
-    this.offer(maps.names);
     const chosen = this.tools.elements.map.value;
     const { name } = maps.of(number, chosen);
     const [width, height] = image.size ?? [1, 1];
@@ -203,18 +209,11 @@ class Gallery {
       ? Array.from({ length: number + 1 }, (_, i) => onPhotograph(maps.peak(i, name), frame)) : [], width, height);
     const most = Math.log(maps.width * maps.height).toFixed(1);
     readout.textContent = [
-      `${label}: “${word}”`, name === "mean" ? "mean of heads" : name,
+      `${label}: “${word}”`, ...(name === "mean" ? [] : [name]),
       `entropy ${maps.entropy(number, name).toFixed(1)} of ${most} nats`,
       ...(boxes.length ? [hit ? "points into its box" : "points beside its box"] : []),
-      ...(name !== chosen && chosen ? [`no map ${chosen} here`] : []),
+      ...(name !== chosen ? [`no map ${chosen} here`] : []),
     ].join(" · ");
-  }
-
-  // Layers and heads are those of the captions that were looked at so far.
-  offer(names) {
-    const choice = this.tools.elements.map;
-    const known = new Set([...choice.options].map((option) => option.value));
-    choice.append(...names.filter((name) => !known.has(name)).map((name) => new Option(name === "mean" ? "mean of heads" : name, name)));
   }
 
   mark(card, boxes, trail, width, height) {

@@ -3,7 +3,7 @@
 const SMOOTH = 0.6; // standard deviation of the Gaussian that spreads a map's weights, in cells of its grid
 const SHADE = 0.3; // the share of the photograph's light that is left where a map is zero
 const GLOW = 0.4; // the share of white at a map's peak
-const SIDE = 112; // pixels of the canvas' longer side, which the browser scales smoothly
+const SIDE = 72; // pixels of the canvas' longer side, which the browser scales smoothly
 
 class Maps {
   constructor(kept) {
@@ -52,17 +52,20 @@ class Maps {
     const strength = new Float32Array(across * down);
     const line = new Float32Array(this.width);
     let peak = 1e-9;
-    rows.forEach((row, y) => {
-      if (!row) return;
+    for (let y = 0; y < down; y++) {
+      if (!rows[y]) continue;
       line.fill(0);
-      row.forEach((share, i) => { for (let j = 0; j < this.width; j++) line[j] += share * weights[i * this.width + j]; });
-      columns.forEach((column, x) => {
-        if (!column) return;
-        const value = column.reduce((sum, share, j) => sum + share * line[j], 0);
+      for (let i = 0; i < this.height; i++) {
+        for (let j = 0; j < this.width; j++) line[j] += rows[y][i] * weights[i * this.width + j];
+      }
+      for (let x = 0; x < across; x++) {
+        if (!columns[x]) continue;
+        let value = 0;
+        for (let j = 0; j < this.width; j++) value += columns[x][j] * line[j];
         strength[y * across + x] = value;
         peak = Math.max(peak, value);
-      });
-    });
+      }
+    }
     canvas.width = across;
     canvas.height = down;
     const context = canvas.getContext("2d");
@@ -72,8 +75,8 @@ class Maps {
       const seen = rows[Math.floor(pixel / across)] && columns[pixel % across];
       // photograph * (SHADE + (1 - SHADE - GLOW) * light) + GLOW * light, as one grey of one opacity
       const opacity = seen ? 1 - SHADE - (1 - SHADE - GLOW) * light : 0.9;
-      picture.data.fill((255 * (seen ? GLOW * light : 0)) / opacity, 4 * pixel, 4 * pixel + 3);
-      picture.data[4 * pixel + 3] = 255 * opacity;
+      const grey = (255 * (seen ? GLOW * light : 0)) / opacity;
+      picture.data.set([grey, grey, grey, 255 * opacity], 4 * pixel);
     }
     context.putImageData(picture, 0, 0);
     canvas.hidden = false;
