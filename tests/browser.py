@@ -97,24 +97,25 @@ class Browser:
         """Text into what has the focus."""
         self.call("Input.insertText", text=text)
 
-    def box(self, selector: str) -> tuple[float, float, float, float]:
-        """Middle and size of the first element, scrolled into the middle of the window."""
+    def box(self, selector: str, scroll: bool = True) -> tuple[float, float, float, float]:
+        """Middle and size of the first element, in the window, scrolled into its middle."""
         found = self.run(
             f"""(() => {{ const e = document.querySelector({json.dumps(selector)});
-            e.scrollIntoView({{block: "center", behavior: "instant"}}); const r = e.getBoundingClientRect();
+            if ({json.dumps(scroll)}) e.scrollIntoView({{block: "center", behavior: "instant"}});
+            const r = e.getBoundingClientRect();
             return [r.x + r.width / 2, r.y + r.height / 2, r.width, r.height]; }})()"""
         )
         return found[0], found[1], found[2], found[3]
 
-    def picture(self, selector: str | None = None, whole: bool = False) -> Image.Image:
-        """What is seen: the window, an element, or the whole page."""
+    def picture(self, selector: str | None = None) -> Image.Image:
+        """What is seen: the window, or an element in it."""
         clip: dict[str, Any] = {}
         if selector is not None:
-            x, y, width, height = self.box(selector)
+            x, y, width, height = self.box(selector, scroll=False)  # or other things would lie under the mouse
             left, top = self.run("[scrollX, scrollY]")
             area = {"x": left + x - width / 2, "y": top + y - height / 2, "width": width, "height": height, "scale": 1}
-            clip = {"clip": area, "captureBeyondViewport": True}
-        content = self.call("Page.captureScreenshot", format="png", **clip, **({"captureBeyondViewport": True} if whole else {}))
+            clip = {"clip": area}
+        content = self.call("Page.captureScreenshot", format="png", **clip)
         return Image.open(io.BytesIO(base64.b64decode(content["data"]))).convert("RGB")
 
     def _next(self) -> Any:
@@ -146,10 +147,11 @@ def browser() -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
         quiet = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+        ours = (f"--user-data-dir={home}", "--remote-debugging-pipe")
         # the protocol's pipe is what the browser finds open as 3 and 4
         redirected = f'exec "$@" 3<&{theirs_read} 4>&{theirs_write}'
         process = subprocess.Popen(
-            ["bash", "-c", redirected, "bash", FOUND, *flags, *quiet, f"--user-data-dir={home}", "--remote-debugging-pipe"],
+            ["bash", "-c", redirected, "bash", FOUND, *flags, *quiet, *ours],
             pass_fds=(theirs_read, theirs_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

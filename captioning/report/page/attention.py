@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from captioning.errors import CaptioningError
-from captioning.report.page.tested import Tested, folder_of
+from captioning.report.page.tested import Described, folder_of
 from captioning.report.systems import System
 from captioning.runs.kept_attention import KeptCaption, read
 
 NAME = "attention.npz"
 
 
-def packed_maps(systems: Sequence[System], images: Sequence[Tested], heads: int) -> tuple[list[Any], list[str]]:
+def packed_maps(systems: Sequence[System], images: Sequence[Described], heads: int) -> tuple[list[Any], list[str]]:
     """Of each system the maps by the images' places, None where none are kept; and a line on each file left out.
 
     Args:
@@ -42,7 +42,7 @@ def state(system: System, maps: Any) -> str:
     return "not kept" if any("attention" in name for name in system.runs[0].scores) else "none"
 
 
-def _of_system(place: int, images: Sequence[Tested], kept: Mapping[Any, KeptCaption], heads: int) -> dict[int, Any]:
+def _of_system(place: int, images: Sequence[Described], kept: Mapping[Any, KeptCaption], heads: int) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for number, image in enumerate(images):
         line, caption = image.answers.get(place), kept.get(image.image_id)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from captioning.config.registry import CONF
 from captioning.config.settings import each_setting
-from captioning.report.page.tested import Tested, worst
+from captioning.report.page.tested import Described, worst
 from captioning.report.systems import System
 from captioning.report.tested_runs import Run
 
@@ -27,7 +27,7 @@ class Card:
     settings: Mapping[str, str]
     provenance: Mapping[str, str]
     signature: str
-    mistakes: Sequence[Tested]
+    mistakes: Sequence[Described]
 
 
 def common_settings(systems: Sequence[System]) -> dict[str, str]:
@@ -41,7 +41,9 @@ def shown_settings(system: System) -> dict[str, str]:
     return {key: value.strip("'") for key, value in sorted(system.runs[0].settings.items())}
 
 
-def card(place: int, system: System, common: Mapping[str, str], images: Sequence[Tested], metric: str | None) -> Card:
+def card(
+    place: int, system: System, common: Mapping[str, str], images: Sequence[Described], metric: str | None
+) -> Card:
     """Of the system at a place of the table."""
     mine = [image for image in images if place in image.answers]
     return Card(
@@ -77,7 +79,7 @@ def _provenance(run: Run) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value}
 
 
-def _signature(run: Run, images: Sequence[Tested]) -> str:
+def _signature(run: Run, images: Sequence[Described]) -> str:
     counts = sorted({len(image.references) for image in images})
     versions = run.provenance.versions
     values = {

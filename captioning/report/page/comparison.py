@@ -6,7 +6,7 @@ from typing import Any
 
 from captioning.metrics.bootstrap import Difference, paired_bootstrap
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
-from captioning.report.page.tested import Tested
+from captioning.report.page.tested import Described
 
 MEANS = ("CIDEr", "ROUGE-L")
 """Scores of a corpus that are means of its images' scores, which `captions.jsonl` has."""
@@ -14,7 +14,7 @@ Pairs = dict[str, dict[str, list[float]]]
 """By `one-other`, their places in the table, and by score: difference, ends of its interval, p."""
 
 
-def compare_means(images: Sequence[Tested], systems: int, samples: int, seed: int) -> Pairs:
+def compare_means(images: Sequence[Described], systems: int, samples: int, seed: int) -> Pairs:
     """The scores that need no scorer to be compared, for those two of which one was tested on the same as the other."""
     pairs: Pairs = {}
     for one, other in combinations(range(systems), 2):

@@ -10,7 +10,7 @@ from captioning.metrics.pointing import Box
 from captioning.report.page.attention import packed_maps, state
 from captioning.report.page.boxes import noun_boxes
 from captioning.report.page.photographs import Photograph, read_photograph, root_of
-from captioning.report.page.tested import Tested, folder_of, metrics
+from captioning.report.page.tested import Described, folder_of, metrics
 from captioning.report.systems import System
 
 
@@ -28,7 +28,7 @@ class Gallery:
         resize: of each system, how a photograph became the square that its maps lie on.
     """
 
-    images: Sequence[Tested]
+    images: Sequence[Described]
     metrics: Sequence[str]
     photographs: list[Photograph | None]
     boxes: list[Mapping[str, list[Box]]]
@@ -60,7 +60,7 @@ class Gallery:
             for image, photograph, boxes in zip(self.images, self.photographs, self.boxes, strict=True)
         ]
 
-    def _answer(self, image: Tested, place: int) -> dict[str, Any] | None:
+    def _answer(self, image: Described, place: int) -> dict[str, Any] | None:
         if (line := image.answers.get(place)) is None:
             return None
         scores = [line.scores.get(name) for name in self.metrics]
@@ -68,7 +68,7 @@ class Gallery:
 
 
 def gather(
-    systems: Sequence[System], images: Sequence[Tested], photographs: str | None, side: int, heads: int
+    systems: Sequence[System], images: Sequence[Described], photographs: str | None, side: int, heads: int
 ) -> tuple[Gallery, list[str]]:
     """The gallery of a table, and a line on each file that is left out.
 
@@ -95,7 +95,7 @@ def gather(
     return found, left_out
 
 
-def _place(roots: Sequence[Path | None], image: Tested) -> tuple[Path, str] | None:
+def _place(roots: Sequence[Path | None], image: Described) -> tuple[Path, str] | None:
     """The folder below which a photograph is to be found, and what it is called there."""
     for place, line in image.answers.items():
         if line.photograph and (root := roots[place]) is not None:

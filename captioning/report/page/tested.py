@@ -25,8 +25,8 @@ class Line(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
-    """A photograph of the test split.
+class Described:
+    """A photograph of the test split, as the systems describe it.
 
     Attributes:
         image_id: as the data set has it.
@@ -39,12 +39,12 @@ class Tested:
     answers: dict[int, Line] = field(default_factory=dict)
 
 
-def tested_images(systems: Sequence[System]) -> tuple[list[Tested], list[str]]:
+def tested_images(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
     """The photographs that the first runs of the systems were tested on, and a line on each run that is left out.
 
     A photograph is the same for two systems where it has the same id and the same references.
     """
-    images: dict[tuple[ImageId, tuple[str, ...]], Tested] = {}
+    images: dict[tuple[ImageId, tuple[str, ...]], Described] = {}
     left_out = []
     for place, system in enumerate(systems):
         path = system.runs[0].folder / "captions.jsonl"
@@ -55,17 +55,17 @@ def tested_images(systems: Sequence[System]) -> tuple[list[Tested], list[str]]:
             continue
         for line in lines:
             key = line.image_id, tuple(line.references)
-            images.setdefault(key, Tested(line.image_id, line.references)).answers[place] = line
+            images.setdefault(key, Described(line.image_id, line.references)).answers[place] = line
     return list(images.values()), left_out
 
 
-def metrics(images: Sequence[Tested]) -> list[str]:
+def metrics(images: Sequence[Described]) -> list[str]:
     """The scores that single captions have, CIDEr first, by which the best and the worst are told."""
     names = {name for image in images for line in image.answers.values() for name in line.scores}
     return sorted(names, key=lambda name: (name != "CIDEr", name))
 
 
-def worst(images: Sequence[Tested], place: int, metric: str, number: int = 5) -> list[Tested]:
+def worst(images: Sequence[Described], place: int, metric: str, number: int = 5) -> list[Described]:
     """The photographs whose captions by one system score least."""
     scored = [
         image for image in images if place in image.answers and image.answers[place].scores.get(metric) is not None
