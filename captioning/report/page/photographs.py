@@ -77,6 +77,6 @@ def addresses(photographs: list[Photograph | None], folder: Path, inside: float)
     """What the page writes for each: itself, if all together have at most `inside` MB, else its place in `folder`."""
     found = [each for each in photographs if each is not None]
     if sum(len(each.jpeg) for each in found) * 4 / 3 <= inside * MEGABYTE:  # base64 has 4 letters for 3 bytes
-        return [each and each.data_uri() for each in photographs]
+        return [None if each is None else each.data_uri() for each in photographs]
     folder.mkdir(exist_ok=True)
-    return [each and each.save(folder) for each in photographs]
+    return [None if each is None else each.save(folder) for each in photographs]

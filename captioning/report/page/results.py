@@ -24,7 +24,7 @@ COLUMNS = [
 def write_results(folder: Path, tables: Sequence[tuple[str, Sequence[System]]]) -> list[Path]:
     """A file for each table: a row for each run, empty where it has no number."""
     folder.mkdir(exist_ok=True)
-    paths = []
+    paths: list[Path] = []
     for title, systems in tables:
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, COLUMNS)

@@ -133,7 +133,7 @@ def test_the_photograph_is_lit_where_the_word_looked(tab: Browser) -> None:
     readout = tab.run("document.querySelector('.card .readout').textContent")
     # 255/330 and fifteen times 5/330 have 1.15 nats; even maps of 16 places ln 16 = 2.77
     assert readout == "sat_soft: “rides” · entropy 1.2 of 2.8 nats"
-    tab.point("h1")
+    tab.point(".card:first-child h4")
     assert tab.picture(".card:first-child .picture").getpixel((5, 5)) == (GREY, GREY, GREY)
 
 
