@@ -101,5 +101,6 @@ def _cell(value: Value | None, column: Column) -> Cell:
     if value is None:
         return Cell()
     digits = {"cost of training": 0, "attention": 2}.get(column.group, 1)
-    deviation = "" if value.deviation is None else f" ± {value.deviation:,.{digits}f}"
+    known = value.deviation is not None and (digits or value.deviation)  # whole numbers may be the same in all runs
+    deviation = f" ± {value.deviation:,.{digits}f}" if known else ""
     return Cell(f"{value.mean:,.{digits}f}{deviation}", value.mean)

@@ -34,8 +34,7 @@ class Gallery {
   }
 
   // What photographs are ordered by, the least first; NaN: last.
-  key(image) {
-    const { order, one, other, metric } = Object.fromEntries(new FormData(this.tools));
+  key(image, { order, one, other, metric }) {
     const score = (system) => this.score(image, system, metric);
     switch (order) {
       case "worst": return score(one);
@@ -54,9 +53,10 @@ class Gallery {
     this.tools.elements.other.parentElement.hidden = order.value !== "difference";
     this.tools.elements.one.parentElement.hidden = ["tested", "disagreement"].includes(order.value);
     const sought = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const chosen = Object.fromEntries(new FormData(this.tools));
     const found = [];
     this.data.images.forEach((image, place) => {
-      if (sought.every((word) => hasWord(this.texts[place], word))) found.push({ place, key: this.key(image) });
+      if (sought.every((word) => hasWord(this.texts[place], word))) found.push({ place, key: this.key(image, chosen) });
     });
     found.sort((a, b) => Number.isNaN(a.key) - Number.isNaN(b.key) || a.key - b.key || a.place - b.place);
     this.found = found;
