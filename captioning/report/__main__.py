@@ -17,8 +17,9 @@ from captioning.config.registry import CONF
 from captioning.errors import CaptioningError
 from captioning.metrics.scorer import Metric
 from captioning.report.curves import save_curves
-from captioning.report.differences import differences
+from captioning.report.differences import Compared, compare, differences
 from captioning.report.figures import save_figures
+from captioning.report.page.write import Table, write_page
 from captioning.report.published import PUBLISHED, published_rows
 from captioning.report.systems import group
 from captioning.report.table import markdown, write_csv
@@ -32,6 +33,10 @@ SETTINGS: Mapping[str, Any] = {
     "attention": Sequence[Literal["weights", "rollout", "gradient"]],
     "cache": PathText,
     "modules": Sequence[str],
+    "photographs": PathText | None,
+    "page.side": Annotated[int, Interval(ge=32, le=2048)],
+    "page.inside": Annotated[float, Interval(ge=0, le=1000)],
+    "page.heads": Annotated[int, Interval(ge=0, le=100_000)],
     "bootstrap.metrics": Sequence[Metric],
     "bootstrap.samples": Samples,
     "bootstrap.seed": Seed,
@@ -40,7 +45,7 @@ SETTINGS: Mapping[str, Any] = {
 
 @command(CONF / "report.yaml")
 def main(config: DictConfig) -> None:
-    """Writes `table.md`, `table.csv` and the pictures, and prints the table."""
+    """Writes `index.html`, `table.md`, `table.csv`, results and pictures, and prints the table."""
     # File names need not be text; what is not is escaped.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     check_table(SETTINGS, config)
@@ -54,16 +59,17 @@ def main(config: DictConfig) -> None:
     tables = [(title, group(members)) for title, members in _by_data(runs)]
     with _reachable("output", config.output) as output:
         output.mkdir(parents=True, exist_ok=True)
-    pages = []
+    pages, shown = [], []
     for title, systems in tables:
         tabled = [run for system in systems for run in system.runs]
         rows = PUBLISHED.get(config.published, ())
         if config.published == "auto":
             rows = published_rows({run.data for run in tabled}, {run.model for run in tabled})
         pages.append(markdown(title, systems, rows, config.cider))
+        compared: Compared = []
         if config.bootstrap.metrics:
-            compared, unlike = differences(systems, **config.bootstrap)
-            pages[-1] += compared
+            compared, unlike = compare(systems, **config.bootstrap)
+            pages[-1] += differences(systems, compared, config.bootstrap.samples)
             left_out += unlike
         if config.attention:
             from captioning.report.believed import believed  # here, because PyTorch takes seconds
@@ -72,6 +78,7 @@ def main(config: DictConfig) -> None:
             pointing, without = believed(systems, list(config.attention), cache, list(config.modules))
             pages[-1] += pointing
             left_out += without
+        shown.append(Table(title, systems, rows, compared))
     with _reachable("output", output):
         write_text(output / "table.md", "\n".join(pages))
         write_csv(output / "table.csv", tables, config.cider)
@@ -82,10 +89,14 @@ def main(config: DictConfig) -> None:
             joined, damaged = save_figures(output / f"attention{suffix}", systems)
             pictures += joined
             left_out += damaged
+        samples, seed = config.bootstrap.samples, config.bootstrap.seed
+        settings = {"cider": config.cider, "photographs": config.photographs, **config.page}
+        written, damaged = write_page(output, shown, samples=samples, seed=seed, **settings)
+        left_out += damaged
     with while_read():
         for line in (*pages, *(f"left out: {line}" for line in left_out)):
             print(line)
-        for path in (output / "table.md", output / "table.csv", *pictures):
+        for path in (output / "table.md", output / "table.csv", *pictures, *written):
             print(path)
 
 

@@ -38,8 +38,7 @@ def save_curves(path: Path, systems: Sequence[System]) -> list[Path]:
 
 def _drawn(systems: Sequence[System]) -> Figure:
     page = figure(WIDTH, ROW * len(ROWS), ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD))
-    seconds = max((x for s in systems for value, _ in ROWS for x, _ in _points(s, value, "seconds")), default=0.0)
-    unit, time = (3600.0, "hours of training") if seconds > 3600 * LONG else (60.0, "minutes of training")
+    unit, time = time_unit(systems)
     grid = page.subplots(len(ROWS), 2, sharex="col", sharey="row")
     for row, (value, name) in zip(grid, ROWS, strict=True):
         row[0].set_ylabel(name)
@@ -53,6 +52,12 @@ def _drawn(systems: Sequence[System]) -> Figure:
     with any_letters():
         _add_legend(page)
     return page
+
+
+def time_unit(systems: Sequence[System]) -> tuple[float, str]:
+    """Seconds in what time is counted in, and what an axis says of it."""
+    seconds = max((x for s in systems for value, _ in ROWS for x, _ in _points(s, value, "seconds")), default=0.0)
+    return (3600.0, "hours of training") if seconds > 3600 * LONG else (60.0, "minutes of training")
 
 
 def _draw(axes: Axes, systems: Sequence[System], value: str, against: str, unit: float) -> None:

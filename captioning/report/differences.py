@@ -6,7 +6,7 @@ from itertools import combinations
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
-from captioning.metrics.bootstrap import paired_bootstrap
+from captioning.metrics.bootstrap import Difference, paired_bootstrap
 from captioning.metrics.scorer import Metric
 from captioning.metrics.statistics import Statistics
 from captioning.report.markdown import markdown_table
@@ -16,15 +16,22 @@ from captioning.report.units import headed
 COLUMNS = ("systems", "score", "difference", "95 % interval", "p")
 
 
-def differences(systems: Sequence[System], metrics: Sequence[Metric], samples: int, seed: int) -> tuple[str, list[str]]:
-    """The part of a page that compares them, and a line on each run and pair that is left out of it.
+Compared = list[tuple[int, int, dict[str, Difference]]]
+"""Two systems, by their places in the table, and how they differ score by score."""
+
+
+def compare(
+    systems: Sequence[System], metrics: Sequence[Metric], samples: int, seed: int
+) -> tuple[Compared, list[str]]:
+    """What any two systems differ by, and a line on each run and pair that is left out.
 
     Runs are compared whose `captions.jsonl` hold the same images with the same references, in whatever order.
     """
     tests: list[_Test] = []
-    scored: list[tuple[System, _Test, Sequence[Statistics]]] = []
-    rows, left_out = [], []
-    for system in systems:
+    scored: list[tuple[int, _Test, Sequence[Statistics]]] = []
+    compared: Compared = []
+    left_out = []
+    for place, system in enumerate(systems):
         file = system.runs[0].folder / "captions.jsonl"
         try:
             references, captions = read_references(file), read_captions(file)
@@ -35,20 +42,32 @@ def differences(systems: Sequence[System], metrics: Sequence[Metric], samples: i
         test = next((test for test in tests if test.references == references), None)
         if test is None:
             tests.append(test := _Test(references, metrics))
-        scored.append((system, test, test.statistics(captions)))
+        scored.append((place, test, test.statistics(captions)))
     for (one, test, ours), (other, others_test, theirs) in combinations(scored, 2):
-        pair = f"{one.label} - {other.label}"
         try:
             if test is not others_test:
                 raise CaptioningError("their first runs were tested on different images or references")
-            found = paired_bootstrap(ours, theirs, samples, seed)
+            compared.append((one, other, paired_bootstrap(ours, theirs, samples, seed)))
         except CaptioningError as error:
-            left_out.append(f"{pair}: {error}")
-            continue
-        for name, d in found.items():
-            rows.append((pair, headed(name), f"{d.difference:+z.1f}", f"[{d.low:+z.1f}, {d.high:+z.1f}]", f"{d.p:.3f}"))
+            left_out.append(f"{systems[one].label} - {systems[other].label}: {error}")
+    return compared, left_out
+
+
+def differences(systems: Sequence[System], compared: Compared, samples: int) -> str:
+    """The part of `table.md` that compares them."""
+    rows = [
+        (
+            f"{systems[one].label} - {systems[other].label}",
+            headed(name),
+            f"{d.difference:+z.1f}",
+            f"[{d.low:+z.1f}, {d.high:+z.1f}]",
+            f"{d.p:.3f}",
+        )
+        for one, other, found in compared
+        for name, d in found.items()
+    ]
     title = f"Paired bootstrap over images, {samples} samples, first runs:"
-    return (f"\n{title}\n\n{markdown_table(COLUMNS, rows)}\n" if rows else ""), left_out
+    return f"\n{title}\n\n{markdown_table(COLUMNS, rows)}\n" if rows else ""
 
 
 class _Test:

@@ -48,7 +48,13 @@ class Provenance(BaseModel):
     data_digest: Line | None = None
     parameters: dict[Line, Annotated[int, Field(ge=0, le=10**15)]] = {}
     seconds_to_best: Score | None = None
+    seconds_trained: Score | None = None
     device: Line = "?"
+    commit: Line | None = None
+    precision: Line | None = None
+    tokenizer: Line | None = None
+    versions: dict[Line, Line] = {}
+    decoding: dict[Line, Any] = {}
 
 
 class Record(BaseModel):

@@ -16,6 +16,8 @@ FREE = ("seed", "callbacks")
 NOT_FREE = ("callbacks.weight_averaging",)
 """Those among them in which they may not: other weights are tested."""
 
+SPEED = "train/captions per second"
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -71,6 +73,12 @@ class Run:
             return row.get(against)
         seconds, steps = self.curve("step", "seconds")
         return float(np.interp(row["step"], [0.0, *steps], [0.0, *seconds])) if steps else None
+
+    @property
+    def captions_per_second(self) -> float | None:
+        """The mean of those logged in training."""
+        logged = [row[SPEED] for row in self.history if SPEED in row]
+        return fmean(logged) if logged else None
 
     def seconds_to(self, cider: float) -> float | None:
         """Seconds of training until the first validation with at least this CIDEr; None: never, or not logged."""

@@ -1,0 +1,1 @@
+"""The comparison as one page that a browser opens: table, curves, photographs, attention, systems."""

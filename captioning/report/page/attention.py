@@ -1,0 +1,62 @@
+"""Maps of attention as a page holds them: M maps of T words on a grid of h x w, one byte a weight, in base64."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from captioning.errors import CaptioningError
+from captioning.report.page.tested import Described, folder_of
+from captioning.report.systems import System
+from captioning.runs.kept_attention import KeptCaption, read
+
+NAME = "attention.npz"
+
+
+def packed_maps(systems: Sequence[System], images: Sequence[Described], heads: int) -> tuple[list[Any], list[str]]:
+    """Of each system the maps by the images' places, None where none are kept; and a line on each file left out.
+
+    Args:
+        systems: in the order of the table.
+        images: in the order of the page.
+        heads: the images whose every layer and head is shown; others have the mean alone.
+    """
+    packed: list[Any] = []
+    left_out = []
+    for place, system in enumerate(systems):
+        path = folder_of(system) / NAME
+        try:
+            kept = {caption.image_id: caption for caption in read(path)} if path.exists() else {}
+        except CaptioningError as error:
+            left_out.append(f"attention of {system.label}: {error}")
+            kept = {}
+        packed.append(_of_system(place, images, kept, heads) or None)
+    return packed, left_out
+
+
+def state(system: System, maps: Any) -> str:
+    """What is to be said of a system's attention: `kept`, `not kept`, or `none` where it has none."""
+    if maps:
+        return "kept"
+    return "not kept" if any("attention" in name for name in system.runs[0].scores) else "none"
+
+
+def _of_system(place: int, images: Sequence[Described], kept: Mapping[Any, KeptCaption], heads: int) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for number, image in enumerate(images):
+        line, caption = image.answers.get(place), kept.get(image.image_id)
+        if line is None or caption is None or caption.words != tuple(line.caption.split()) or not caption.words:
+            continue  # another test has left these maps
+        names = list(caption.maps) if len(found) < heads else list(caption.maps)[:1]
+        grid = caption.maps[names[0]].shape[1:]
+        found[number] = {"names": names, "grid": list(grid), "maps": _bytes([caption.maps[name] for name in names])}
+    return found
+
+
+def _bytes(maps: Sequence[np.ndarray[Any, Any]]) -> str:
+    """`M` of `[T, h, w]`, each word's map in shares of its largest weight."""
+    stacked = np.stack(maps)
+    peaks = stacked.max(axis=(2, 3), keepdims=True)
+    shares = np.divide(stacked, peaks, out=np.zeros_like(stacked), where=peaks > 0)
+    return base64.b64encode(np.round(255 * shares).astype(np.uint8).tobytes()).decode()

@@ -1,0 +1,106 @@
+"""The page's table: a row for each system and each published result, columns in groups, every cell with its number."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from captioning.report.page.results import ALL_SCORES
+from captioning.report.published import Published
+from captioning.report.systems import System, Value
+from captioning.report.table import CAPTIONS, NO_PENALTY, SCORES, columns
+
+EMPTY = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; `group` says with which others it is shown."""
+
+    name: str
+    group: str
+
+    @property
+    def heading(self) -> str:
+        """What its group says already is left out."""
+        return self.name.removesuffix(NO_PENALTY).removeprefix("attention ")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is shown, and the number by which rows are sorted."""
+
+    text: str = EMPTY
+    number: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row; `place` is that of our system in the table, a published one has the `caveat` instead."""
+
+    label: str
+    cells: list[Cell]
+    place: int | None = None
+    seeds: str = EMPTY
+    caveat: str = EMPTY
+    device: str = EMPTY
+
+
+def table(
+    systems: Sequence[System], published: Sequence[Published], cider: float | None
+) -> tuple[list[Column], list[Row]]:
+    """Columns in which there is something, and the rows: our systems, then what is quoted."""
+    values = [{**columns(system, cider), **_further(system)} for system in systems]
+    shown = [
+        Column(name, _group(name))
+        for name in dict.fromkeys(name for row in values for name in row)
+        if any(row.get(name) for row in values) or any(name in row.scores for row in published)
+    ]
+    groups = list(dict.fromkeys(["scores", *(column.group for column in shown)]))
+    shown.sort(key=lambda column: groups.index(column.group))
+    ours = [
+        Row(
+            system.label,
+            [_cell(row.get(column.name), column) for column in shown],
+            place,
+            " ".join(str(run.seed) for run in system.runs),
+            device=", ".join(sorted({run.provenance.device for run in system.runs})),
+        )
+        for place, (system, row) in enumerate(zip(systems, values, strict=True))
+    ]
+    theirs = [
+        Row(
+            f"{row.system}, {row.source}",
+            [_cell(Value.of([row.scores[c.name]] if c.name in row.scores else []), c) for c in shown],
+            caveat=row.caveat,
+        )
+        for row in published
+    ]
+    return shown, ours + theirs
+
+
+def _further(system: System) -> dict[str, Value | None]:
+    """What the other tables do not have: speed, and whatever else was scored, such as statistics of attention."""
+    scored = {name for run in system.runs for name in run.scores if name not in ALL_SCORES}
+    return {
+        "seconds trained": system.provenance(lambda run: run.provenance.seconds_trained),
+        "captions per second": system.provenance(lambda run: run.captions_per_second),
+        **{name: system.score(name) for name in sorted(scored)},
+    }
+
+
+def _group(name: str) -> str:
+    groups: list[tuple[str, Callable[[str], bool]]] = [
+        ("scores", lambda name: name in SCORES),
+        ("BLEU without brevity penalty", lambda name: name.endswith(NO_PENALTY)),
+        ("wording", lambda name: name in CAPTIONS),
+        ("cost of training", lambda name: name == "parameters" or "second" in name),
+    ]
+    return next((group for group, holds in groups if holds(name)), "attention")
+
+
+def _cell(value: Value | None, column: Column) -> Cell:
+    if value is None:
+        return Cell()
+    digits = {"cost of training": 0, "attention": 2}.get(column.group, 1)
+    known = value.deviation is not None and (digits or value.deviation)  # whole numbers may be the same in all runs
+    deviation = f" ± {value.deviation:,.{digits}f}" if known else ""
+    return Cell(f"{value.mean:,.{digits}f}{deviation}", value.mean)

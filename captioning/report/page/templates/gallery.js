@@ -1,0 +1,253 @@
+// The gallery: photographs in pieces, searched and ordered; words of a caption move the map over their photograph.
+
+const PIECE = 24;
+const SVG = "http://www.w3.org/2000/svg";
+
+class Gallery {
+  constructor(section, data) {
+    this.section = section.querySelector(".gallery");
+    this.data = data;
+    this.pictures = parsed(section, "pictures");
+    this.number = section.id.slice("set-".length);
+    this.read = new Map(); // maps that were looked at
+    this.hidden = new Set();
+    this.cards = this.section.querySelector(".cards");
+    this.blank = this.section.querySelector("template").content.firstElementChild;
+    this.tools = this.section.querySelector("form");
+    this.texts = data.images.map(({ id, references, answers }) =>
+      [id, ...references, ...answers.map((answer) => answer?.caption ?? "")].join(" ").toLowerCase());
+    this.tools.addEventListener("submit", (event) => event.preventDefault());
+    this.tools.addEventListener("input", (event) => {
+      if (!["map", "trail"].includes(event.target.name)) this.arrange();
+    });
+    const more = this.section.querySelector(".more");
+    more.querySelector("button").addEventListener("click", () => this.append());
+    new IntersectionObserver((seen) => { if (seen.some((each) => each.isIntersecting)) this.append(); },
+      { rootMargin: "1200px" }).observe(more);
+    this.more = more;
+    this.setUpWords();
+    this.arrange();
+  }
+
+  score(image, system, metric) {
+    return image.answers[system]?.scores[metric] ?? NaN;
+  }
+
+  // What photographs are ordered by, the least first; NaN: last.
+  key(image, { order, one, other, metric }) {
+    const score = (system) => this.score(image, system, metric);
+    switch (order) {
+      case "worst": return score(one);
+      case "best": return -score(one);
+      case "difference": return score(other) - score(one);
+      case "disagreement": {
+        const scores = image.answers.map((_, system) => score(system)).filter((each, system) => !Number.isNaN(each) && !this.hidden.has(system));
+        return scores.length > 1 ? Math.min(...scores) - Math.max(...scores) : NaN;
+      }
+      default: return 0;
+    }
+  }
+
+  arrange() {
+    const { order, words } = this.tools.elements;
+    this.tools.elements.other.parentElement.hidden = order.value !== "difference";
+    this.tools.elements.one.parentElement.hidden = ["tested", "disagreement"].includes(order.value);
+    const sought = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const chosen = Object.fromEntries(new FormData(this.tools));
+    const found = [];
+    this.data.images.forEach((image, place) => {
+      if (sought.every((word) => hasWord(this.texts[place], word))) found.push({ place, key: this.key(image, chosen) });
+    });
+    found.sort((a, b) => Number.isNaN(a.key) - Number.isNaN(b.key) || a.key - b.key || a.place - b.place);
+    this.found = found;
+    this.tools.elements.count.value = `${found.length.toLocaleString("en")} of ${this.data.images.length.toLocaleString("en")} photographs`;
+    this.cards.replaceChildren();
+    this.append();
+  }
+
+  append() {
+    const start = this.cards.childElementCount;
+    const piece = this.found.slice(start, start + PIECE).map(({ place }) => this.card(place));
+    this.cards.append(...piece);
+    this.more.hidden = this.cards.childElementCount >= this.found.length;
+  }
+
+  card(place) {
+    const [image, card, metric] = [this.data.images[place], this.blank.cloneNode(true), this.tools.elements.metric.value];
+    const pick = (selector) => card.querySelector(selector);
+    card.dataset.image = place;
+    pick(".id").textContent = image.id;
+    if (this.pictures[place]) {
+      const photograph = pick("img");
+      [photograph.width, photograph.height] = image.size;
+      photograph.alt = `Photograph ${image.id}`;
+      photograph.src = this.pictures[place];
+      photograph.hidden = false;
+    }
+    const kept = this.data.systems.some((system) => system.attention === "kept");
+    pick(".picture").classList.toggle("bare", !this.pictures[place]); // maps are shown without a photograph too
+    pick(".seen").hidden = !this.pictures[place] && !kept;
+    const said = (number, system) => `${this.data.metrics[system]} ${number.toFixed(1)}`;
+    image.answers.forEach((answer, system) => {
+      const row = pick(`li[data-system="${system}"]`);
+      row.hidden = !answer || this.hidden.has(system);
+      if (!answer) return;
+      const score = this.score(image, system, metric);
+      row.querySelector(".score").value = Number.isNaN(score) ? "" : said(score, metric);
+      const caption = row.querySelector(".caption");
+      if (this.data.systems[system].attention === "kept") {
+        caption.append(...answer.caption.split(" ").flatMap((word, i) => (i ? [" ", element("span", word)] : [element("span", word)])));
+        caption.tabIndex = 0;
+        caption.setAttribute("role", "group");
+        caption.setAttribute("aria-label", `${answer.caption}. Caption of ${this.data.systems[system].label}, arrow keys move over its words`);
+      } else {
+        caption.textContent = answer.caption;
+      }
+      const scores = answer.scores.flatMap((number, i) => (number === null ? [] : [said(number, i)]));
+      pick(".scores").append(element("li", `${this.data.systems[system].label}: ${scores.join(" · ")}`));
+    });
+    pick(".references").append(...image.references.map((text) => element("li", text, { dir: "auto" })));
+    return card;
+  }
+
+  show(system, shown) {
+    this.hidden[shown ? "delete" : "add"](system);
+    if (this.tools.elements.order.value === "disagreement") {
+      this.arrange();
+      return;
+    }
+    for (const card of this.cards.children) {
+      const answer = this.data.images[card.dataset.image].answers[system];
+      card.querySelector(`li[data-system="${system}"]`).hidden = !answer || !shown;
+    }
+  }
+
+  setUpWords() {
+    this.active = null; // { caption, word }
+    this.cards.addEventListener("pointerover", (event) => {
+      const word = event.target.closest(".caption[tabindex] span");
+      if (word) this.look(word.parentElement, [...word.parentElement.children].indexOf(word));
+    });
+    this.cards.addEventListener("pointerout", (event) => {
+      const caption = event.target.closest(".caption[tabindex]");
+      if (caption && !caption.contains(event.relatedTarget) && document.activeElement !== caption && event.pointerType === "mouse") this.leave();
+    });
+    this.cards.addEventListener("focusin", (event) => {
+      if (event.target.matches(".caption[tabindex]") && this.active?.caption !== event.target) this.look(event.target, 0);
+    });
+    this.cards.addEventListener("focusout", (event) => {
+      if (event.target.matches(".caption[tabindex]")) this.leave();
+    });
+    this.cards.addEventListener("keydown", (event) => this.press(event));
+    for (const tool of ["map", "trail"]) this.tools.elements[tool]?.addEventListener("input", () => this.again());
+  }
+
+  press(event) {
+    const caption = event.target.closest?.(".caption[tabindex]");
+    if (!caption || !this.active || event.ctrlKey || event.altKey || event.metaKey) return;
+    const last = caption.children.length - 1;
+    const word = Math.max(0, this.active.word);
+    const words = { ArrowRight: Math.min(last, word + 1), ArrowLeft: Math.max(0, word - 1), Home: 0, End: last };
+    if (event.key in words) this.look(caption, words[event.key]);
+    else if (event.key === "Escape") this.leave();
+    else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      const choice = this.tools.elements.map;
+      const step = event.key === "ArrowDown" ? 1 : -1;
+      choice.selectedIndex = (choice.selectedIndex + step + choice.length) % choice.length;
+      this.again();
+    } else return;
+    event.preventDefault();
+  }
+
+  mapsOf(system, place) {
+    const id = `map-${this.number}-${system}-${place}`;
+    if (!this.read.has(id)) {
+      const kept = document.getElementById(id);
+      this.read.set(id, kept && new Maps(JSON.parse(kept.textContent)));
+    }
+    return this.read.get(id);
+  }
+
+  again() {
+    if (this.active) this.look(this.active.caption, this.active.word);
+  }
+
+  leave() {
+    if (!this.active) return;
+    const card = this.active.caption.closest(".card");
+    card.querySelector("canvas").hidden = true;
+    card.querySelector(".marks").replaceChildren();
+    card.querySelector(".readout").textContent = "";
+    this.active.caption.children[this.active.word]?.classList.remove("now");
+    this.active = null;
+  }
+
+  look(caption, number) {
+    if (this.active && this.active.caption !== caption) this.leave();
+    this.active?.caption.children[this.active.word]?.classList.remove("now");
+    this.active = { caption, word: number };
+    const [card, span] = [caption.closest(".card"), caption.children[number]];
+    const [system, place] = [Number(caption.closest("li").dataset.system), Number(card.dataset.image)];
+    const { label, resize } = this.data.systems[system];
+    const [image, readout] = [this.data.images[place], card.querySelector(".readout")];
+    span.classList.add("now");
+    const maps = this.mapsOf(system, place);
+    if (!maps) {
+      readout.textContent = `${label}: no map of this photograph was kept`;
+      return;
+    }
+    const chosen = this.tools.elements.map.value;
+    const { name } = maps.of(number, chosen);
+    const [width, height] = image.size ?? [1, 1];
+    const frame = Maps.frame(image.size ? resize : "squash", width, height);
+    maps.draw(card.querySelector("canvas"), number, name, frame, width, height);
+    const word = span.textContent;
+    const boxes = image.boxes?.[word] ?? [];
+    const [x, y] = onPhotograph(maps.peak(number, name), frame);
+    const hit = boxes.some(([left, top, right, bottom]) => left <= x && x <= right && top <= y && y <= bottom);
+    this.mark(card, boxes, this.tools.elements.trail.checked
+      ? Array.from({ length: number + 1 }, (_, i) => onPhotograph(maps.peak(i, name), frame)) : [], width, height);
+    const most = Math.log(maps.width * maps.height).toFixed(1);
+    readout.textContent = [
+      `${label}: “${word}”`, ...(name === "mean" ? [] : [name]),
+      `entropy ${maps.entropy(number, name).toFixed(1)} of ${most} nats`,
+      ...(boxes.length ? [hit ? "points into its box" : "points beside its box"] : []),
+      ...(name !== chosen ? [`no map ${chosen} here`] : []),
+    ].join(" · ");
+  }
+
+  mark(card, boxes, trail, width, height) {
+    const marks = card.querySelector(".marks");
+    const scale = 320 / Math.max(width, height); // strokes are as wide on every photograph
+    const [across, down] = [width * scale, height * scale];
+    marks.setAttribute("viewBox", `0 0 ${across} ${down}`);
+    const shape = (name, attributes) => {
+      const made = document.createElementNS(SVG, name);
+      for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+      return made;
+    };
+    const points = trail.map(([x, y]) => [x * across, y * down]);
+    marks.replaceChildren(
+      ...boxes.map(([left, top, right, bottom]) => shape("rect",
+        { x: left * across, y: top * down, width: (right - left) * across, height: (bottom - top) * down })),
+      ...(points.length ? [shape("polyline", { points: points.map((point) => point.join(",")).join(" ") })] : []),
+      ...points.map(([x, y], i) => shape("circle", { cx: x, cy: y, r: i === points.length - 1 ? 7 : 3.5 })),
+    );
+  }
+}
+
+function onPhotograph([x, y], [left, top, right, bottom]) {
+  return [left + x * (right - left), top + y * (bottom - top)];
+}
+
+// Whether a word of the text begins so.
+function hasWord(text, word) {
+  for (let at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + 1)) {
+    if (at === 0 || !/[\p{L}\p{N}]/u.test(text[at - 1])) return true;
+  }
+  return false;
+}
+
+function parsed(section, name) {
+  return JSON.parse(section.querySelector(`script.${name}`).textContent);
+}

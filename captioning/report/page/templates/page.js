@@ -1,0 +1,9 @@
+// What needs a script shows itself, and every data set's section begins.
+
+for (const part of document.querySelectorAll("[data-script]")) part.hidden = false;
+for (const section of document.querySelectorAll(".data-set")) {
+  const data = parsed(section, "data");
+  setUpTable(section.querySelector(".table"), data);
+  setUpCurves(section);
+  setUpLegend(section, section.querySelector(".gallery") && new Gallery(section, data));
+}

@@ -1,0 +1,100 @@
+// The table: sorted by a heading, columns by groups, what a row differs in, and any two systems compared.
+
+function element(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+function setUpTable(section, data) {
+  const body = section.querySelector("tbody");
+  const headings = [...section.querySelectorAll("thead th")];
+  for (const heading of headings) {
+    heading.querySelector("button")?.addEventListener("click", () => sortRows(body, headings, heading));
+  }
+  for (const box of section.querySelectorAll("[data-group]")) {
+    const shown = () => {
+      for (const cell of section.querySelectorAll("[data-in]")) {
+        if (cell.dataset.in === box.dataset.group) cell.hidden = !box.checked;
+      }
+    };
+    box.addEventListener("change", shown);
+    shown();
+  }
+  for (const row of body.querySelectorAll("tr[data-system]")) {
+    for (const kind of ["pointerenter", "focusin"]) row.addEventListener(kind, () => showDifferences(section, row, data));
+  }
+  body.addEventListener("change", (event) => compareChosen(section, body, event.target, data));
+}
+
+function sortRows(body, headings, heading) {
+  const place = headings.indexOf(heading);
+  const number = (row) => Number.parseFloat(row.cells[place].dataset.number ?? "NaN");
+  const text = (row) => row.cells[place].textContent.trim();
+  const byName = heading.classList.contains("name");
+  // Of numbers the largest come first, of names the first in the alphabet.
+  const first = byName ? "ascending" : "descending";
+  const sort = heading.getAttribute("aria-sort") === first ? (byName ? "descending" : "ascending") : first;
+  const sign = sort === "ascending" ? 1 : -1;
+  const rows = [...body.rows].sort((a, b) => {
+    if (byName) return sign * text(a).localeCompare(text(b));
+    const [x, y] = [number(a), number(b)];
+    return Number.isNaN(x) - Number.isNaN(y) || sign * (x - y) || 0; // what has no number comes last
+  });
+  for (const each of headings) each.removeAttribute("aria-sort");
+  heading.setAttribute("aria-sort", sort);
+  body.append(...rows);
+}
+
+function showDifferences(section, row, data) {
+  let above = row.previousElementSibling;
+  while (above && above.dataset.system === undefined) above = above.previousElementSibling;
+  const panel = section.querySelector(".differs");
+  const mine = data.systems[row.dataset.system];
+  if (!above) {
+    panel.replaceChildren(element("p", `${mine.label} is the first: no system is above it.`));
+    return;
+  }
+  const other = data.systems[above.dataset.system];
+  const keys = [...new Set([...Object.keys(other.settings), ...Object.keys(mine.settings)])].sort();
+  const differing = keys.filter((key) => mine.settings[key] !== other.settings[key]);
+  const list = element("dl");
+  for (const key of differing) {
+    const pair = element("div");
+    pair.append(element("dt", key), element("dd", `${other.settings[key] ?? "–"} → ${mine.settings[key] ?? "–"}`));
+    list.append(pair);
+  }
+  const number = `${differing.length} setting${differing.length === 1 ? "" : "s"}`;
+  panel.replaceChildren(element("p", `From ${other.label} to ${mine.label}: ${number}.`), list);
+}
+
+function compareChosen(section, body, changed, data) {
+  const boxes = [...body.querySelectorAll("input:checked")];
+  if (boxes.length > 2) boxes.find((box) => box !== changed).checked = false;
+  const chosen = boxes.filter((box) => box.checked).map((box) => Number(box.closest("tr").dataset.system));
+  const panel = section.querySelector(".compared");
+  const labels = chosen.map((place) => data.systems[place].label);
+  if (chosen.length < 2) {
+    panel.replaceChildren(element("p", labels.length ? `${labels[0]}, and which other?` : "Choose two systems."));
+    return;
+  }
+  const [one, other] = [Math.min(...chosen), Math.max(...chosen)];
+  const found = data.pairs[`${one}-${other}`];
+  const title = element("p", `${data.systems[one].label} minus ${data.systems[other].label}:`);
+  if (!found) {
+    panel.replaceChildren(title, element("p", "not compared: their first runs were not tested on the same photographs with scores of each."));
+    return;
+  }
+  const table = element("table");
+  const head = table.createTHead().insertRow();
+  for (const name of ["score", "difference", "95 % interval", "p"]) head.append(element("th", name, { scope: "col" }));
+  const rows = table.createTBody();
+  for (const [name, [difference, low, high, p]] of Object.entries(found)) {
+    const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1);
+    const row = rows.insertRow();
+    row.append(element("th", name, { scope: "row" }));
+    for (const text of [signed(difference), `[${signed(low)}, ${signed(high)}]`, p.toFixed(3)]) row.append(element("td", text));
+  }
+  panel.replaceChildren(title, table);
+}

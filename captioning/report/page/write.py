@@ -1,0 +1,140 @@
+"""Writes the page: what was gathered goes into the templates, which escape every text of it."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from captioning.borders.files import write_text
+from captioning.report.curves import COLOURS
+from captioning.report.differences import Compared
+from captioning.report.page.cards import card, common_settings
+from captioning.report.page.comparison import compare_means, joined
+from captioning.report.page.gallery import gather
+from captioning.report.page.photographs import addresses
+from captioning.report.page.plots import plots
+from captioning.report.page.results import write_metafile, write_results
+from captioning.report.page.rows import table
+from captioning.report.page.tested import tested_images
+from captioning.report.published import Published
+from captioning.report.systems import System
+
+SCRIPTS = ("table.js", "curves.js", "maps.js", "gallery.js", "page.js")
+FIRST = 12
+"""Photographs of a gallery that are there without a script."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is compared: systems of one data set, rows to quote, and what scorers found of any two."""
+
+    title: str
+    systems: Sequence[System]
+    published: Sequence[Published]
+    compared: Compared
+
+
+def write_page(
+    output: Path,
+    tables: Sequence[Table],
+    *,
+    cider: float | None,
+    samples: int,
+    seed: int,
+    photographs: str | None,
+    side: int,
+    inside: float,
+    heads: int,
+) -> tuple[list[Path], list[str]]:
+    """Writes `index.html`, `results/` and `metafile.yml`, and `photographs/` where they are more than `inside` MB.
+
+    Returns:
+        the files, and a line on each that is left out.
+    """
+    parts, left_out = [], []
+    for each in tables:
+        images, without = tested_images(each.systems)
+        gallery, damaged = gather(each.systems, images, photographs, side, heads)
+        left_out += without + damaged
+        means = compare_means(images, len(each.systems), samples, seed)
+        parts.append((each, gallery, joined(means, each.compared)))
+    pictures = [photograph for _, gallery, _ in parts for photograph in gallery.photographs]
+    found = iter(addresses(pictures, output / "photographs", inside))
+    sections = [
+        _section(each, gallery, pairs, [next(found) for _ in gallery.photographs], cider)
+        for each, gallery, pairs in parts
+    ]
+    write_text(output / "index.html", _render(sections, samples))
+    named = [(each.title, each.systems) for each in tables]
+    write_metafile(output / "metafile.yml", named)
+    return [output / "index.html", output / "metafile.yml", *write_results(output / "results", named)], left_out
+
+
+def _section(each: Table, gallery: Any, pairs: Any, pictures: list[str | None], cider: float | None) -> dict[str, Any]:
+    common = common_settings(each.systems)
+    metric = gallery.metrics[0] if gallery.metrics else None
+    cards = [card(place, system, common, gallery.images, metric) for place, system in enumerate(each.systems)]
+    columns, rows = table(each.systems, each.published, cider)
+    systems = [
+        {"label": system.label, "settings": dict(own.settings), "attention": attention, "resize": resize}
+        for system, own, attention, resize in zip(each.systems, cards, gallery.attention, gallery.resize, strict=True)
+    ]
+    return {
+        "title": each.title,
+        "systems": each.systems,
+        "columns": columns,
+        "rows": rows,
+        "published": each.published,
+        "plots": plots(each.systems),
+        "common": common,
+        "cards": cards,
+        "gallery": gallery,
+        "pictures": pictures,
+        "first": list(zip(gallery.for_script()[:FIRST], pictures[:FIRST], strict=False)),
+        "metrics": gallery.metrics,
+        "data": {
+            "systems": systems,
+            "metrics": gallery.metrics,
+            "pairs": pairs,
+            "images": gallery.for_script(),
+        },
+    }
+
+
+def _render(sections: list[dict[str, Any]], samples: int) -> str:
+    assets = files(__package__) / "templates"
+    style = (assets / "page.css").read_text(encoding="utf-8")
+    script = "\n".join((assets / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    environment = Environment(
+        loader=PackageLoader(str(__package__)),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["tone"] = _tone
+    return environment.get_template("index.html").render(
+        sections=sections,
+        samples=samples,
+        style=Markup(style),
+        script=Markup(script),
+        style_digest=_digest(style),
+        script_digest=_digest(script),
+    )
+
+
+def _tone(place: int) -> str:
+    """The classes of a system's colour, of which there are seven, full and then hollow."""
+    colours = len(COLOURS)
+    return f"c{place % colours}{' hollow' if place // colours % 2 else ''}"
+
+
+def _digest(text: str) -> str:
+    """As a content security policy names what may run."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,168 @@
+"""A headless Chromium of the system, driven by the DevTools protocol through a pipe: nothing is installed for it."""
+
+import base64
+import io
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FOUND = next(filter(None, map(shutil.which, NAMES)), None)
+ABSENT = "there is no Chromium on this machine, such as `apt-get install chromium` brings"
+PATIENCE = 60.0
+"""Seconds to wait for what a page is to do, on a busy machine."""
+
+
+class Browser:
+    """One tab.
+
+    Attributes:
+        requests: every address that was asked for.
+        complaints: what the page wrote to the console as a warning or an error, and what it did not catch.
+    """
+
+    def __init__(self, write: int, read: int) -> None:
+        self._write, self._read = write, os.fdopen(read, "rb")
+        self._numbers, self._session = itertools.count(1), None
+        self._rest = b""
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> Any:
+        """The result of one command of the protocol."""
+        number = next(self._numbers)
+        message: dict[str, Any] = {"id": number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while (answer := self._next()).get("id") != number:
+            self._note(answer)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def open(self, path: Path, width: int = 1200, height: int = 900, dark: bool = False, script: bool = True) -> None:
+        """A file, with what it says of itself at its end: the page is loaded."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.call("Emulation.setScriptExecutionDisabled", value=not script)
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+
+    def run(self, expression: str) -> Any:
+        """What an expression of JavaScript gives, as plain values."""
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def wait(self, expression: str) -> None:
+        """Until an expression holds."""
+        end = time.monotonic() + PATIENCE
+        while not self.run(expression):
+            assert time.monotonic() < end, expression
+            time.sleep(0.05)
+
+    def point(self, selector: str) -> None:
+        """The mouse at the middle of an element, which is scrolled to."""
+        x, y, *_ = self.box(selector)
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def click(self, selector: str) -> None:
+        """The left button of the mouse at the middle of an element."""
+        x, y, *_ = self.box(selector)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def press(self, *keys: str) -> None:
+        """Keys by their names, such as `ArrowRight`."""
+        for key in keys:
+            for kind in ("keyDown", "keyUp"):
+                self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    def type(self, text: str) -> None:
+        """Text into what has the focus."""
+        self.call("Input.insertText", text=text)
+
+    def box(self, selector: str, scroll: bool = True) -> tuple[float, float, float, float]:
+        """Middle and size of the first element, in the window, scrolled into its middle."""
+        found = self.run(
+            f"""(() => {{ const e = document.querySelector({json.dumps(selector)});
+            if ({json.dumps(scroll)}) e.scrollIntoView({{block: "center", behavior: "instant"}});
+            const r = e.getBoundingClientRect();
+            return [r.x + r.width / 2, r.y + r.height / 2, r.width, r.height]; }})()"""
+        )
+        return found[0], found[1], found[2], found[3]
+
+    def picture(self, selector: str | None = None) -> Image.Image:
+        """What is seen: the window, or an element in it."""
+        clip: dict[str, Any] = {}
+        if selector is not None:
+            x, y, width, height = self.box(selector, scroll=False)  # or other things would lie under the mouse
+            left, top = self.run("[scrollX, scrollY]")
+            area = {"x": left + x - width / 2, "y": top + y - height / 2, "width": width, "height": height, "scale": 1}
+            clip = {"clip": area}
+        content = self.call("Page.captureScreenshot", format="png", **clip)
+        return Image.open(io.BytesIO(base64.b64decode(content["data"]))).convert("RGB")
+
+    def _next(self) -> Any:
+        message = b""
+        while not message.endswith(b"\0"):
+            letter = self._read.read(1)
+            assert letter, "the browser has ended"
+            message += letter
+        return json.loads(message[:-1])
+
+    def _note(self, message: Any) -> None:
+        params = message.get("params", {})
+        if message.get("method") == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+        elif message.get("method") == "Runtime.exceptionThrown":
+            self.complaints.append(str(params["exceptionDetails"]))
+        elif message.get("method") == "Log.entryAdded" and params["entry"]["level"] in ("warning", "error"):
+            self.complaints.append(params["entry"]["text"])
+        elif message.get("method") == "Runtime.consoleAPICalled" and params["type"] in ("warning", "error"):
+            self.complaints.append(str(params["args"]))
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """A browser with a profile of its own, which is gone afterwards."""
+    assert FOUND
+    ours_read, theirs_write = os.pipe()
+    theirs_read, ours_write = os.pipe()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
+        quiet = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+        ours = (f"--user-data-dir={home}", "--remote-debugging-pipe")
+        # the protocol's pipe is what the browser finds open as 3 and 4
+        redirected = f'exec "$@" 3<&{theirs_read} 4>&{theirs_write}'
+        process = subprocess.Popen(
+            ["bash", "-c", redirected, "bash", FOUND, *flags, *quiet, *ours],
+            pass_fds=(theirs_read, theirs_write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs_read)
+        os.close(theirs_write)
+        tab = Browser(ours_write, ours_read)
+        try:
+            yield tab
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+            os.close(ours_write)
+            tab._read.close()

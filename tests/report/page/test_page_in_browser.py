@@ -1,0 +1,183 @@
+"""The page of two small runs in a headless Chromium of the system."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import ABSENT, FOUND, Browser, browser
+from page_runs import CORNERS, GREY, HEAD, SAID, keep_maps, page_of, write_photographs, write_run
+
+pytestmark = pytest.mark.skipif(FOUND is None, reason=ABSENT)
+IMAGES = 60
+STRANGE = "<script>document.title='harmed'</script> <b>\"quoted\"</b> שלום עולם 🐎"
+WORD = ".card:first-child li[data-system='1'] .caption span:nth-child({})"
+CARDS = "[...document.querySelectorAll('.cards .card .id')].map(e => Number(e.textContent))"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty grey photographs; CIDEr of one system rises with their number, that of the other falls."""
+    home = tmp_path_factory.mktemp("page")
+    write_photographs(home / "images", IMAGES)
+    captions = [SAID[i % 3] for i in range(IMAGES)]
+    keep_maps(
+        write_run(home / "runs", "sat_soft", 21.0, captions, [float(i) for i in range(IMAGES)], home / "images"),
+        captions,
+    )
+    others = [STRANGE, *["a zebra" if i == 30 else "a man" for i in range(1, IMAGES)]]
+    write_run(home / "runs", "lstm", 18.5, others, [500.0 - 2 * i for i in range(IMAGES)], home / "images")
+    page_of(home / "runs", home / "report")
+    return home / "report" / "index.html"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def tab(chromium: Browser, page: Path) -> Iterator[Browser]:
+    """The page, opened anew; afterwards it must have complained of nothing and have asked the network for nothing."""
+    chromium.open(page)
+    yield chromium
+    assert chromium.complaints == []
+    assert {address.partition(":")[0] for address in chromium.requests} <= {"file", "data"}
+
+
+def choose(tab: Browser, name: str, value: str) -> None:
+    tab.run(
+        f"""(() => {{ const field = document.querySelector(".tools [name={name}]"); field.value = "{value}";
+        field.dispatchEvent(new Event("input", {{bubbles: true}})); }})()"""
+    )
+
+
+def names(tab: Browser) -> list[str]:
+    found: list[str] = tab.run("[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textContent.trim())")
+    return found
+
+
+def brightest(tab: Browser) -> tuple[int, int]:
+    """The row and column of the 4 x 4 grid where the first photograph is lit most."""
+    picture = tab.picture(".card:first-child .picture").convert("L")
+    cells = {
+        (row, column): picture.getpixel(
+            (int(picture.width * (column + 0.5) / 4), int(picture.height * (row + 0.5) / 4))
+        )
+        for row in range(4)
+        for column in range(4)
+    }
+    return max(cells, key=lambda cell: cells[cell])
+
+
+def test_a_heading_sorts_and_what_has_no_number_comes_last(tab: Browser) -> None:
+    quoted = "quoted soft attention, [SAT] Table 1"
+    assert names(tab) == ["lstm", "sat_soft", quoted]
+    heading = "thead th[title='BLEU-4'] button"
+    tab.click(heading)
+    assert names(tab) == ["sat_soft", quoted, "lstm"]
+    tab.run(f"""document.querySelector("{heading}").focus()""")
+    tab.run("document.activeElement.click()")  # as Enter does
+    assert names(tab) == ["lstm", quoted, "sat_soft"]
+    assert tab.run("document.querySelector('[aria-sort]').getAttribute('aria-sort')") == "ascending"
+    tab.click("thead th[title='CIDEr'] button")
+    assert names(tab)[-1] == quoted
+
+
+def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> None:
+    tab.point("tbody tr[data-system='1'] th")
+    assert "model.size4 → 8" in tab.run("document.querySelector('.differs').textContent")
+    for row in (0, 1):
+        tab.click(f"tbody tr[data-system='{row}'] input")
+    text = tab.run("document.querySelector('.compared').innerText")
+    # means: 500 - 59 and 29.5; every sample of photographs puts the one above the other: p = 2 / 201
+    assert "+411.5" in text
+    assert "0.010" in text
+
+
+def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -> None:
+    assert tab.run(CARDS)[:3] == [1, 2, 3]
+    assert len(tab.run(CARDS)) < IMAGES
+    tab.wait(f"window.scrollTo(0, document.body.scrollHeight) || {CARDS}.length === {IMAGES}")
+    tab.run("document.querySelector('.tools [name=words]').focus()")
+    tab.type("ZEB")
+    assert tab.run(CARDS) == [31]
+    assert tab.run("document.querySelector('[name=count]').value") == "1 of 60 photographs"
+    choose(tab, "words", "ebra")  # no word begins so
+    assert tab.run(CARDS) == []
+    choose(tab, "words", "")
+    for order, system, first in (("worst", "0", 60), ("best", "0", 1), ("best", "1", 60), ("worst", "1", 1)):
+        choose(tab, "one", system)
+        choose(tab, "order", order)
+        assert tab.run(CARDS)[0] == first
+    choose(tab, "order", "disagreement")
+    assert tab.run(CARDS)[:2] == [1, 2]
+    choose(tab, "order", "difference")  # of sat_soft minus lstm: -500, and three more with each photograph
+    choose(tab, "other", "0")
+    assert tab.run(CARDS)[0] == 60
+
+
+def test_systems_are_switched_off_everywhere(tab: Browser) -> None:
+    tab.click("[data-show='0']")
+    chosen = """document.querySelectorAll(".cards li[data-system='0'], g[data-system='0']")"""
+    seen = f"[...{chosen}].some(e => e.getClientRects().length > 0)"
+    assert tab.run(seen) is False
+    tab.click("[data-show='0']")
+    assert tab.run(seen) is True
+
+
+def test_the_photograph_is_lit_where_the_word_looked(tab: Browser) -> None:
+    for word, corner in enumerate(CORNERS[:3], start=1):
+        tab.point(WORD.format(word))
+        assert brightest(tab) == corner
+    readout = tab.run("document.querySelector('.card .readout').textContent")
+    # 255/330 and fifteen times 5/330 have 1.15 nats; even maps of 16 places ln 16 = 2.77
+    assert readout == "sat_soft: “rides” · entropy 1.2 of 2.8 nats"
+    tab.point(".card:first-child h4")
+    assert tab.picture(".card:first-child .picture").getpixel((5, 5)) == (GREY, GREY, GREY)
+
+
+def test_arrow_keys_move_over_words_and_heads(tab: Browser) -> None:
+    tab.point(".card:first-child h4")  # the mouse must not lie on a word
+    tab.run("""document.querySelector(".card:first-child li[data-system='1'] .caption").focus({preventScroll: true})""")
+    tab.press("ArrowRight")
+    assert brightest(tab) == CORNERS[1]
+    tab.press("ArrowDown")
+    assert brightest(tab) == HEAD
+    assert "inter 1 1" in tab.run("document.querySelector('.card .readout').textContent")
+    tab.press("ArrowDown", "End", "ArrowRight")
+    assert brightest(tab) == CORNERS[2]
+    tab.press("Escape")
+    assert tab.run("document.querySelector('.card canvas').hidden") is True
+
+
+def test_a_square_that_is_cropped_is_lit_within_itself(chromium: Browser, page: Path, tmp_path: Path) -> None:
+    text = page.read_text().replace('"resize": "squash"', '"resize": "crop"')
+    (tmp_path / "index.html").write_text(text)
+    chromium.open(tmp_path / "index.html")
+    chromium.point(WORD.format(1))  # the top left corner of the middle square, of a photograph twice as wide as high
+    picture = chromium.picture(".card:first-child .picture").convert("L")
+    unseen, lit = (picture.getpixel((int(picture.width * x), picture.height // 8)) for x in (0.1, 0.3))
+    assert unseen < 20
+    assert lit > GREY
+
+
+def test_markup_in_a_caption_is_text(tab: Browser) -> None:
+    first = ".card:first-child li[data-system='0'] .caption"
+    assert tab.run(f"""document.querySelector("{first}").textContent""") == STRANGE
+    assert tab.run(f"""document.querySelector("{first}").childElementCount""") == 0
+    assert tab.run("document.title").startswith("Captioning systems")
+
+
+def test_it_reads_without_a_script(chromium: Browser, page: Path) -> None:
+    chromium.open(page, width=390, script=False)
+    assert chromium.picture().getextrema() != ((0, 0), (0, 0), (0, 0))
+    found = chromium.run("document.querySelectorAll('.cards .card').length")
+    shown = chromium.run("[...document.querySelectorAll('[data-script]')].every(e => e.hidden)")
+    assert (found, shown) == (12, True)
+
+
+@pytest.mark.parametrize("width", [1200, 700, 360])
+def test_no_width_scrolls_sideways(chromium: Browser, page: Path, width: int) -> None:
+    chromium.open(page, width=width)
+    assert chromium.run("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,162 @@
+"""What the page holds, read as a file; what it does is tried in a browser."""
+
+import base64
+import csv
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from page_runs import CORNERS, REFERENCES, SAID, keep_maps, page_of, write_photographs, write_run
+from PIL import Image
+
+from captioning.data.shapes import ShapesReader
+from captioning.metrics import Scorer
+from captioning.metrics.bootstrap import paired_bootstrap
+from captioning.report.page.boxes import noun_boxes
+from captioning.report.page.comparison import compare_means
+from captioning.report.page.photographs import read_photograph
+from captioning.report.page.plots import plots
+from captioning.report.page.results import COLUMNS
+from captioning.report.page.tested import Described, Line
+from captioning.report.systems import group
+from captioning.report.tested_runs import find_runs
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two systems on three photographs; the first has kept its attention."""
+    write_photographs(tmp_path / "data" / "images", 3)
+    keep_maps(write_run(tmp_path / "runs", "sat_soft", 21.0, SAID, [90, 10, 50], tmp_path / "data" / "images"), SAID)
+    write_run(tmp_path / "runs", "lstm", 18.5, ["a man", "a dog", "a"], [5, 80, 40], tmp_path / "data" / "images")
+    return tmp_path / "runs"
+
+
+def held(page: str, kind: str) -> Any:
+    """The JSON that the page's script reads."""
+    (text,) = re.findall(rf'<script type="application/json" {kind}>(.*?)</script>', page, re.S)
+    return json.loads(text)
+
+
+def test_texts_cannot_become_markup_and_only_our_script_runs(runs: Path, tmp_path: Path) -> None:
+    strange = '</script><script>alert("1")</script>'
+    captions = [strange, "'\"&<!--", "\u202eleft \U0001f600"]
+    write_run(runs, "strange<b>", 1.0, captions, [1, 2, 3], tmp_path / "data" / "images")
+    page, left_out = page_of(runs, tmp_path / "report")
+    assert left_out == []
+    assert "<script>alert" not in page
+    assert "strange<b>" not in page
+    assert "<!--" not in page
+    answers = [image["answers"][2]["caption"] for image in held(page, 'class="data"')["images"]]
+    assert answers == captions
+    policy = re.findall(r'Content-Security-Policy" content="(.*?)"', page)[0]
+    for tag, text in (("style", r"<style>(.*?)</style>"), ("script", r'<script type="module">(.*?)</script>')):
+        digest = base64.b64encode(hashlib.sha256(re.findall(text, page, re.S)[0].encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none';")
+
+
+def test_without_a_script_the_table_and_the_first_photographs_are_there(runs: Path, tmp_path: Path) -> None:
+    page, _ = page_of(runs, tmp_path / "report")
+    page = re.sub(r"<(script|template).*?</\1>", "", page, flags=re.S)
+    assert re.search(r'data-number="21.0">21.0</td>', page)
+    assert '<td data-in="cost of training" data-number="1234567.0">1,234,567</td>' in page
+    assert re.search(r'class="quoted">.*?quoted</span> soft attention, \[SAT\] Table 1</th>', page, re.S)
+    assert [page.count(f'<p class="caption" dir="auto">{caption}</p>') for caption in SAID] == [1, 1, 1]
+    assert page.count('src="data:image/jpeg;base64,') == 3
+    assert page.count("no attention") == 3
+    assert "mistakes: the captions with the least cider" in page.lower()
+
+
+def test_photographs_lie_beside_a_page_that_would_be_too_large(runs: Path, tmp_path: Path) -> None:
+    page, _ = page_of(runs, tmp_path / "report", inside=0, side=100)
+    addresses = held(page, 'class="pictures"')
+    assert len(set(addresses)) == 1  # they are all alike
+    with Image.open(tmp_path / "report" / addresses[0]) as picture:
+        assert (picture.format, picture.size) == ("JPEG", (100, 50))
+    assert held(page_of(runs, tmp_path / "bare", photographs=None)[0], 'class="pictures"') == [None] * 3
+    elsewhere = (tmp_path / "data").rename(tmp_path / "moved") / "images"
+    assert held(page_of(runs, tmp_path / "gone")[0], 'class="pictures"') == [None] * 3
+    assert None not in held(page_of(runs, tmp_path / "found", str(elsewhere))[0], 'class="pictures"')
+
+
+@pytest.mark.parametrize("name", ["../1.png", "absent.png", "text.png", "images", "a\0b", ""])
+def test_what_is_no_photograph_below_its_folder_is_done_without(tmp_path: Path, name: str) -> None:
+    write_photographs(tmp_path / "images", 1)
+    Image.new("RGB", (4, 4)).save(tmp_path / "1.png")
+    (tmp_path / "images" / "text.png").write_text("no picture")
+    assert read_photograph(tmp_path / "images", name, 64) is None
+    found = read_photograph(tmp_path / "images", "1.png", 64)
+    assert found is not None
+    assert (found.width, found.height) == (64, 32)
+
+
+def test_maps_are_bytes_in_shares_of_their_peak(runs: Path, tmp_path: Path) -> None:
+    page, _ = page_of(runs, tmp_path / "report", heads=1)
+    first, second = (held(page, f'id="map-1-1-{image}"') for image in (0, 1))  # lstm comes first in the alphabet
+    assert first["names"] == ["mean", "inter 1 1"]
+    assert second["names"] == ["mean"]
+    mean = np.frombuffer(base64.b64decode(second["maps"]), np.uint8).reshape(1, 3, 4, 4)
+    assert [np.unravel_index(each.argmax(), each.shape) for each in mean[0]] == list(CORNERS[:3])
+    assert set(mean.flatten()) == {255, 5}
+    assert held(page, 'class="data"')["systems"][0]["attention"] == "none"
+
+
+def test_maps_of_another_test_are_not_laid_on_this_one(runs: Path, tmp_path: Path) -> None:
+    keep_maps(runs / "flickr8k-sat_soft", ["a man walks", *SAID[1:]])
+    page, _ = page_of(runs, tmp_path / "report")
+    assert re.findall(r'id="(map-.*?)"', page) == ["map-1-1-1", "map-1-1-2"]
+
+
+def test_damaged_files_are_named_and_left_out(runs: Path, tmp_path: Path) -> None:
+    (runs / "flickr8k-sat_soft" / "attention.npz").write_bytes(b"no archive")
+    (runs / "flickr8k-lstm" / "captions.jsonl").write_text('{"image_id": 1, "caption": "\\ud83d", "references": []}\n')
+    page, left_out = page_of(runs, tmp_path / "report")
+    assert [line.partition(":")[0] for line in left_out] == ["captions of lstm", "attention of sat_soft"]
+    assert held(page, 'class="data"')["systems"][1]["attention"] == "not kept"
+
+
+def test_results_have_the_same_columns_whatever_was_scored(runs: Path, tmp_path: Path) -> None:
+    page_of(runs, tmp_path / "report")
+    with (tmp_path / "report" / "results" / "flickr8k.csv").open() as file:
+        rows = {row["system"]: row for row in csv.DictReader(file)}
+    assert list(rows["lstm"]) == COLUMNS
+    assert (rows["sat_soft"]["BLEU-4"], rows["sat_soft"]["METEOR"], rows["sat_soft"]["seed"]) == ("21.0", "", "1")
+    models = yaml.safe_load((tmp_path / "report" / "metafile.yml").read_text())["Models"]
+    assert models[1]["Results"][0]["Metrics"] == {"BLEU-4": 21.0, "CIDEr": 50.0}
+
+
+def test_cider_needs_no_scorer_to_be_compared() -> None:
+    """The same as by the statistics that scorers keep."""
+    scorer = Scorer(REFERENCES, ["CIDEr"])
+    found = [scorer.score(dict(enumerate(said))) for said in (SAID, ["a man", "dogs", "the bus is"])]
+    images = [
+        Described(i, each, {place: Line(image_id=i, caption="", references=each, scores=scores.per_image[i])
+                         for place, scores in enumerate(found)})
+        for i, each in enumerate(REFERENCES)
+    ]  # fmt: skip
+    expected = paired_bootstrap(found[0].statistics, found[1].statistics, 100, 3)["CIDEr"]
+    numbers = compare_means(images, 2, 100, 3)["0-1"]["CIDEr"]
+    assert numbers == pytest.approx([expected.difference, expected.low, expected.high, expected.p], abs=1e-3)
+    del images[0].answers[1]
+    assert compare_means(images, 2, 100, 3) == {}
+
+
+def test_curves_of_one_validation_have_one_tick(runs: Path) -> None:
+    for folder in runs.iterdir():
+        (folder / "metrics.csv").write_text("epoch,seconds,val/CIDEr,val/nll\n4,60,20,2.5\n")
+    loss, *_ = plots(group(find_runs(runs)[0]))
+    assert [text for _, text in loss.across] == ["5"]
+    assert [text for _, text in loss.up] == ["2.5"]
+
+
+def test_boxes_of_drawn_scenes_are_those_of_their_words(tmp_path: Path) -> None:
+    example = ShapesReader(tmp_path, train=2, val=2, test=2, size=32)()["test"][0]
+    reference = example.references[0]
+    found = noun_boxes([example.path])[example.path]
+    assert all(noun.box in found[reference.words[noun.word]] for noun in reference.nouns)
+    assert noun_boxes([tmp_path / "elsewhere" / "1.png"]) == {}
