@@ -24,7 +24,7 @@ from captioning.machine import device_called
 from captioning.metrics.pointing import Box, framed, pointing_hits
 from captioning.models.protocol import LayeredCaptioner
 from captioning.report.markdown import markdown_table
-from captioning.report.systems import System, Value
+from captioning.report.systems import System, Value, mean
 from captioning.report.table import shown
 from captioning.report.tested_runs import Run
 from captioning.runs.networks import Network, load_network
@@ -51,7 +51,7 @@ def believed(
             left_out.append(f"maps of {system.label}: {error}")
             continue
         if any(found):
-            values = ([Value.of([each[kind][i] for each in found if kind in each]) for i in range(2)] for kind in kinds)
+            values = ([mean(each[kind][i] for each in found if kind in each) for i in range(2)] for kind in kinds)
             rows.append([system.label, *(_cell(own, other) for own, other in values)])
     return f"\n{EXPLANATION}\n\n{markdown_table(['system', *kinds], rows)}\n" if rows else "", left_out
 

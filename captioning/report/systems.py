@@ -43,7 +43,7 @@ class System:
 
     def score(self, name: str) -> Value | None:
         """Of the test split; None where no run has it."""
-        return _mean(run.scores.get(name) for run in self.runs)
+        return mean(run.scores.get(name) for run in self.runs)
 
     def curve(self, read: Callable[[Run], tuple[list[float], list[float]]]) -> list[tuple[float, Value]]:
         """What the runs have logged, validation by validation: the mean place, and the mean of the values there."""
@@ -55,10 +55,11 @@ class System:
 
     def provenance(self, read: Callable[[Run], float | None]) -> Value | None:
         """Of whatever a run can tell; None where no run can."""
-        return _mean(map(read, self.runs))
+        return mean(map(read, self.runs))
 
 
-def _mean(values: Iterable[float | None]) -> Value | None:
+def mean(values: Iterable[float | None]) -> Value | None:
+    """Of the finite numbers among them; None where there are none."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     return Value.of(known) if known else None
 

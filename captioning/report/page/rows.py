@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from captioning.report.page.results import ALL_SCORES
 from captioning.report.published import Published
-from captioning.report.systems import System, Value
+from captioning.report.systems import System, Value, mean
 from captioning.report.table import CAPTIONS, NO_PENALTY, SCORES, columns
 
 EMPTY = ""
@@ -69,7 +69,7 @@ def table(
     theirs = [
         Row(
             f"{row.system}, {row.source}",
-            [_cell(Value.of([row.scores[c.name]] if c.name in row.scores else []), c) for c in shown],
+            [_cell(mean([row.scores.get(c.name)]), c) for c in shown],
             caveat=row.caveat,
         )
         for row in published

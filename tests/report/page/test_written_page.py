@@ -26,6 +26,8 @@ from captioning.report.page.tested import Described, Line
 from captioning.report.systems import group
 from captioning.report.tested_runs import find_runs
 
+SOFT = "Show, Attend and Tell, soft"
+
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
@@ -65,7 +67,7 @@ def test_without_a_script_the_table_and_the_first_photographs_are_there(runs: Pa
     page = re.sub(r"<(script|template).*?</\1>", "", page, flags=re.S)
     assert re.search(r'data-number="21.0">21.0</td>', page)
     assert '<td data-in="cost of training" data-number="1234567.0">1,234,567</td>' in page
-    assert re.search(r'class="quoted">.*?quoted</span> soft attention, \[SAT\] Table 1</th>', page, re.S)
+    assert re.search(r'class="quoted">.*?quoted</span> Show, Attend and Tell, soft, \[SAT\] Table 1</th>', page, re.S)
     assert [page.count(f'<p class="caption" dir="auto">{caption}</p>') for caption in SAID] == [1, 1, 1]
     assert page.count('src="data:image/jpeg;base64,') == 3
     assert page.count("no attention") == 3
@@ -116,7 +118,10 @@ def test_damaged_files_are_named_and_left_out(runs: Path, tmp_path: Path) -> Non
     (runs / "flickr8k-sat_soft" / "attention.npz").write_bytes(b"no archive")
     (runs / "flickr8k-lstm" / "captions.jsonl").write_text('{"image_id": 1, "caption": "\\ud83d", "references": []}\n')
     page, left_out = page_of(runs, tmp_path / "report")
-    assert [line.partition(":")[0] for line in left_out] == ["captions of lstm", "attention of sat_soft"]
+    assert [line.partition(":")[0] for line in left_out] == [
+        "captions of lstm",
+        "attention of Show, Attend and Tell, soft",
+    ]
     assert held(page, 'class="data"')["systems"][1]["attention"] == "not kept"
 
 
@@ -125,7 +130,11 @@ def test_results_have_the_same_columns_whatever_was_scored(runs: Path, tmp_path:
     with (tmp_path / "report" / "results" / "flickr8k.csv").open() as file:
         rows = {row["system"]: row for row in csv.DictReader(file)}
     assert list(rows["lstm"]) == COLUMNS
-    assert (rows["sat_soft"]["BLEU-4"], rows["sat_soft"]["METEOR"], rows["sat_soft"]["seed"]) == ("21.0", "", "1")
+    assert (
+        rows[SOFT]["BLEU-4"],
+        rows[SOFT]["METEOR"],
+        rows[SOFT]["seed"],
+    ) == ("21.0", "", "1")
     models = yaml.safe_load((tmp_path / "report" / "metafile.yml").read_text())["Models"]
     assert models[1]["Results"][0]["Metrics"] == {"BLEU-4": 21.0, "CIDEr": 50.0}
 
