@@ -166,8 +166,6 @@ def _prepare() -> None:
 
 
 def _quiet() -> None:
-    # What Lightning tells of itself: devices, advertisements, files loaded. Its warnings stay, but for those below.
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.raiseExceptions = False  # nor of an output that nobody reads any more
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)

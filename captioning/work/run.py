@@ -42,6 +42,8 @@ from captioning.training.objectives import Objective, Task
 from captioning.training.selection import select_width
 
 say = rank_zero_only(logging.getLogger(__name__).info)
+# Lightning's own logger, as its import has left it, tells of devices, files loaded and products; its warnings stay.
+logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 
 
 def train(config: DictConfig) -> float | None:
