@@ -42,7 +42,11 @@ class Account:
     def plan(self) -> str:
         """How long the training is."""
         epochs, steps, done = self._trainer.max_epochs or -1, math.ceil(self._per_epoch), self._trainer.global_step
-        whole = f"{epochs} epochs of {steps:,} steps" if epochs * steps == self.total else f"{self.total:,} steps"
+        whole = (
+            f"{epochs} epoch{'' if epochs == 1 else 's'} of {steps:,} steps"
+            if epochs * steps == self.total
+            else f"{self.total:,} steps"
+        )
         return f"training: {whole}" + (f", of which {done:,} are done" if done else "")
 
     def estimate(self) -> str | None:
