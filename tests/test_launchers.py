@@ -60,7 +60,7 @@ def test_two_processes_leave_what_one_leaves(home: Path, launcher: str) -> None:
     (new,) = {path.name for path in one.parent.iterdir()} - before
     assert {name: (one / name).read_bytes() for name in files(one)} == contents
     folder = one.parent / new
-    panels = {f"attention/200000{i}.png" for i in range(4)}
+    panels = {f"attention/200000{i}.{kind}" for i in range(4) for kind in ("png", "pdf")}
     assert files(folder) == set(contents) | panels
     assert yaml.safe_load((folder / "config.yaml").read_text())["folder"] == f"runs/{new}"
     lines = [[json.loads(line) for line in (f / "captions.jsonl").read_text().splitlines()] for f in (folder, one)]

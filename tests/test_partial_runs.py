@@ -77,7 +77,7 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(trainable: bool, monke
     checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
     with pytest.raises(CaptioningError, match="this checkpoint reads none"):
         evaluate.main.__wrapped__(composed("device=cpu", checkpoint, "features=anywhere", name="evaluate"))
-    (panel,) = (folder / "attention").iterdir()
+    (panel,) = (folder / "attention").glob("*.png")
     with Image.open(panel) as picture:
         pixels = np.asarray(picture.convert("L"))
     painted = (pixels < 250).any(axis=1)

@@ -94,6 +94,7 @@ def test_run_folder(home: Path, first: subprocess.CompletedProcess[str]) -> None
         "captions.jsonl",
         "scores.json",
         "attention/2000000.png",
+        "attention/2000000.pdf",
         "attention.npz",
     }
     assert {path.name for path in home.iterdir()} == {"runs", "cache"}

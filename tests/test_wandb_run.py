@@ -114,7 +114,9 @@ def printed(home: Path) -> str:
 @pytest.fixture(scope="module")
 def folders(home: Path, printed: str) -> list[Path]:
     found = sorted((home / "runs").glob("trial-*"))
-    assert [folder.name for folder in found] == [f"trial-spatial_transformer-seed7{end}" for end in ("", "-2")]
+    assert [folder.name for folder in found] == [
+        f"trial-spatial_transformer-seed7-test={test}" for test in (False, True)
+    ]
     return found
 
 

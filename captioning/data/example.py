@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom as fractions of the photograph's width and height, so that resizing keeps them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Noun:
@@ -13,11 +16,11 @@ class Noun:
 
     Attributes:
         word: position of the word in its reference, counted from 0.
-        box: left, top, right, bottom as fractions of the photograph's width and height, so that resizing keeps them.
+        box: of the object.
     """
 
     word: int
-    box: tuple[float, float, float, float]
+    box: Box
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from captioning.data.example import Reference
+from captioning.data.example import Box, Reference
 
-Box = tuple[float, float, float, float]
-"""Left, top, right, bottom as fractions of the image's width and height."""
 Nouns = Sequence[Sequence[Sequence[tuple[int, Box]]]]
 """For each image, for each of its captions: the nouns' word indices, counted from 0, and boxes."""
 

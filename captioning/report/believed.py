@@ -15,13 +15,13 @@ from captioning.backbones.context import ContextSet
 from captioning.borders.progress import counter
 from captioning.config.settings import relocate
 from captioning.data.dataset import CaptionDataset
-from captioning.data.example import digest
+from captioning.data.example import Box, digest
 from captioning.data.sampler import Request
 from captioning.decoding.relevance import gradient, rollout
 from captioning.errors import CaptioningError
 from captioning.features.inputs import inputs_of
 from captioning.machine import device_called
-from captioning.metrics.pointing import Box, framed, pointing_hits
+from captioning.metrics.pointing import framed, pointing_hits
 from captioning.models.protocol import LayeredCaptioner
 from captioning.report.markdown import markdown_table
 from captioning.report.systems import System, Value, mean

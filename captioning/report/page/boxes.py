@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from captioning.data.example import Box
 from captioning.data.shapes.annotations import read_annotations
-from captioning.metrics.pointing import Box
 
 
 def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.config.settings import read_settings
-from captioning.metrics.pointing import Box
+from captioning.data.example import Box
 from captioning.report.page.attention import packed_maps, state
 from captioning.report.page.boxes import noun_boxes
 from captioning.report.page.photographs import Photograph, read_photograph, root_of
