@@ -295,7 +295,7 @@ def test_the_table_of_the_test(folders: list[Path], both: list[Logged]) -> None:
         for line in lines
     ]
     check_pictures(table, 2, folders[1])
-    drawn = {path.read_bytes() for path in (folders[1] / "attention").iterdir()}
+    drawn = {path.read_bytes() for path in (folders[1] / "attention").glob("*.png")}
     assert {path.read_bytes() for path in table["pictures"].values()} == drawn
 
 

@@ -118,6 +118,8 @@ class JobProcess(Callback):
         _prepare()
         if os.getppid() == self._launcher:  # joblib's processes would go on with the sweep without it
             end_with(self._launcher)
+        elif self._launcher != os.getpid() and end_with.cache_info().currsize:
+            os._exit(1)  # the sweep has ended since this process began a job of it, and no other is to begin
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
         """Ends a sweep of several processes with its first failure, which the others may not have had."""

@@ -119,7 +119,7 @@ def test_pointing_by_hand(folder: Path) -> None:
 
 def test_panels_of_the_first_images_by_id(folder: Path) -> None:
     assert {path.name for path in (folder / "attention").glob("*.png")} == {"77.png", "1.png", "2.png"}
-    for path in (folder / "attention").iterdir():
+    for path in (folder / "attention").glob("*.png"):
         with Image.open(path) as panel:
             assert panel.width > 3 * panel.height / len(SAID)
 
