@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.early import FROM_CHECKPOINT, check_early, with_folder
+from captioning.config.early import FROM_CHECKPOINT, check_early, data_settings, with_folder
 from captioning.config.optimizer import backbone_lr, optimizer_settings
 from captioning.config.registry import check_parts
 from captioning.config.rehearsal import rehearse
@@ -33,12 +33,6 @@ def check(config: DictConfig) -> None:
     _check_validation(config)
     _check_precision(config)
     rehearse(with_folder(config))
-
-
-def data_settings(config: DictConfig) -> dict[str, Any]:
-    """The arguments of the data module that are plain settings."""
-    names = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
-    return {name: config.data[name] for name in names} | {"seed": config.seed}
 
 
 def _check_values(config: DictConfig) -> None:

@@ -1,7 +1,7 @@
 """What a run's configuration cannot be, seen without the libraries that take seconds to import.
 
-That is what is missing or no setting at all, and files and folders that are not there. The classes that settings are
-for see the rest, in `captioning.config.check`.
+That is what is missing or no setting at all, files and folders that are not there, and values outside the bounds that
+the source of a class names. The classes that settings are for see the rest, in `captioning.config.check`.
 """
 
 import os
@@ -15,6 +15,7 @@ from captioning.borders.bounds import Name, PathText, Probability, Seconds, Seed
 from captioning.config.composed import check_table
 from captioning.config.paths import check_checkpoint, check_data_root
 from captioning.config.signatures import Part, check_value
+from captioning.config.source import check_sources
 from captioning.errors import CaptioningError
 from captioning.metrics.scorer import Metrics
 
@@ -64,6 +65,13 @@ def check_early(config: DictConfig) -> None:
         if config[name].get("_partial_") is not True:
             raise CaptioningError(f"{name}._partial_ must be true: training calls this part itself")
     _check_processes(config)
+    _check_sources(config)
+
+
+def data_settings(config: DictConfig) -> dict[str, Any]:
+    """The arguments of the data module that are plain settings."""
+    names = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
+    return {name: config.data[name] for name in names} | {"seed": config.seed}
 
 
 def _check_missing(config: DictConfig) -> None:
@@ -109,3 +117,10 @@ def _check_processes(config: DictConfig) -> None:
             f"{started} processes were started, and with trainer.devices=1 each would train on its own: "
             "set trainer=ddp and trainer.devices to the number of processes per node"
         )
+
+
+def _check_sources(config: DictConfig) -> None:
+    settings: Any = OmegaConf.to_container(with_folder(config), resolve=True)
+    settings["decoding"].pop("filters", None)  # they name words, which become numbers later
+    check_sources("", settings)
+    check_sources("data", {"_target_": "captioning.data.module.CaptionData", **data_settings(config)})

@@ -16,8 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones import Backbone
-from captioning.config.check import check, data_settings
-from captioning.config.early import FROM_CHECKPOINT
+from captioning.config.check import check
+from captioning.config.early import FROM_CHECKPOINT, data_settings
 from captioning.config.optimizer import backbone_lr, optimizer_settings
 from captioning.config.searches import search_settings
 from captioning.config.settings import without_weights
