@@ -25,7 +25,6 @@ from captioning.machine import device_called
 from captioning.models.protocol import Captioner
 from captioning.runs.kept_attention import KeptCaption
 from captioning.runs.networks import Network, load_network, naming
-from captioning.tokens import EOS
 
 Photograph = str | Path | Image.Image
 """A file or an image in memory."""
@@ -168,11 +167,8 @@ class TrainedCaptioner:
 
     @torch.no_grad()
     def _contexts(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[ContextSet]:
-        contexts = []
-        for network, rows, are_pixels in zip(self.networks, inputs, pixels, strict=True):
-            features = network.backbone(rows.to(self.device)) if are_pixels else rows.to(self.device)
-            contexts.append(network.backbone.context(features))
-        return contexts
+        each = zip(self.networks, inputs, pixels, strict=True)
+        return [network.backbone.context_of(rows.to(self.device), whether) for network, rows, whether in each]
 
     def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[Caption]:
         """Captions of B images from what each network reads: `[B, C, H, W]` where it is `pixels`, or `[B, L, D]`."""
@@ -203,13 +199,10 @@ class TrainedCaptioner:
         model = self.networks[0].model if len(self.networks) == 1 else None
         located = all(network.backbone.located for network in self.networks)
         maps = all_maps(model, self._contexts(inputs, pixels)[0], caption) if located else None
-        return [KeptCaption(image_id, tuple(self._words(caption)), maps)] if maps else []
-
-    def _words(self, caption: Caption) -> list[str]:
-        return [self.vocabulary.decode([token]) for token in caption.tokens if token != EOS]
+        return [KeptCaption(image_id, tuple(self.vocabulary.each_word(caption.tokens)), maps)] if maps else []
 
     def _prediction(self, caption: Caption) -> Prediction:
-        words, maps = self._words(caption), caption.attention
+        words, maps = self.vocabulary.each_word(caption.tokens), caption.attention
         return Prediction(
             self.vocabulary.decode(caption.tokens),
             caption.score,

@@ -124,6 +124,10 @@ class Backbone(nn.Module):
         # The cast is to the model's precision, which the buffer shares; a product alone would stay in half precision.
         return ContextSet(features.to(self.scale.dtype) * self.scale, self.grid, mask)
 
+    def context_of(self, inputs: Tensor, pixels: bool) -> ContextSet:
+        """The context set of images `[B, C, H, W]`, or of features `[B, L, D]` if what came are no `pixels`."""
+        return self.context(self(inputs) if pixels else inputs)
+
     def mirrored(self) -> "Backbone":
         """This network, weights shared, for photographs that its `transform` reads with left and right exchanged."""
         view = copy.copy(self)

@@ -106,6 +106,10 @@ class Vocabulary:
                 words.append(self._names[i])
         return " ".join(words)
 
+    def each_word(self, ids: Iterable[int]) -> list[str]:
+        """The word of every id but EOS; a special token has none, and takes its place nevertheless."""
+        return [self.decode([i]) for i in map(int, ids) if i != EOS]
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a vocabulary is frozen: {name} cannot be set")
 

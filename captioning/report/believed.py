@@ -107,7 +107,7 @@ def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]
 
 def _context(network: Network, dataset: CaptionDataset, position: int) -> ContextSet:
     inputs = dataset.inputs.rows([position]).to(network.backbone.scale.device)
-    return network.backbone.context(network.backbone(inputs) if dataset.inputs.pixels else inputs)
+    return network.backbone.context_of(inputs, dataset.inputs.pixels)
 
 
 def _weights(model: Any, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:

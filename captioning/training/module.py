@@ -75,8 +75,7 @@ class CaptioningModule(L.LightningModule):
 
     def context(self, batch: Batch) -> ContextSet:
         """The context set of cached features `[B, L, D]` or of images `[B, C, H, W]`."""
-        features = self.backbone(batch.inputs) if batch.pixels else batch.inputs
-        return self.backbone.context(features)
+        return self.backbone.context_of(batch.inputs, batch.pixels)
 
     def on_train_start(self) -> None:
         """Notes that all that a checkpoint has to restore is restored."""

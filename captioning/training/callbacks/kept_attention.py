@@ -1,24 +1,21 @@
 """Keeps the attention of a test with the run: `attention.npz`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import lightning as L
 import torch
 from annotated_types import Ge
 
-from captioning.data.batch import Batch
+from captioning.decoding import Caption
 from captioning.decoding.maps import all_maps
 from captioning.runs.kept_attention import FILE, KeptCaption, write
-from captioning.tokens import EOS
-from captioning.training.callbacks.attention_panels import FirstCaptions
+from captioning.training.callbacks.first_captions import FirstTested
 from captioning.training.module import CaptioningModule
 
 
-class KeepAttention(L.Callback):
-    """Writes every map of the test split's first captions; rank 0 does for what all processes have decoded.
-
-    There is no file where a model has no attention, or what it attends to has no place on the photograph.
+class KeepAttention(FirstTested):
+    """Writes every map of the test split's first captions; there is no file where a model has no attention.
 
     Args:
         folder: the run folder.
@@ -26,37 +23,19 @@ class KeepAttention(L.Callback):
     """
 
     def __init__(self, folder: str | Path, images: Annotated[int, Ge(0)]) -> None:
-        self.folder, self.images = Path(folder), images
-
-    def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._first = FirstCaptions(self.images)
-
-    def on_test_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """`outputs` are the captions of `test_step`."""
-        self._first.add(batch, outputs)
+        super().__init__(images)
+        self.folder = Path(folder)
 
     @torch.no_grad()
-    def on_test_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        assert isinstance(pl_module, CaptioningModule)
-        captions = self._first.gather()
-        if not trainer.is_global_zero or not pl_module.backbone.located:
-            return
+    def keep(self, trainer: L.Trainer, module: CaptioningModule, captions: dict[int, Caption]) -> None:
+        """Writes them."""
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
         kept = []
         for position, caption in captions.items():
-            inputs = dataset.inputs.rows([position]).to(pl_module.device)
-            features = pl_module.backbone(inputs) if dataset.inputs.pixels else inputs
-            maps = all_maps(pl_module.model, pl_module.backbone.context(features), caption)
+            inputs = dataset.inputs.rows([position]).to(module.device)
+            maps = all_maps(module.model, module.backbone.context_of(inputs, dataset.inputs.pixels), caption)
             if maps:
-                words = tuple(pl_module.vocabulary.decode([token]) for token in caption.tokens if token != EOS)
+                words = tuple(module.vocabulary.each_word(caption.tokens))
                 kept.append(KeptCaption(dataset.examples[position].image_id, words, maps))
         if kept:
             write(self.folder / FILE, kept)

@@ -12,7 +12,8 @@ from lightning.pytorch.loggers import WandbLogger
 from captioning.config.settings import read_settings
 from captioning.data.batch import Batch
 from captioning.data.example import reference_texts
-from captioning.training.callbacks.attention_panels import AttentionPanels, FirstCaptions, draw
+from captioning.training.callbacks.attention_panels import AttentionPanels, draw
+from captioning.training.callbacks.first_captions import FirstCaptions
 from captioning.training.module import CaptioningModule
 from captioning.training.provenance import origin
 
