@@ -45,6 +45,7 @@ SETTINGS: Mapping[str, Any] = {
     "captions": PathText | None,
     "references": PathText | None,
     "against": PathText | None,
+    "shuffled": bool,
     "common_only": bool,
     "keep": Annotated[int, Ge(0)],
     "metrics": Metrics,
@@ -72,7 +73,8 @@ def main(config: DictConfig) -> None:
     folder = new_folder(config, Path(config.runs) / config.name)
     log.info("%s\nrun folder: %s", describe(len(images), len(source.references), given), folder)
     captions = source.captions()
-    ours = [captions[image_id] for image_id in images]
+    spoken_of = images[1:] + images[:1] if config.shuffled else images
+    ours = [captions[image_id] for image_id in spoken_of]
     paths = [source.photographs[image_id] for image_id in images] if source.photographs else None
     # on disk before any scorer can fail
     write_captions(folder / "captions.jsonl", images, ours, references, photographs=paths)

@@ -147,6 +147,17 @@ def test_its_own_captions_have_their_references(elsewhere: Path, command: Comman
     assert (again / "captions.jsonl").read_bytes() == (first / "captions.jsonl").read_bytes()
 
 
+def test_shuffled_is_each_caption_with_the_next_images_references(elsewhere: Path, command: Command) -> None:
+    ids = list(REFERENCES)
+    results("ours.json", OURS)
+    results("moved.json", {here: OURS[there] for here, there in zip(ids, [*ids[1:], ids[0]], strict=True)})
+    annotations("references.json")
+    command("captions=ours.json", "references=references.json", "shuffled=true", QUICK)
+    command("captions=moved.json", "references=references.json", "name=moved", QUICK)
+    folders = [elsewhere / "runs" / name / "captions.jsonl" for name in ("evaluate", "moved")]
+    assert folders[0].read_bytes() == folders[1].read_bytes()
+
+
 def test_against_other_captions(elsewhere: Path, command: Command) -> None:
     results("ours.json", OURS)
     results("theirs.json", dict(reversed(THEIRS.items())))

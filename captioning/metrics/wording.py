@@ -1,6 +1,6 @@
 """How captions are worded, whatever the photographs show: endings, lengths, and how much of the language is used."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import pairwise
 
 _PEERS = ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", "on", "upon", "near", "to")
@@ -10,6 +10,8 @@ PERCENT = 100.0
 WORDING = ("bad_endings", "length", "distinct-1", "distinct-2", "vocabulary used")
 ENDED = "ended"
 """The percentage of captions that were not cut at the longest length; the words alone do not tell it."""
+
+NOVEL = "novel"
 
 
 def wording(captions: Sequence[str]) -> dict[str, float]:
@@ -37,6 +39,11 @@ def wording(captions: Sequence[str]) -> dict[str, float]:
 
 def _distinct(found: Sequence[object]) -> float:
     return PERCENT * len(set(found)) / max(1, len(found))
+
+
+def novel(captions: Sequence[str], training: Container[str]) -> dict[str, float]:
+    """The percentage of captions, at least one, that are none of those in training; the others may be copied whole."""
+    return {NOVEL: PERCENT * sum(caption not in training for caption in captions) / len(captions)}
 
 
 def ended(finished: Iterable[bool]) -> dict[str, float]:

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from captioning.metrics.wording import ENDED, WORDING
+from captioning.metrics.wording import ENDED, NOVEL, WORDING
 from captioning.report.markdown import markdown_table
 from captioning.report.published import Published
 from captioning.report.systems import System, Value
@@ -12,7 +12,7 @@ from captioning.report.units import NO_PENALTY, headed, printed
 
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 SCORES = [*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
-CAPTIONS = [*WORDING, ENDED]
+CAPTIONS = [*WORDING, NOVEL, ENDED]
 
 
 def columns(system: System, cider: float | None) -> dict[str, Value | None]:

@@ -26,7 +26,7 @@ UNITS = {
     "attention entropy": Unit("nats", 2),
     "attention entropy variance": Unit("nats^2", 2),
     "attention movement": Unit("0-1", 2),
-    **dict.fromkeys(("bad_endings", "distinct-1", "distinct-2", "ended"), PERCENT),
+    **dict.fromkeys(("bad_endings", "distinct-1", "distinct-2", "novel", "ended"), PERCENT),
     **dict.fromkeys(("length", "vocabulary used"), WORDS),
 }
 OTHER = Unit("")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from captioning.metrics.wording import ended, wording
+from captioning.metrics.wording import ended, novel, wording
 
 
 def test_of_three_captions() -> None:
@@ -14,6 +14,7 @@ def test_of_three_captions() -> None:
         "vocabulary used": 5,
     }
     assert ended([True, True, False, True]) == {"ended": 75}
+    assert novel(["a dog on a", "dogs"], {"dogs", "a dog"}) == {"novel": 50}
 
 
 def test_of_captions_without_words() -> None:

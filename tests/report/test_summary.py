@@ -7,7 +7,7 @@ import pytest
 
 from captioning.metrics import Scorer
 from captioning.metrics.attention import STATISTICS
-from captioning.metrics.wording import ENDED, WORDING
+from captioning.metrics.wording import ENDED, NOVEL, WORDING
 from captioning.report.summary import print_summary
 from captioning.report.units import OTHER, unit
 from captioning.training.callbacks.pointing import NAMES as POINTING
@@ -47,6 +47,6 @@ def test_table_three_captions_and_paths(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_all_that_a_run_scores_has_a_unit() -> None:
     scored = Scorer([["a dog"], ["a cat"]], ["BLEU", "ROUGE-L", "CIDEr"]).score({0: "a dog", 1: "a cat"}).corpus
-    every = [*scored, "METEOR", "SPICE", *STATISTICS, *POINTING, *WORDING, ENDED]
+    every = [*scored, "METEOR", "SPICE", *STATISTICS, *POINTING, *WORDING, NOVEL, ENDED]
     assert [name for name in every if unit(name) is OTHER] == []
     assert {unit(name).name for name in scored if name != "CIDEr"} == {"0-100"}

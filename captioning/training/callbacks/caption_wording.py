@@ -6,7 +6,7 @@ import lightning as L
 
 from captioning.data.batch import Batch
 from captioning.machine import gathered
-from captioning.metrics.wording import ended, wording
+from captioning.metrics.wording import ended, novel, wording
 from captioning.training.module import CaptioningModule
 
 
@@ -15,6 +15,12 @@ class LogWording(L.Callback):
 
     def __init__(self) -> None:
         self._captions: dict[int, tuple[str, bool]] = {}
+        self._training: frozenset[str] = frozenset()
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Notes the captions of training, as a model spells them."""
+        examples = trainer.datamodule.examples("train")  # type: ignore[attr-defined]
+        self._training = frozenset(" ".join(reference.words) for each in examples for reference in each.references)
 
     def on_validation_batch_end(
         self,
@@ -44,4 +50,5 @@ class LogWording(L.Callback):
             every |= captions
         self._captions = {}
         texts, finished = zip(*every.values(), strict=True)
-        module.log_dict({f"{split}/{name}": value for name, value in (wording(texts) | ended(finished)).items()})
+        found = wording(texts) | novel(texts, self._training) | ended(finished)
+        module.log_dict({f"{split}/{name}": value for name, value in found.items()})

@@ -11,7 +11,15 @@ from ..tested import Pointer, run_test, spotted
 from ..world import QUIET, module, trainer
 
 pytestmark = QUIET
-SAID = {"bad_endings": 0, "length": 3, "distinct-1": 20, "distinct-2": 20, "vocabulary used": 3, "ended": 100}
+SAID = {
+    "bad_endings": 0,
+    "length": 3,
+    "distinct-1": 20,
+    "distinct-2": 20,
+    "vocabulary used": 3,
+    "novel": 0,
+    "ended": 100,
+}
 
 
 def logged(metrics: dict[str, Tensor], split: str) -> dict[str, float]:
@@ -34,5 +42,5 @@ def test_every_validation_begins_afresh_and_sees_captions_that_were_cut(tmp_path
     search = found.search
     found.search = lambda model, context: search(model, context, max_length=2)
     run.validate(found, images, verbose=False)
-    cut = SAID | {"length": 2, "ended": 0, "vocabulary used": 2}
+    cut = SAID | {"length": 2, "ended": 0, "novel": 100, "vocabulary used": 2}
     assert logged(run.callback_metrics, "val") == pytest.approx(cut)
