@@ -1,5 +1,6 @@
 """Trained captioners side by side, each with what it says of a photograph and where it looked."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,12 @@ class Column:
     def about(self) -> str:
         """Which system it is, with its score and size."""
         return repr(self.captioner.networks[0])
+
+    @property
+    def longest(self) -> float:
+        """Tokens of the longest caption that the model can read."""
+        tokens = self.captioner.config["model"].get("max_tokens")
+        return math.inf if tokens is None else tokens
 
     @property
     def blind(self) -> str:

@@ -18,10 +18,11 @@ from captioning.config.registry import CONF, LOADER, locate
 from captioning.config.signatures import check_value
 from captioning.errors import CaptioningError, no_setting, quoted
 
+LONGEST = 100
 _Some = Annotated[int, Interval(ge=1, le=32)]
 NARROWER: Mapping[str, Any] = {
     **dict.fromkeys(("width", "groups", "n_best", "n"), _Some),
-    "max_length": Annotated[int, Interval(ge=1, le=100)],
+    "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
     "temperature": Annotated[float, Interval(ge=0.01, le=100)],
 }
 
@@ -60,11 +61,12 @@ class Choice:
     filters: list[Control] = field(default_factory=list)
 
 
-def choices(own: Mapping[str, Any]) -> list[Choice]:
+def choices(own: Mapping[str, Any], longest: int) -> list[Choice]:
     """All searches, that of a checkpoint first, with its settings in the place of the usual ones.
 
     Args:
         own: the checkpoint's decoding, plain values.
+        longest: caption that every model can read; no search begins with a longer one.
     """
     folder = CONF / "decoding"
     base = (folder / "_base.yaml").read_text(encoding="utf-8")
@@ -72,7 +74,8 @@ def choices(own: Mapping[str, Any]) -> list[Choice]:
     for path in sorted(folder.glob("[!_]*.yaml")):
         text = f"{base}\n{path.read_text(encoding='utf-8')}"
         usual: dict[str, Any] = yaml.load(text, LOADER)
-        found.append(_choice(path.stem, text, _changed(usual, own)))
+        node = _changed(usual, own)
+        found.append(_choice(path.stem, text, node | {"max_length": min(node["max_length"], longest)}))
     return sorted(found, key=lambda choice: choice.node["_target_"] != own.get("_target_"))
 
 
@@ -119,12 +122,12 @@ def decoding_of(found: list[Choice], asked: Any) -> dict[str, Any]:
         CaptioningError: there is no such search or setting, or more is asked for than is given here; what the search
             itself refuses is seen when it is built.
     """
-    names = {choice.name: choice.node for choice in found}
     if not isinstance(asked, dict) or not isinstance(asked.get("filters", {}), dict):
         raise CaptioningError(f"{quoted(asked)} are no settings; they are given by their names")
-    if (name := asked.get("decoding")) not in names:
-        raise CaptioningError(f"there is no decoding={quoted(name)}; there are {', '.join(names)}")
-    node = names[name]
+    node = next((choice.node for choice in found if choice.name == asked.get("decoding")), None)
+    if node is None:
+        names = ", ".join(choice.name for choice in found)
+        raise CaptioningError(f"there is no decoding={quoted(asked.get('decoding'))}; there are {names}")
     filters = asked.get("filters", {})
     given = {key: value for key, value in asked.items() if key not in ("decoding", "filters")}
     for path, settings, known in (("decoding", given, node), ("decoding.filters", filters, node["filters"])):

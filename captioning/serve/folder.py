@@ -52,9 +52,10 @@ def find(folder: Path, target: str) -> Path:
         Refused: there is none, it is hidden, or it lies outside, whether by its name or behind a symbolic link.
     """
     absent = Refused(HTTPStatus.NOT_FOUND, "there is no such file in this report")
-    *within, name = unquote(target.partition("?")[0].partition("#")[0], errors="surrogateescape").split("/")[1:] or [""]
-    parts = [*within, name or INDEX]
-    if any(part in ("", "..") or part.startswith(".") or {"\0", "\\", os.sep} & set(part) for part in parts):
+    root, *parts = unquote(target.partition("?")[0], errors="surrogateescape").split("/")
+    if parts and not parts[-1]:
+        parts[-1] = INDEX
+    if root or not parts or not all(map(_is_plain, parts)):
         raise absent
     try:
         path = folder.joinpath(*parts).resolve(strict=True)
@@ -63,6 +64,10 @@ def find(folder: Path, target: str) -> Path:
     if not path.is_relative_to(folder) or not path.is_file():  # opening a pipe would wait for ever
         raise absent
     return path
+
+
+def _is_plain(part: str) -> bool:
+    return bool(part) and not part.startswith(".") and not {"\0", "\\", os.sep} & set(part)
 
 
 class FolderHandler(Handler):
