@@ -19,7 +19,7 @@ from PIL import Image
 from captioning.errors import CaptioningError, quoted
 from captioning.report.page.rendering import asset, environment
 from captioning.serve.columns import Column, answers, shown
-from captioning.serve.controls import LONGEST, choices, decoding_of
+from captioning.serve.controls import choices, decoding_of
 from captioning.serve.server import PATIENCE, PIECE, Handler, Refused
 from captioning.serve.upload import MEGA, read_upload
 
@@ -42,7 +42,7 @@ class Captions:
 
     def __init__(self, columns: Sequence[Column], megabytes: float, megapixels: float, waiting: int) -> None:
         self.columns, self.megabytes, self.megapixels = columns, megabytes, megapixels
-        longest = min(LONGEST, *(column.longest for column in columns))
+        longest = min(column.longest for column in columns)
         self.choices = choices(columns[0].captioner.config["decoding"], longest)
         self.files = dict(self._files())
         self._places, self._turn = BoundedSemaphore(1 + waiting), Lock()

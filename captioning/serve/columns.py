@@ -1,6 +1,5 @@
 """Trained captioners side by side, each with what it says of a photograph and where it looked."""
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from captioning.decoding import Caption
 from captioning.errors import CaptioningError
 from captioning.report.page.attention import packed
 from captioning.report.page.photographs import as_jpeg
+from captioning.serve.controls import LONGEST
 from captioning.trained import TrainedCaptioner
 
 SIDE = 640
@@ -38,10 +38,9 @@ class Column:
         return repr(self.captioner.networks[0])
 
     @property
-    def longest(self) -> float:
-        """Tokens of the longest caption that the model can read."""
-        tokens = self.captioner.config["model"].get("max_tokens")
-        return math.inf if tokens is None else tokens
+    def longest(self) -> int:
+        """Tokens of the longest caption that is asked of the model, which may have a limit of its own."""
+        return min(LONGEST, self.captioner.config["model"].get("max_tokens") or LONGEST)
 
     @property
     def blind(self) -> str:

@@ -26,7 +26,7 @@ from captioning.serve.folder import FolderHandler
         (["checkpoint=[absent.ckpt]"], r"checkpoint=absent\.ckpt is not there"),
         (["report=.", "port=70000"], r"port=70000 is not allowed; it must be a whole number from 0 to 65535"),
         (["report=.", "upload.megabytes=0"], r"upload\.megabytes=0 is not allowed"),
-        (["report=.", "host=nowhere.invalid"], r"host=nowhere\.invalid port=8000 cannot be listened at: "),
+        (["report=.", "host=192.0.2.1"], r"host=192\.0\.2\.1 port=8000 cannot be listened at: "),
         (["report=.", "port={taken}"], r"cannot be listened at: Address already in use; port=0 takes any"),
     ],
 )
