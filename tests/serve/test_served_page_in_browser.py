@@ -1,4 +1,4 @@
-"""The page in a headless Chromium of the system: a photograph is chosen, captions and maps appear, others are refused."""
+"""The page in a headless Chromium of the system: a photograph is chosen, captions and their maps appear."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -46,11 +46,8 @@ def choose(tab: Browser, path: Path) -> None:
 
 def captioned(tab: Browser) -> None:
     """All words of both columns are there."""
-    tab.wait("document.querySelectorAll('.column .answers').length === 2")
-    tab.wait(
-        "[...document.querySelectorAll('.answers')].every(e => e.children.length) && !document.querySelector('.coming')"
-    )
-    tab.wait("document.querySelector('.column canvas').hidden")
+    tab.wait("[...document.querySelectorAll('.answers')].every(e => e.children.length)")
+    tab.wait("!document.querySelector('.coming') && document.querySelector('.column canvas').hidden")
 
 
 @pytest.fixture
