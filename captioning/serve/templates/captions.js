@@ -29,6 +29,7 @@ class Column {
     this.size = size;
     [this.picture.width, this.picture.height] = size;
     this.picture.src = photograph;
+    this.picture.parentElement.style.maxWidth = `${(60 * size[0]) / size[1]}vh`; // the caption is to be seen below it
     this.element.querySelector(".seen").hidden = false;
     this.which.hidden = true;
     this.answers.replaceChildren();
