@@ -1,7 +1,6 @@
 """A photograph that somebody has sent: judged before it is decoded, and kept in memory alone."""
 
 import io
-import warnings
 from http import HTTPStatus
 
 from PIL import Image, UnidentifiedImageError
@@ -30,13 +29,12 @@ def read_upload(content: bytes, megapixels: float) -> Image.Image:
         f"the photograph has too many pixels; allowed are {megapixels:g} million: scale it down",
     )
     try:
-        with warnings.catch_warnings(action="ignore"):
-            image = Image.open(io.BytesIO(content), formats=FORMATS)
-            if image.width * image.height > megapixels * MEGA:
-                raise large
-            if image.format in ANIMATED and getattr(image, "is_animated", False):
-                raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "this is an animation: give one picture of it")
-            image.load()
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
+        if image.width * image.height > megapixels * MEGA:
+            raise large
+        if image.format in ANIMATED and getattr(image, "is_animated", False):
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "this is an animation: give one picture of it")
+        image.load()
     except Image.DecompressionBombError as error:
         raise large from error
     except UnidentifiedImageError as error:

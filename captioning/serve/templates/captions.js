@@ -96,7 +96,9 @@ class Column {
     const [maps, [width, height]] = [this.maps.get(caption), this.size];
     const { name } = maps.of(number, this.which.querySelector("select").value);
     maps.draw(this.element.querySelector("canvas"), number, name, Maps.frame(this.resize, width, height), width, height);
-    this.element.querySelector(".readout").textContent = [
+    const readout = this.element.querySelector(".readout");
+    readout.setAttribute("aria-live", this.words.active ? "polite" : "off"); // not while words appear by themselves
+    readout.textContent = [
       `“${caption.children[number].textContent}”`, ...(name === "mean" ? [] : [name]),
       `entropy ${maps.entropy(number, name).toFixed(1)} of ${Math.log(maps.width * maps.height).toFixed(1)} nats`,
     ].join(" · ");
