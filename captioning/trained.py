@@ -15,8 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones import ContextSet
-from captioning.config.registry import build
-from captioning.config.searches import USUAL_FILTERS, check_decoding, search_settings
+from captioning.config.searches import USUAL_FILTERS, build_search
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.decoding.maps import all_maps, caption_maps
@@ -125,8 +124,8 @@ class TrainedCaptioner:
         if decoding:
             config["decoding"] = _with_settings(config["decoding"], decoding)
         with nullcontext() if decoding else naming(paths[0]):
-            search = build("decoding", search_settings(config["decoding"], vocabulary), (*modules, *_named(decoding)))
-            check_decoding(config["decoding"], config["model"].get("max_tokens"))
+            named = (*modules, *_named(decoding))
+            search = build_search(config["decoding"], vocabulary, config["model"].get("max_tokens"), named)
         if len(paths) > 1:
             config["decoding"]["ensemble"] = list(map(str, paths))  # for the record
         return cls(config, vocabulary, networks, search, place)

@@ -54,14 +54,17 @@ class Browser:
         assert "error" not in answer, answer
         return answer["result"]
 
-    def open(self, path: Path, width: int = 1200, height: int = 900, dark: bool = False, script: bool = True) -> None:
-        """A file, with what it says of itself at its end: the page is loaded."""
+    def open(
+        self, page: Path | str, width: int = 1200, height: int = 900, dark: bool = False, script: bool = True
+    ) -> None:
+        """A file or an address, with what it says of itself at its end: the page is loaded."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
-        self.call("Page.navigate", url=path.resolve().as_uri())
-        self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+        url = page if isinstance(page, str) else page.resolve().as_uri()
+        self.call("Page.navigate", url=url)
+        self.wait(f"document.readyState === 'complete' && location.protocol === '{url.partition('/')[0]}'")
 
     def run(self, expression: str) -> Any:
         """What an expression of JavaScript gives, as plain values."""

@@ -15,6 +15,7 @@ from captioning.doctor.__main__ import read_settings
 from captioning.download import __main__ as download
 from captioning.export import __main__ as export
 from captioning.report import __main__ as report
+from captioning.serve import __main__ as serve
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -24,7 +25,7 @@ PAGES = [
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 COMMANDS = {
     **{"run": run.main, "predict": predict.main, "evaluate": evaluate.main, "export": export.main},
-    **{"benchmark": benchmark.main, "download": download.main, "report": report.main},
+    **{"benchmark": benchmark.main, "download": download.main, "report": report.main, "serve": serve.main},
 }
 TYPED = sorted(
     {

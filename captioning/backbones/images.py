@@ -87,7 +87,7 @@ class ImageTransform:
         """
         return torch.from_numpy(np.array(self._of(source, self._resized))).permute(2, 0, 1).contiguous()
 
-    def whole(self, source: str | Path, longest: int) -> Tensor:
+    def whole(self, source: str | Path | Image.Image, longest: int) -> Tensor:
         """The upright photograph itself, before it becomes a square; `frame` says where that lies on it.
 
         Returns:

@@ -1,11 +1,12 @@
 """The search that a configuration names: its settings checked, its words turned into ids."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from captioning.config.registry import build
 from captioning.config.signatures import check_settings, check_value
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import check_limits
+from captioning.decoding import Caption, check_limits
 from captioning.errors import CaptioningError, did_you_mean, quoted
 from captioning.metrics.wording import BAD_ENDINGS
 from captioning.tokens import UNK
@@ -99,3 +100,22 @@ def search_settings(decoding: Mapping[str, Any], vocabulary: Vocabulary) -> dict
         if filters.get(name):
             filters[name] = [i for i in vocabulary.encode(map(str, filters[name])) if i != UNK]
     return search | {"filters": filters}
+
+
+def build_search(
+    decoding: Mapping[str, Any], vocabulary: Vocabulary, max_tokens: int | None, modules: Sequence[str] = ()
+) -> Callable[..., list[Caption]]:
+    """The search over a model's captions that plain settings describe.
+
+    Args:
+        decoding: the settings.
+        vocabulary: of the words in them.
+        max_tokens: the longest caption that the model can read, if it has such a limit.
+        modules: of the user, whose searches and filters may be named too.
+
+    Raises:
+        CaptioningError: says what is allowed.
+    """
+    search: Callable[..., list[Caption]] = build("decoding", search_settings(decoding, vocabulary), modules)
+    check_decoding(decoding, max_tokens)
+    return search

@@ -18,8 +18,9 @@ from captioning.config.registry import CONF
 from captioning.download import __main__ as download
 from captioning.export import __main__ as export
 from captioning.report import __main__ as report
+from captioning.serve import __main__ as serve
 
-COMMANDS = [run, evaluate, predict, export, benchmark, download, report]
+COMMANDS = [run, evaluate, predict, export, benchmark, download, report, serve]
 Printed = Callable[..., str]
 
 

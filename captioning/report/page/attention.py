@@ -49,9 +49,14 @@ def _of_system(place: int, images: Sequence[Described], kept: Mapping[Any, KeptC
         if line is None or caption is None or caption.words != tuple(line.caption.split()) or not caption.words:
             continue  # another test has left these maps
         names = list(caption.maps) if len(found) < heads else list(caption.maps)[:1]
-        grid = caption.maps[names[0]].shape[1:]
-        found[number] = {"names": names, "grid": list(grid), "maps": _bytes([caption.maps[name] for name in names])}
+        found[number] = packed({name: caption.maps[name] for name in names})
     return found
+
+
+def packed(maps: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
+    """Maps `[T, h, w]` by name as `maps.js` reads them."""
+    grid = next(iter(maps.values())).shape[1:]
+    return {"names": list(maps), "grid": list(grid), "maps": _bytes(list(maps.values()))}
 
 
 def _bytes(maps: Sequence[np.ndarray[Any, Any]]) -> str:

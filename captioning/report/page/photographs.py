@@ -68,9 +68,14 @@ def read_photograph(root: Path, name: str, side: int) -> Photograph | None:
         upright.thumbnail((side, side))
     except Exception:  # Pillow's decoders raise nearly every exception there is on a broken file
         return None
+    return as_jpeg(upright)
+
+
+def as_jpeg(image: Image.Image) -> Photograph:
+    """An RGB image of the size that it is to have."""
     content = io.BytesIO()
-    upright.save(content, "JPEG", quality=QUALITY, optimize=True)
-    return Photograph(content.getvalue(), *upright.size)
+    image.save(content, "JPEG", quality=QUALITY, optimize=True)
+    return Photograph(content.getvalue(), *image.size)
 
 
 def addresses(photographs: list[Photograph | None], folder: Path, inside: float) -> list[str | None]:

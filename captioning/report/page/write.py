@@ -4,11 +4,9 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from captioning.borders.files import write_text
@@ -19,13 +17,14 @@ from captioning.report.page.comparison import compare_means, joined
 from captioning.report.page.gallery import gather
 from captioning.report.page.photographs import addresses
 from captioning.report.page.plots import plots
+from captioning.report.page.rendering import asset, environment
 from captioning.report.page.results import write_metafile, write_results
 from captioning.report.page.rows import table
 from captioning.report.page.tested import tested_images
 from captioning.report.published import Published
 from captioning.report.systems import System
 
-SCRIPTS = ("table.js", "curves.js", "maps.js", "gallery.js", "page.js")
+SCRIPTS = ("table.js", "curves.js", "maps.js", "words.js", "gallery.js", "page.js")
 FIRST = 12
 """Photographs of a gallery that are there without a script."""
 
@@ -108,18 +107,11 @@ def _section(each: Table, gallery: Any, pairs: Any, pictures: list[str | None], 
 
 
 def _render(sections: list[dict[str, Any]], samples: int) -> str:
-    assets = files(__package__) / "templates"
-    style = (assets / "page.css").read_text(encoding="utf-8")
-    script = "\n".join((assets / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    environment = Environment(
-        loader=PackageLoader(str(__package__)),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["tone"] = _tone
-    return environment.get_template("index.html").render(
+    style = asset(__package__, "page.css")
+    script = "\n".join(asset(__package__, name) for name in SCRIPTS)
+    templates = environment(__package__)
+    templates.filters["tone"] = _tone
+    return templates.get_template("index.html").render(
         sections=sections,
         samples=samples,
         style=Markup(style),

@@ -123,40 +123,16 @@ class Gallery {
   }
 
   setUpWords() {
-    this.active = null; // { caption, word }
-    this.cards.addEventListener("pointerover", (event) => {
-      const word = event.target.closest(".caption[tabindex] span");
-      if (word) this.look(word.parentElement, [...word.parentElement.children].indexOf(word));
+    this.words = new Words(this.cards, {
+      look: (caption, number) => this.look(caption, number),
+      leave: (caption) => this.leave(caption.closest(".card")),
+      turn: (step) => {
+        const choice = this.tools.elements.map;
+        choice.selectedIndex = (choice.selectedIndex + step + choice.length) % choice.length;
+        this.words.again();
+      },
     });
-    this.cards.addEventListener("pointerout", (event) => {
-      const caption = event.target.closest(".caption[tabindex]");
-      if (caption && !caption.contains(event.relatedTarget) && document.activeElement !== caption && event.pointerType === "mouse") this.leave();
-    });
-    this.cards.addEventListener("focusin", (event) => {
-      if (event.target.matches(".caption[tabindex]") && this.active?.caption !== event.target) this.look(event.target, 0);
-    });
-    this.cards.addEventListener("focusout", (event) => {
-      if (event.target.matches(".caption[tabindex]")) this.leave();
-    });
-    this.cards.addEventListener("keydown", (event) => this.press(event));
-    for (const tool of ["map", "trail"]) this.tools.elements[tool]?.addEventListener("input", () => this.again());
-  }
-
-  press(event) {
-    const caption = event.target.closest?.(".caption[tabindex]");
-    if (!caption || !this.active || event.ctrlKey || event.altKey || event.metaKey) return;
-    const last = caption.children.length - 1;
-    const word = Math.max(0, this.active.word);
-    const words = { ArrowRight: Math.min(last, word + 1), ArrowLeft: Math.max(0, word - 1), Home: 0, End: last };
-    if (event.key in words) this.look(caption, words[event.key]);
-    else if (event.key === "Escape") this.leave();
-    else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-      const choice = this.tools.elements.map;
-      const step = event.key === "ArrowDown" ? 1 : -1;
-      choice.selectedIndex = (choice.selectedIndex + step + choice.length) % choice.length;
-      this.again();
-    } else return;
-    event.preventDefault();
+    for (const tool of ["map", "trail"]) this.tools.elements[tool]?.addEventListener("input", () => this.words.again());
   }
 
   mapsOf(system, place) {
@@ -168,29 +144,17 @@ class Gallery {
     return this.read.get(id);
   }
 
-  again() {
-    if (this.active) this.look(this.active.caption, this.active.word);
-  }
-
-  leave() {
-    if (!this.active) return;
-    const card = this.active.caption.closest(".card");
+  leave(card) {
     card.querySelector("canvas").hidden = true;
     card.querySelector(".marks").replaceChildren();
     card.querySelector(".readout").textContent = "";
-    this.active.caption.children[this.active.word]?.classList.remove("now");
-    this.active = null;
   }
 
   look(caption, number) {
-    if (this.active && this.active.caption !== caption) this.leave();
-    this.active?.caption.children[this.active.word]?.classList.remove("now");
-    this.active = { caption, word: number };
     const [card, span] = [caption.closest(".card"), caption.children[number]];
     const [system, place] = [Number(caption.closest("li").dataset.system), Number(card.dataset.image)];
     const { label, resize } = this.data.systems[system];
     const [image, readout] = [this.data.images[place], card.querySelector(".readout")];
-    span.classList.add("now");
     const maps = this.mapsOf(system, place);
     if (!maps) {
       readout.textContent = `${label}: no map of this photograph was kept`;

@@ -1,0 +1,72 @@
+"""Serves a page for a browser: `python -m captioning.serve report=FOLDER`, or `checkpoint=FILE` to caption photographs.
+
+To this machine alone, unless `host` says otherwise. Ctrl-C ends it.
+"""
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, NoReturn
+
+from annotated_types import Interval
+from omegaconf import DictConfig
+
+from captioning.borders.bounds import PathText
+from captioning.config.command import command, start, while_read
+from captioning.config.composed import check_table
+from captioning.config.paths import check_checkpoint, given_path
+from captioning.config.registry import CONF
+from captioning.errors import CaptioningError, Stopped
+from captioning.machine import on_signal
+from captioning.serve.folder import FolderHandler, report_folder
+from captioning.serve.server import Handler, Server
+
+SETTINGS: Mapping[str, Any] = {
+    "report": PathText | None,
+    "checkpoint": PathText | Sequence[PathText] | None,
+    "modules": Sequence[str],
+    "device": str,
+    "host": str,
+    "port": Annotated[int, Interval(ge=0, le=65_535)],
+    "upload.megabytes": Annotated[float, Interval(gt=0, le=1000)],
+    "upload.megapixels": Annotated[float, Interval(gt=0, le=1000)],
+    "upload.waiting": Annotated[int, Interval(ge=0, le=100)],
+}
+
+
+@command(CONF / "serve.yaml")
+def main(config: DictConfig) -> None:
+    """Prints the page's address and serves it until a signal comes."""
+    check_table(SETTINGS, config)
+    if (config.report is None) is (config.checkpoint in (None, [])):
+        raise CaptioningError("one of report=FOLDER and checkpoint=FILE says what is served: give one, and not both")
+    handler = _captions(config) if config.report is None else _report(config)
+    with Server(config.host, config.port, handler) as server:
+        with while_read():
+            whom = "" if server.local else ", to everybody who can reach this machine"
+            print(f"serving {server.url}{whom}; Ctrl-C ends it", flush=True)
+        with on_signal(_stop):
+            server.serve_forever()
+
+
+def _report(config: DictConfig) -> Callable[..., Handler]:
+    return partial(FolderHandler, folder=report_folder(config.report))
+
+
+def _captions(config: DictConfig) -> Callable[..., Handler]:
+    given = [config.checkpoint] if isinstance(config.checkpoint, str) else list(config.checkpoint)
+    for checkpoint in given:
+        check_checkpoint("checkpoint", checkpoint)
+    from captioning.serve.captions import Captions, CaptionsHandler  # here, because PyTorch takes seconds
+    from captioning.serve.columns import load_columns
+
+    columns = load_columns([given_path(each) for each in given], config.device, list(config.modules))
+    return partial(CaptionsHandler, captions=Captions(columns, **config.upload))
+
+
+def _stop(number: int) -> NoReturn:
+    raise Stopped(f"\nstopped by {signal.Signals(number).name}: the page is served no more", number)
+
+
+if __name__ == "__main__":
+    start(main)

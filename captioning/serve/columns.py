@@ -1,0 +1,111 @@
+"""Trained captioners side by side, each with what it says of a photograph and where it looked."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from captioning.config.searches import build_search
+from captioning.decoding import Caption
+from captioning.errors import CaptioningError
+from captioning.report.page.attention import packed
+from captioning.report.page.photographs import as_jpeg
+from captioning.serve.controls import LONGEST
+from captioning.trained import TrainedCaptioner
+
+SIDE = 640
+"""Pixels of the longer side of the photograph that the page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One captioner.
+
+    Attributes:
+        title: what its run or file is called.
+        captioner: of one checkpoint.
+    """
+
+    title: str
+    captioner: TrainedCaptioner
+
+    @property
+    def about(self) -> str:
+        """Which system it is, with its score and size."""
+        return repr(self.captioner.networks[0])
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest caption that is asked of the model, which may have a limit of its own."""
+        return min(LONGEST, self.captioner.config["model"].get("max_tokens") or LONGEST)
+
+    @property
+    def blind(self) -> str:
+        """Why it has no maps to show; empty where it has some."""
+        network = self.captioner.networks[0]
+        if not getattr(network.model, "attends", True):
+            return "no attention"
+        return "" if network.backbone.located else "no map: what it attends to has no place on the photograph"
+
+    def searching(self, decoding: Mapping[str, Any]) -> "Column":
+        """The same networks with another search.
+
+        Raises:
+            CaptioningError: a setting that is not allowed, or not for this model.
+        """
+        known = self.captioner
+        search = build_search(decoding, known.vocabulary, known.config["model"].get("max_tokens"))
+        captioner = TrainedCaptioner(known.config, known.vocabulary, known.networks, search, known.device)
+        return replace(self, captioner=captioner)
+
+    def said(self, image: Image.Image) -> dict[str, Any]:
+        """The captions of a photograph, best first: words, score and maps as the report's page reads them."""
+        begun = time.perf_counter()
+        captioner = self.captioner
+        (pixels,) = captioner.read(image)
+        backbone = captioner.networks[0].backbone
+        features = backbone(pixels[None].to(captioner.device))  # once for all captions
+        (best,) = captioner.decode([features], [False])
+        captions: list[Caption] = [best, *best.alternatives]
+        return {
+            "captions": [self._described(caption, features) for caption in captions],
+            "resize": backbone.transform.resize,
+            "seconds": round(time.perf_counter() - begun, 3),
+        }
+
+    def _described(self, caption: Caption, features: Any) -> dict[str, Any]:
+        words = self.captioner.vocabulary.decode(caption.tokens).split()
+        kept = self.captioner.kept("", caption, [features], [False]) if words else []
+        return {"words": words, "score": round(caption.score, 4), "maps": packed(kept[0].maps) if kept else None}
+
+
+def load_columns(checkpoints: Sequence[Path], device: str, modules: Sequence[str]) -> list[Column]:
+    """A column for each checkpoint.
+
+    Raises:
+        CaptioningError: one cannot be loaded, or reads no photographs.
+    """
+    columns = []
+    for path in checkpoints:
+        captioner = TrainedCaptioner.from_checkpoint(path, device, modules=modules)
+        if not captioner.networks[0].backbone.reads_photographs:
+            raise CaptioningError(f"checkpoint={path} reads features that were computed elsewhere, and no photographs")
+        title = path.absolute().parents[1].name if path.parent.name == "checkpoints" else path.stem
+        columns.append(Column(title, captioner))
+    return columns
+
+
+def shown(columns: Sequence[Column], image: Image.Image) -> dict[str, Any]:
+    """The photograph as it is laid under maps: upright, and no larger than the page needs."""
+    transform = columns[0].captioner.networks[0].backbone.transform
+    jpeg = as_jpeg(Image.fromarray(transform.whole(image, SIDE).permute(1, 2, 0).numpy()))
+    return {"photograph": jpeg.data_uri(), "size": [jpeg.width, jpeg.height]}
+
+
+def answers(columns: Sequence[Column], image: Image.Image) -> Iterator[dict[str, Any]]:
+    """What each column says, as soon as it has said it."""
+    for place, column in enumerate(columns):
+        yield {"column": place, **column.said(image)}

@@ -1,0 +1,206 @@
+// A photograph goes to the server, and the captions come back column by column; their words are shown in turn.
+
+const PACE = 120; // milliseconds from word to word
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+class Column {
+  constructor(element) {
+    this.element = element;
+    this.title = element.querySelector("h2").textContent;
+    this.answers = element.querySelector(".answers");
+    this.picture = element.querySelector("img");
+    this.which = element.querySelector(".which");
+    this.words = new Words(element, {
+      look: (caption, number) => this.look(caption, number),
+      leave: () => this.leave(),
+      turn: (step) => {
+        const choice = this.which.querySelector("select");
+        choice.selectedIndex = (choice.selectedIndex + step + choice.length) % choice.length;
+        this.words.again();
+      },
+    });
+    this.which.addEventListener("input", () => this.words.again());
+  }
+
+  begin({ photograph, size }) {
+    this.words.leave();
+    clearInterval(this.timer);
+    this.maps = new Map(); // of each caption
+    this.size = size;
+    [this.picture.width, this.picture.height] = size;
+    this.picture.src = photograph;
+    this.picture.parentElement.style.maxWidth = `${(60 * size[0]) / size[1]}vh`; // the caption is to be seen below it
+    this.element.querySelector(".seen").hidden = false;
+    this.which.hidden = true;
+    this.answers.replaceChildren();
+    this.element.setAttribute("aria-busy", "true");
+  }
+
+  show({ captions, resize, seconds }) {
+    this.resize = resize;
+    this.element.removeAttribute("aria-busy");
+    this.answers.append(...captions.map((caption) => this.row(caption)));
+    this.answers.title = `${seconds} s`;
+    const names = [...this.maps.values()][0]?.names ?? [];
+    this.which.hidden = names.length < 2;
+    this.which.querySelector("select").replaceChildren(...names.map((name) => new Option(name === "mean" ? "mean of all" : name, name)));
+    const first = this.answers.querySelector(".caption");
+    if (!still.matches && first) this.tell(first);
+  }
+
+  row({ words, score, maps }) {
+    const [row, caption, number] = ["li", "p", "output"].map((name) => document.createElement(name));
+    caption.className = "caption";
+    caption.dir = "auto";
+    caption.append(...words.flatMap((word, i) => {
+      const span = document.createElement("span");
+      span.textContent = word;
+      return i ? [" ", span] : [span];
+    }));
+    if (maps) {
+      this.maps.set(caption, new Maps(maps));
+      caption.tabIndex = 0;
+      caption.setAttribute("role", "group");
+      caption.setAttribute("aria-label", `${words.join(" ")}. Caption of ${this.title}, arrow keys move over its words`);
+    } else if (!words.length) caption.textContent = "(no words)";
+    number.className = "score";
+    number.title = "what the search ranked by: log-probability";
+    number.value = score.toFixed(2);
+    row.append(caption, number);
+    return row;
+  }
+
+  // One word after the other, each with its map, unless somebody looks at another one meanwhile.
+  tell(caption) {
+    const words = [...caption.children];
+    for (const word of words) word.classList.add("coming");
+    let next = 0;
+    this.timer = setInterval(() => {
+      if (next < words.length) {
+        words[next].classList.remove("coming");
+        if (this.maps.has(caption) && !this.words.active) this.look(caption, next);
+        next += 1;
+        return;
+      }
+      clearInterval(this.timer);
+      if (!this.words.active) this.leave();
+    }, PACE);
+  }
+
+  leave() {
+    this.element.querySelector("canvas").hidden = true;
+    this.element.querySelector(".readout").textContent = "";
+  }
+
+  look(caption, number) {
+    const [maps, [width, height]] = [this.maps.get(caption), this.size];
+    const { name } = maps.of(number, this.which.querySelector("select").value);
+    maps.draw(this.element.querySelector("canvas"), number, name, Maps.frame(this.resize, width, height), width, height);
+    const readout = this.element.querySelector(".readout");
+    readout.setAttribute("aria-live", this.words.active ? "polite" : "off"); // not while words appear by themselves
+    readout.textContent = [
+      `“${caption.children[number].textContent}”`, ...(name === "mean" ? [] : [name]),
+      `entropy ${maps.entropy(number, name).toFixed(1)} of ${Math.log(maps.width * maps.height).toFixed(1)} nats`,
+    ].join(" · ");
+  }
+}
+
+const form = document.querySelector(".ask");
+const columns = [...document.querySelectorAll(".column")].map((element) => new Column(element));
+const told = document.querySelector(".told");
+let photograph = null;
+let asked = new AbortController();
+
+function valueOf(input) {
+  if (input.type === "checkbox") return input.checked;
+  if (input.dataset.kind === "array") return input.value.split(/\s+/).filter(Boolean);
+  if (input.dataset.kind === "number") return input.value === "" ? null : Number(input.value);
+  return input.value;
+}
+
+function settings() {
+  const decoding = form.elements.decoding.value;
+  const chosen = form.querySelector(`.settings[data-decoding="${decoding}"]`);
+  const read = (part) => Object.fromEntries([...chosen.querySelectorAll(`${part} [name]`)].map((input) => [input.name, valueOf(input)]));
+  return { decoding, ...read(".own"), filters: read(".filters") };
+}
+
+function say(sentence) {
+  form.querySelector(".error").textContent = sentence;
+}
+
+function take(line) {
+  if (line.error) throw new Error(line.error);
+  if (line.photograph) {
+    for (const column of columns) column.begin(line);
+    document.querySelector(".how").hidden = false;
+    return;
+  }
+  const column = columns[line.column];
+  column.show(line);
+  const best = line.captions[0].words.join(" ") || "no words";
+  const sentence = document.createElement("span");
+  sentence.textContent = `${column.title}: ${best}. `;
+  told.append(sentence);
+}
+
+async function ask() {
+  asked.abort();
+  asked = new AbortController();
+  const { signal } = asked;
+  if (!photograph) return;
+  if (photograph.size > form.dataset.megabytes * 1e6) {
+    say(`The photograph has ${(photograph.size / 1e6).toFixed(1)} MB; at most ${form.dataset.megabytes} MB are taken: scale it down.`);
+    return;
+  }
+  say("");
+  told.textContent = "";
+  form.setAttribute("aria-busy", "true");
+  try {
+    const query = new URLSearchParams({ settings: JSON.stringify(settings()) });
+    const answer = await fetch(`captions?${query}`, {
+      method: "POST", body: photograph, headers: { "Content-Type": "application/octet-stream" }, signal,
+    });
+    if (!answer.ok) throw new Error((await answer.json()).error);
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) take(JSON.parse(line));
+    }
+  } catch (error) {
+    if (!signal.aborted) say(error instanceof TypeError ? "The server does not answer." : error.message);
+  } finally {
+    if (!signal.aborted) form.removeAttribute("aria-busy");
+  }
+}
+
+function look(files) {
+  if (!files?.length) return;
+  [photograph] = files;
+  ask();
+}
+
+form.addEventListener("submit", (event) => event.preventDefault());
+form.addEventListener("change", ({ target }) => {
+  if (target.name === "photograph") {
+    look(target.files);
+    return;
+  }
+  for (const part of form.querySelectorAll(".settings")) part.hidden = part.dataset.decoding !== form.elements.decoding.value;
+  ask();
+});
+document.addEventListener("dragover", (event) => {
+  event.preventDefault();
+  form.classList.add("over");
+});
+document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) form.classList.remove("over"); });
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  form.classList.remove("over");
+  look(event.dataTransfer.files);
+});
+document.addEventListener("paste", (event) => look(event.clipboardData.files));

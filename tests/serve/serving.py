@@ -1,0 +1,123 @@
+"""Servers in this process, and a captioner that says and looks as it is written here."""
+
+import http.client
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote
+
+import torch
+from torch import Tensor, nn
+
+from captioning.backbones.context import ContextSet
+from captioning.backbones.small_cnn import SmallCNN
+from captioning.data.vocabulary import Vocabulary
+from captioning.models import Step
+from captioning.runs.networks import Network
+from captioning.serve.columns import Column
+from captioning.serve.server import Handler, Server
+from captioning.tokens import EOS
+from captioning.trained import TrainedCaptioner
+
+GRID = 4
+SAID = ("a", "red", "<b>circle</b>")
+CORNERS = ((0, 0), (0, 3), (3, 0))
+"""Where each word looked."""
+HEAD = (3, 3)
+"""Where the second head looked for every word."""
+RUN = {"_target_": "captioning.decoding.beam_search", "width": 4, "length_penalty": 1.0, "max_length": 9, "n_best": 1}
+
+
+@dataclass(frozen=True)
+class Said:
+    count: int
+
+    def reorder(self, parents: Tensor) -> Self:
+        return self
+
+
+class Reciting(nn.Module):
+    """Says the words of its vocabulary in their order, or with a smaller probability any other."""
+
+    def __init__(self, attends: bool) -> None:
+        super().__init__()
+        self.attends, self.size = attends, 4 + len(SAID)
+
+    def start(self, context: ContextSet, n: int) -> Said:
+        return Said(0)
+
+    def step(self, tokens: Tensor, state: Said) -> Step:
+        logits = torch.zeros(*tokens.shape, self.size)
+        logits[..., 4 + state.count if state.count < len(SAID) else EOS] = 3.0
+        looked = corner(CORNERS[min(state.count, 2)]).expand(*tokens.shape, -1) if self.attends else None
+        return Step(logits, looked, Said(state.count + 1))
+
+    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        first = torch.stack([corner(CORNERS[min(i, 2)]) for i in range(tokens.shape[-1])])
+        return {"inter": torch.stack([first, corner(HEAD).expand_as(first)], dim=1)[None, None]}
+
+
+def corner(cell: tuple[int, int]) -> Tensor:
+    weights = torch.full((GRID, GRID), 0.01)
+    weights[cell] = 0.85
+    return weights.flatten()
+
+
+def column(title: str, attends: bool = True, max_tokens: int | None = None) -> Column:
+    network = Network(SmallCNN(4, 16, GRID, resize="crop"), Reciting(attends), torch.device("cpu"), title)  # type: ignore[arg-type]
+    config = {"decoding": RUN, "model": {"max_tokens": max_tokens}}
+    captioner = TrainedCaptioner(config, Vocabulary(SAID), [network], lambda *_: [], torch.device("cpu"))
+    return Column(title, captioner)
+
+
+@contextmanager
+def served(handler: Callable[..., Handler], host: str = "127.0.0.1") -> Iterator[Server]:
+    with Server(host, 0, handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    content: bytes
+
+    @property
+    def error(self) -> str:
+        return str(json.loads(self.content)["error"])
+
+
+def ask(server: Server, target: str, method: str = "GET", content: Any = None, **headers: str) -> Answer:
+    """What the server says to a target as it is, `_` in a header's name for `-`; None leaves a usual header out."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    try:
+        connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+        sent = {"Host": f"127.0.0.1:{server.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
+        for name, value in sent.items():
+            if value is not None:
+                connection.putheader(name, value)
+        connection.endheaders(content)
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.msg, answer.read())
+    finally:
+        connection.close()
+
+
+def post(server: Server, content: bytes, settings: Any = None, query: str | None = None, **headers: Any) -> Answer:
+    """As the page posts."""
+    text = f"settings={quote(json.dumps(settings or {'decoding': 'greedy'}))}" if query is None else query
+    usual = {
+        "Origin": f"http://127.0.0.1:{server.port}",
+        "Content_Type": "application/octet-stream",
+        "Content_Length": str(len(content)),
+    }
+    return ask(server, f"/captions?{text}", "POST", content, **(usual | headers))

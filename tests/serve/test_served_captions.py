@@ -1,0 +1,213 @@
+"""Photographs posted to a server with two captioners: what is answered, and what is refused by a sentence."""
+
+import base64
+import io
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from serving import CORNERS, GRID, HEAD, SAID, Answer, ask, column, post, served
+
+from captioning.serve.captions import Captions, CaptionsHandler
+from captioning.serve.controls import choices, decoding_of
+from captioning.serve.server import Server
+
+MEGABYTES, MEGAPIXELS = 0.5, 0.1
+
+
+def page() -> Captions:
+    return Captions([column("one"), column("two", attends=False, max_tokens=12)], MEGABYTES, MEGAPIXELS, waiting=1)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with served(partial(CaptionsHandler, captions=page())) as server:
+        yield server
+
+
+def wait(ready: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def file(image: Image.Image | None = None, kind: str = "PNG", **settings: Any) -> bytes:
+    content = io.BytesIO()
+    (image or Image.new("RGB", (60, 40), "teal")).save(content, kind, **settings)
+    return content.getvalue()
+
+
+def lines(answer: Answer) -> list[Any]:
+    assert answer.status == 200, answer.content
+    return [json.loads(line) for line in answer.content.splitlines()]
+
+
+def test_every_captioner_answers_with_words_scores_and_maps(server: Server) -> None:
+    shown, one, two = lines(post(server, file(), {"decoding": "beam", "width": 3, "n_best": 2}))
+    assert shown["size"] == [60, 40]
+    assert (one["column"], two["column"]) == (0, 1)
+    best, other = one["captions"]
+    assert best["words"] == list(SAID)
+    # every token has the logit 3 beside six of zero; the length penalty of 1, as of the run, makes it the average
+    assert best["score"] == pytest.approx(3 - math.log(math.exp(3) + 6), abs=1e-4)
+    assert other["score"] < best["score"]
+    assert best["maps"]["names"] == ["mean", "inter 1", "inter 2"]
+    assert best["maps"]["grid"] == [GRID, GRID]
+    cells = np.frombuffer(base64.b64decode(best["maps"]["maps"]), np.uint8).reshape(3, len(SAID), GRID * GRID)
+    peaks = [divmod(int(cell), GRID) for cell in cells.argmax(-1).flatten()]
+    assert peaks == [*CORNERS, *CORNERS, HEAD, HEAD, HEAD]
+    assert [caption["maps"] for caption in two["captions"]] == [None, None]
+
+
+def test_a_photograph_is_turned_upright(server: Server) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    shown, *_ = lines(post(server, file(kind="JPEG", exif=exif)))
+    assert shown["size"] == [40, 60]
+    with Image.open(io.BytesIO(base64.b64decode(shown["photograph"].partition(",")[2]))) as image:
+        assert (image.format, image.size) == ("JPEG", (40, 60))
+
+
+def test_samples_and_filters(server: Server) -> None:
+    asked = {"decoding": "sample", "n": 7, "temperature": 3, "filters": {"forbidden": ["red"], "min_length": 2}}
+    _, one, _ = lines(post(server, file(), asked))
+    said = [caption["words"] for caption in one["captions"]]
+    assert len(said) == 7
+    assert not any("red" in words or len(words) < 2 for words in said)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"decoding": "beam", "widht": 3}, "there is no setting decoding.widht. Did you mean width?"),
+        ({"decoding": "beam", "width": 0}, "decoding.width=0 is not allowed; it must be a whole number from 1 to 32"),
+        ({"decoding": "beam", "width": 33}, "decoding.width=33 is not allowed"),
+        ({"decoding": "beam", "width": True}, "decoding.width=true is not allowed"),
+        ({"decoding": "beam", "width": 2, "n_best": 3}, "decoding.n_best=3 is not allowed; a beam of width=2"),
+        ({"decoding": "beam", "length_penalty": 101}, "decoding.length_penalty=101 is not allowed"),
+        ({"decoding": "beam", "length_penalty": float("nan")}, "decoding.length_penalty=nan is not allowed"),
+        ({"decoding": "greedy", "max_length": 13}, "decoding.max_length=13 is longer than what this model"),
+        ({"decoding": "greedy", "max_length": 101}, "decoding.max_length=101 is not allowed"),
+        ({"decoding": "greedy", "filters": {"prefix": ["rde"]}}, "does not know the word rde. Did you mean red?"),
+        ({"decoding": "greedy", "filters": {"_target_": "os.system"}}, "no setting decoding.filters._target_"),
+        ({"decoding": "greedy", "filters": []}, "are no settings"),
+        ({"decoding": "greedy", "_target_": "os.system"}, "there is no setting decoding._target_"),
+        ({"decoding": "os.system"}, "there is no decoding=os.system; there are beam, diverse_beam, greedy, sample"),
+        ({"decoding": ["beam"]}, "there is no decoding=['beam']"),
+        (["beam"], "are no settings"),
+    ],
+)
+def test_settings_that_cannot_be(server: Server, settings: Any, sentence: str) -> None:
+    answer = post(server, file(), settings)
+    assert answer.status == 400
+    assert sentence in answer.error
+
+
+@pytest.mark.parametrize(
+    "query", ["", "settings=", "settings={", "settings=" + 30_000 * "[", "settings={}&settings={}"]
+)
+def test_settings_that_are_none(server: Server, query: str) -> None:
+    answer = post(server, file(), query=query)
+    assert answer.status == 400
+    assert "the query has the settings as JSON" in answer.error
+
+
+def films() -> Iterator[bytes]:
+    frames = [Image.new("RGB", (9, 9), colour) for colour in ("red", "blue")]
+    for kind in ("GIF", "PNG", "WEBP"):
+        yield file(frames[0], kind, save_all=True, append_images=frames[1:], duration=100)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "sentence"),
+    [
+        (b"", 415, "this is no photograph; allowed are AVIF, BMP, GIF, JPEG, PNG, TIFF, WEBP"),
+        (b"no photograph", 415, "this is no photograph"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "this is no photograph"),
+        (file(kind="JPEG")[:400], 422, "the photograph cannot be read"),
+        (file(Image.new("F", (9, 9)), "TIFF"), 422, "floating-point pixels"),
+        (file(Image.new("1", (400, 400))), 413, "the photograph has too many pixels; allowed are 0.1 million"),
+        (file(Image.new("1", (20_000, 20_000))), 413, "the photograph has too many pixels"),
+        *((film, 415, "this is an animation") for film in films()),
+    ],
+)
+def test_files_that_are_no_photographs(server: Server, content: bytes, status: int, sentence: str) -> None:
+    answer = post(server, content)
+    assert sentence in answer.error
+    assert answer.status == status
+
+
+def test_size_is_judged_before_anything_is_read(server: Server) -> None:
+    answer = post(server, b"", Content_Length=str(10**9))
+    assert (answer.status, answer.error) == (
+        413,
+        "the photograph has 1000.0 MB; at most 0.5 MB are taken: scale it down",
+    )
+    sent = post(server, bytes(2_000_000))  # whole, and the answer is still read
+    assert (sent.status, sent.error[:26]) == (413, "the photograph has 2.0 MB;")
+    for headers in ({"Content_Length": None}, {"Content_Length": "-1"}, {"Transfer_Encoding": "chunked"}):
+        assert post(server, b"", **headers).status == 411
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": None}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "http://evil.example", "Host": "evil.example"}, 403),
+        ({"Content_Type": "text/plain"}, 415),
+        ({"Content_Type": "multipart/form-data; boundary=x"}, 415),
+    ],
+)
+def test_pages_elsewhere_cannot_post(server: Server, headers: dict[str, Any], status: int) -> None:
+    assert post(server, file(), **headers).status == status
+
+
+def test_only_the_page_and_what_it_loads_is_there(server: Server) -> None:
+    found = ask(server, "/")
+    assert found.status == 200
+    policy = found.headers["Content-Security-Policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert b"<script>" not in found.content
+    assert {ask(server, name).status for name in ("/page.css", "/page.js")} == {200}
+    assert {ask(server, name).status for name in ("/captions", "/../conf/serve.yaml", "//[", "/page.html")} == {404}
+    assert ask(server, "/captions", "OPTIONS").status == 405
+
+
+def test_one_at_a_time_a_few_wait_and_further_ones_are_sent_away() -> None:
+    captions = page()
+    with served(partial(CaptionsHandler, captions=captions)) as server:
+        found: list[Answer] = []
+        first, second = (threading.Thread(target=lambda: found.append(post(server, file()))) for _ in range(2))
+        with captions._turn:  # as if one were being captioned that takes long
+            for place, thread in enumerate((first, second), start=1):
+                thread.start()
+                wait(lambda left=2 - place: captions._places._value == left)
+            away = post(server, file())
+            assert (away.status, away.error) == (503, "too many photographs are waiting: try again in a moment")
+            assert found == []
+        first.join()
+        second.join()
+        assert [len(lines(answer)) for answer in found] == [3, 3]
+        assert post(server, b"broken").status == 415
+        assert post(server, file()).status == 200  # every place is free again
+
+
+def test_the_first_checkpoints_search_is_what_the_page_begins_with() -> None:
+    first, *others = choices({"_target_": "captioning.decoding.sample", "n": 5, "max_length": 20}, longest=13)
+    assert (first.name, first.node["n"], first.node["temperature"], first.node["max_length"]) == ("sample", 5, 1.0, 13)
+    assert [choice.name for choice in others] == ["beam", "diverse_beam", "greedy"]
+    usual = decoding_of(others, {"decoding": "beam"})
+    assert (usual["width"], usual["n_best"], usual["filters"]["min_length"]) == (3, 1, 0)
+    schema = {control.name: control.schema for control in first.controls}
+    assert (schema["n"]["minimum"], schema["n"]["maximum"], schema["top_p"]["exclusiveMinimum"]) == (1, 32, 0)
+    assert {control.name: control.hint for control in first.controls}["top_k"] == "draw from the k likeliest words"

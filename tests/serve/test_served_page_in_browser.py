@@ -1,0 +1,137 @@
+"""The page in a headless Chromium of the system: a photograph is chosen, captions and their maps appear."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from browser import ABSENT, FOUND, Browser, browser
+from PIL import Image
+from serving import CORNERS, GRID, HEAD, SAID, column, served
+
+from captioning.serve.captions import Captions, CaptionsHandler
+from captioning.serve.server import Server
+
+pytestmark = pytest.mark.skipif(FOUND is None, reason=ABSENT)
+BEST = ".column:first-child li:first-child .caption"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    captions = Captions([column("one"), column("two", attends=False)], megabytes=1, megapixels=1, waiting=2)
+    with served(partial(CaptionsHandler, captions=captions)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def tab(chromium: Browser, server: Server) -> Iterator[Browser]:
+    """The page, opened anew; afterwards it has asked nobody else for anything."""
+    chromium.complaints.clear()
+    chromium.open(server.url)
+    yield chromium
+    assert all(address.startswith((server.url, "data:")) for address in chromium.requests)
+
+
+def choose(tab: Browser, path: Path) -> None:
+    document = tab.call("DOM.getDocument")["root"]["nodeId"]
+    field = tab.call("DOM.querySelector", nodeId=document, selector="#photograph")["nodeId"]
+    tab.call("DOM.setFileInputFiles", nodeId=field, files=[str(path)])
+
+
+def captioned(tab: Browser) -> None:
+    """All words of both columns are there."""
+    tab.wait("[...document.querySelectorAll('.answers')].every(e => e.children.length)")
+    tab.wait("!document.querySelector('.coming') && document.querySelector('.column canvas').hidden")
+
+
+@pytest.fixture
+def photograph(tmp_path: Path) -> Path:
+    Image.new("RGB", (80, 40), (128, 128, 128)).save(tmp_path / "grey.png")
+    return tmp_path / "grey.png"
+
+
+def brightest(tab: Browser) -> tuple[int, int]:
+    """The cell where the first column's photograph is lit most, of the square in its middle that the network saw."""
+    picture = tab.picture(".column:first-child .picture").convert("L")
+    side, left = picture.height, (picture.width - picture.height) / 2
+    cells = [(row, place) for row in range(GRID) for place in range(GRID)]
+
+    def light(cell: tuple[int, int]) -> float:
+        x, y = left + side * (cell[1] + 0.5) / GRID, side * (cell[0] + 0.5) / GRID
+        return float(picture.getpixel((int(x), int(y))))  # type: ignore[arg-type]
+
+    return max(cells, key=light)
+
+
+def test_captions_appear_and_words_move_the_map(tab: Browser, photograph: Path) -> None:
+    choose(tab, photograph)
+    captioned(tab)
+    assert tab.run(f"document.querySelector('{BEST}').textContent") == " ".join(SAID)  # with its markup as text
+    assert tab.run("document.querySelectorAll('.column:first-child li').length") == 3  # n-best
+    assert tab.run("document.querySelector('.told').textContent") == f"one: {' '.join(SAID)}. two: {' '.join(SAID)}. "
+    for word, cell in enumerate(CORNERS, start=1):
+        tab.point(f"{BEST} span:nth-child({word})")
+        assert brightest(tab) == cell
+    assert tab.run("document.querySelector('.readout').textContent").startswith(f"“{SAID[-1]}” · entropy ")
+    tab.point("h1")
+    assert tab.run("document.querySelector('.column canvas').hidden") is True
+    tab.run(f"document.querySelector('{BEST}').focus({{preventScroll: true}})")
+    tab.press("ArrowRight")
+    assert brightest(tab) == CORNERS[1]
+    tab.press("ArrowUp")  # from the mean to the last head
+    assert brightest(tab) == HEAD
+    assert tab.run("document.querySelector('.column:last-child .blind').textContent") == "no attention"
+    assert tab.run("document.querySelectorAll('.column:last-child .caption[tabindex]').length") == 0
+    assert tab.complaints == []
+
+
+def test_settings_decode_anew_and_refusals_are_sentences(tab: Browser, photograph: Path, tmp_path: Path) -> None:
+    choose(tab, photograph)
+    captioned(tab)
+    field = "document.querySelector('.settings:not([hidden]) [name={}]')"
+    change = "({0}).value = '{1}', ({0}).dispatchEvent(new Event('change', {{bubbles: true}}))"
+    tab.run(change.format(field.format("n_best"), 1))
+    tab.wait("document.querySelectorAll('.column:last-child li').length === 1")
+    tab.run(change.format("document.querySelector('[name=decoding]')", "greedy"))
+    assert tab.run(field.format("n_best")) is None
+    tab.run(change.format(field.format("max_length"), 2))
+    tab.wait(f"document.querySelector('{BEST}').textContent === '{' '.join(SAID[:2])}'")
+    tab.run(change.format(field.format("prefix"), "rde"))
+    error = "document.querySelector('.error').textContent"
+    tab.wait(f"{error}.includes('does not know the word rde. Did you mean red?')")
+    tab.run(change.format(field.format("prefix"), ""))
+    tab.wait(f"{error} === ''")
+    (tmp_path / "text.jpg").write_text("no photograph")
+    choose(tab, tmp_path / "text.jpg")
+    tab.wait(f"{error}.startsWith('this is no photograph; allowed are AVIF, ')")
+    (tmp_path / "large.jpg").write_bytes(bytes(1_100_000))
+    choose(tab, tmp_path / "large.jpg")
+    tab.wait(f"{error} === 'The photograph has 1.1 MB; at most 1 MB are taken: scale it down.'")
+
+
+def test_a_photograph_is_dropped_or_pasted(tab: Browser) -> None:
+    picture = """const canvas = new OffscreenCanvas(8, 8); canvas.getContext("2d");
+        const blob = await canvas.convertToBlob(); const files = new DataTransfer();
+        files.items.add(new File([blob], "dropped.png", {type: "image/png"}));"""
+    for event in (
+        "new DragEvent('drop', {dataTransfer: files, cancelable: true})",
+        "new ClipboardEvent('paste', {clipboardData: files})",
+    ):
+        tab.run("document.querySelectorAll('.answers').forEach(e => e.replaceChildren())")
+        tab.run(f"(async () => {{ {picture} document.dispatchEvent({event}); }})()")
+        captioned(tab)
+    assert tab.complaints == []
+
+
+@pytest.mark.parametrize("width", [1200, 700, 360])
+def test_no_width_scrolls_sideways(chromium: Browser, server: Server, photograph: Path, width: int) -> None:
+    chromium.open(server.url, width=width)
+    choose(chromium, photograph)
+    captioned(chromium)
+    assert chromium.run("document.documentElement.scrollWidth") <= width
