@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from captioning.borders.files import write_text
 from captioning.report.curves import COLOURS
@@ -118,7 +119,7 @@ def _render(sections: list[dict[str, Any]], samples: int) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["tone"] = _tone
+    environment.filters |= {"tone": _tone, "breakable": _breakable}
     return environment.get_template("index.html").render(
         sections=sections,
         samples=samples,
@@ -133,6 +134,11 @@ def _tone(place: int) -> str:
     """The classes of a system's colour, of which there are seven, full and then hollow."""
     colours = len(COLOURS)
     return f"c{place % colours}{' hollow' if place // colours % 2 else ''}"
+
+
+def _breakable(label: str) -> Markup:
+    """With places where a line may end: settings have no spaces."""
+    return Markup(re.sub(r"([_.=/])(?=.)", r"\1<wbr>", str(escape(label))))
 
 
 def _digest(text: str) -> str:
