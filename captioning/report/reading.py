@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    ValidationError,
+)
 
 from captioning.borders.files import read_state
 from captioning.config.settings import decisive_settings, read_settings

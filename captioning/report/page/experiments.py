@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
@@ -13,7 +14,8 @@ from captioning.config.settings import PLACES
 from captioning.report.reading import settings_as_text
 from captioning.report.tested_runs import Run, system_settings
 
-ABSENT = "–"
+ABSENT = "nothing"
+"""In place of a setting that the other has and this one not, as of another version."""
 
 
 def differences(run: Run) -> dict[str, tuple[str, str]] | None:
@@ -42,7 +44,7 @@ def _composed(experiment: str, model: str) -> Mapping[str, str] | None:
             del config.hydra, config.logger
             for place in PLACES:  # which what is compared does not depend on
                 OmegaConf.update(config, place, place)
-        plain = OmegaConf.to_container(config, resolve=True)
+        plain: Any = OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException):  # such as one that must be told what to read
         return None
     return system_settings(settings_as_text(plain))

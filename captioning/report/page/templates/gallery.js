@@ -213,7 +213,7 @@ class Gallery {
     readout.textContent = [
       `${label}: “${word}”`, ...(name === "mean" ? [] : [name]),
       `entropy ${maps.entropy(number, name).toFixed(1)} of ${most} nats`,
-      ...(maps.path ? [`took the framed place, whose weight was ${maps.share(number).toFixed(2)}`] : []),
+      ...(maps.path ? [`took the frame, weight ${maps.share(number).toFixed(2)}`] : []),
       ...(boxes.length ? [hit ? "points into its box" : "points beside its box"] : []),
       ...(name !== chosen ? [`no map ${chosen} here`] : []),
     ].join(" · ");
