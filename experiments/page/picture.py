@@ -1,4 +1,4 @@
-"""The picture of a page: what systems say of a few photographs, and where they look. `README.md` beside it has the command.
+"""The picture of a page: what systems say of photographs, and where they look. `README.md` has the command.
 
 Reads what `captioning.predict attention=true` has left for each system, and lays runs from it that a report can show.
 """
