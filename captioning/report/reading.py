@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    ValidationError,
+)
 
 from captioning.borders.files import read_state
 from captioning.config.settings import decisive_settings, read_settings
@@ -22,10 +31,11 @@ Score = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 
 
 class Choices(BaseModel):
-    """What a run's system and data set are called."""
+    """What a run's system, data set and experiment are called; earlier versions have not recorded the last."""
 
     model: Annotated[Line, Field(min_length=1)]
     data: Line
+    experiment: Annotated[Line | None, BeforeValidator(lambda name: "null" if name is None else name)] = None
 
 
 class Config(BaseModel):
@@ -79,11 +89,15 @@ def read_config(path: Path) -> Config | None:
     if "model" not in found:
         return None
     found.setdefault("choices", _choices(found))
-    settings = {key: repr(value) for key, value in decisive_settings(found).items()}
     try:
-        return Config.model_validate(found | {"settings": settings})
+        return Config.model_validate(found | {"settings": settings_as_text(found)})
     except ValidationError as error:
         raise CaptioningError(f"{path} is not as a run leaves it: {quoted(error)}") from error
+
+
+def settings_as_text(config: Mapping[str, Any]) -> dict[str, str]:
+    """What of a resolved configuration may change a result, by its keys."""
+    return {key: repr(value) for key, value in decisive_settings(config).items()}
 
 
 def _choices(found: Mapping[str, Any]) -> dict[str, str]:

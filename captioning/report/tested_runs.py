@@ -28,6 +28,7 @@ class Run:
         model: the name of its configuration, such as `sat_soft`.
         data: likewise, such as `coco`.
         name: the experiment's, or the data set's.
+        experiment: its file in `conf/experiment`, `null` for a run of none; None: it was not recorded.
         seed: of the run.
         settings: what it was configured with, as text by its key, without `FREE`.
         scores: of the test split, 0-100.
@@ -40,6 +41,7 @@ class Run:
     model: str
     data: str
     name: str
+    experiment: str | None
     seed: int
     settings: Mapping[str, str]
     scores: Mapping[str, float]
@@ -106,6 +108,11 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
     return found, left_out
 
 
+def system_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those in which runs of one system agree."""
+    return {key: value for key, value in settings.items() if is_in(key, NOT_FREE) or not is_in(key, FREE)}
+
+
 def _read(folder: Path, config: Config) -> Run:
     if not (folder / "scores.json").exists():
         raise CaptioningError(f"{folder}: {'it has not ended' if config.test else 'it was not tested (test=false)'}")
@@ -119,8 +126,9 @@ def _read(folder: Path, config: Config) -> Run:
         model=config.choices.model,
         data=config.choices.data,
         name=config.name,
+        experiment=config.choices.experiment,
         seed=config.seed,
-        settings={k: v for k, v in config.settings.items() if is_in(k, NOT_FREE) or not is_in(k, FREE)},
+        settings=system_settings(config.settings),
         scores={name: score for name, score in record.scores.items() if score is not None},
         data_digest=digest,
         provenance=record.provenance,

@@ -17,7 +17,7 @@ LONG = (
 
 
 def run(seed: int, rows: Sequence[dict[str, float]]) -> Run:
-    return Run(Path(), "m", "d", "n", seed, {}, {}, "digest", Provenance(), list(rows))
+    return Run(Path(), "m", "d", "n", None, seed, {}, {}, "digest", Provenance(), list(rows))
 
 
 def validation(epoch: int, seconds: float, nll: float) -> dict[str, float]:

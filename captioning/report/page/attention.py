@@ -9,9 +9,10 @@ import numpy as np
 from captioning.errors import CaptioningError
 from captioning.report.page.tested import Described, folder_of
 from captioning.report.systems import System
-from captioning.runs.kept_attention import KeptCaption, read
+from captioning.runs.kept_attention import FILE, KeptCaption, read
 
-NAME = "attention.npz"
+ATTENDED = "attended"
+"""Hard attention's place at each word, which a page has as the number of a cell: its path over the photograph."""
 
 
 def packed_maps(systems: Sequence[System], images: Sequence[Described], heads: int) -> tuple[list[Any], list[str]]:
@@ -25,7 +26,7 @@ def packed_maps(systems: Sequence[System], images: Sequence[Described], heads: i
     packed: list[Any] = []
     left_out = []
     for place, system in enumerate(systems):
-        path = folder_of(system) / NAME
+        path = folder_of(system) / FILE
         try:
             kept = {caption.image_id: caption for caption in read(path)} if path.exists() else {}
         except CaptioningError as error:
@@ -48,15 +49,19 @@ def _of_system(place: int, images: Sequence[Described], kept: Mapping[Any, KeptC
         line, caption = image.answers.get(place), kept.get(image.image_id)
         if line is None or caption is None or caption.words != tuple(line.caption.split()) or not caption.words:
             continue  # another test has left these maps
-        names = list(caption.maps) if len(found) < heads else list(caption.maps)[:1]
-        found[number] = packed({name: caption.maps[name] for name in names})
+        shown = (
+            caption.maps if len(found) < heads else {k: m for k, m in caption.maps.items() if k in ("mean", ATTENDED)}
+        )
+        found[number] = packed(shown)
     return found
 
 
 def packed(maps: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
     """Maps `[T, h, w]` by name as `maps.js` reads them."""
-    grid = next(iter(maps.values())).shape[1:]
-    return {"names": list(maps), "grid": list(grid), "maps": _bytes(list(maps.values()))}
+    weights = {name: each for name, each in maps.items() if name != ATTENDED}
+    grid = next(iter(weights.values())).shape[1:]
+    found = {"names": list(weights), "grid": list(grid), "maps": _bytes(list(weights.values()))}
+    return found | ({"path": [int(taken.argmax()) for taken in maps[ATTENDED]]} if ATTENDED in maps else {})
 
 
 def _bytes(maps: Sequence[np.ndarray[Any, Any]]) -> str:

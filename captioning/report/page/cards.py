@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from captioning.config.registry import CONF
 from captioning.config.settings import each_setting
+from captioning.report.page.experiments import differences
 from captioning.report.page.tested import Described, worst
 from captioning.report.systems import System
 from captioning.report.tested_runs import Run
@@ -18,6 +18,9 @@ class Card:
     Attributes:
         command: that trains it, a seed after the other.
         settings: in which not all systems of the table agree.
+        experiment: of its first run, None where it was not recorded.
+        differences: from that experiment, setting by setting this system's and the experiment's; None where it cannot
+            be composed anew.
         provenance: of its first run, by what each is called.
         signature: what a score depends on beside the captions, in the form of sacreBLEU's.
         mistakes: the photographs whose captions score least.
@@ -25,20 +28,26 @@ class Card:
 
     command: str
     settings: Mapping[str, str]
+    experiment: str | None
+    differences: Mapping[str, tuple[str, str]] | None
     provenance: Mapping[str, str]
     signature: str
     mistakes: Sequence[Described]
 
 
 def common_settings(systems: Sequence[System]) -> dict[str, str]:
-    """In which all systems of a table agree: their experiment."""
+    """In which all systems of a table agree."""
     first, *others = (shown_settings(system) for system in systems)
     return {key: value for key, value in first.items() if all(each.get(key) == value for each in others)}
 
 
 def shown_settings(system: System) -> dict[str, str]:
     """As they are typed."""
-    return {key: value.strip("'") for key, value in sorted(system.runs[0].settings.items())}
+    return {key: _typed(value) for key, value in sorted(system.runs[0].settings.items())}
+
+
+def _typed(value: str) -> str:
+    return value.strip("'")
 
 
 def card(
@@ -46,9 +55,12 @@ def card(
 ) -> Card:
     """Of the system at a place of the table."""
     mine = [image for image in images if place in image.answers]
+    found = differences(system.runs[0])
     return Card(
         command=_command(system),
         settings={key: value for key, value in shown_settings(system).items() if key not in common},
+        experiment=system.runs[0].experiment,
+        differences=found and {key: (_typed(ours), _typed(theirs)) for key, (ours, theirs) in found.items()},
         provenance=_provenance(system.runs[0]),
         signature=_signature(system.runs[0], mine),
         mistakes=worst(mine, place, metric) if metric else [],
@@ -57,8 +69,7 @@ def card(
 
 def _command(system: System) -> str:
     run, seeds = system.runs[0], ",".join(str(run.seed) for run in system.runs)
-    known = (CONF / "experiment" / f"{run.name}.yaml").is_file() if "/" not in run.name else False
-    chosen = [f"experiment={run.name}"] if known else []
+    chosen = [] if run.experiment in (None, "null") else [f"experiment={run.experiment}"]
     words = [*chosen, f"model={run.model}", f"data={run.data}", f"seed={seeds}"]
     return f"python -m captioning.run {'-m ' if len(system.runs) > 1 else ''}{shlex.join(words)}"
 

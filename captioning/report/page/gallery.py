@@ -46,6 +46,11 @@ class Gallery:
         """Of all maps, in the order of their files."""
         return list(dict.fromkeys(name for _, _, kept in self.each_map() for name in kept["names"]))
 
+    @property
+    def takes_places(self) -> bool:
+        """Whether hard attention has decoded some captions by one place at each word."""
+        return any("path" in kept for _, _, kept in self.each_map())
+
     def for_script(self) -> list[dict[str, Any]]:
         """The images as JSON has them; scores in the order of `metrics`."""
         systems = range(len(self.attention))

@@ -2,12 +2,13 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from captioning.borders.files import write_text
 from captioning.report.curves import COLOURS
@@ -110,7 +111,7 @@ def _render(sections: list[dict[str, Any]], samples: int) -> str:
     style = asset(__package__, "page.css")
     script = "\n".join(asset(__package__, name) for name in SCRIPTS)
     templates = environment(__package__)
-    templates.filters["tone"] = _tone
+    templates.filters |= {"tone": _tone, "breakable": _breakable}
     return templates.get_template("index.html").render(
         sections=sections,
         samples=samples,
@@ -125,6 +126,11 @@ def _tone(place: int) -> str:
     """The classes of a system's colour, of which there are seven, full and then hollow."""
     colours = len(COLOURS)
     return f"c{place % colours}{' hollow' if place // colours % 2 else ''}"
+
+
+def _breakable(label: str) -> Markup:
+    """With places where a line may end: settings have no spaces."""
+    return Markup(re.sub(r"([_.=/])(?=.)", r"\1<wbr>", str(escape(label))))
 
 
 def _digest(text: str) -> str:

@@ -95,13 +95,25 @@ class Column {
   look(caption, number) {
     const [maps, [width, height]] = [this.maps.get(caption), this.size];
     const { name } = maps.of(number, this.which.querySelector("select").value);
-    maps.draw(this.element.querySelector("canvas"), number, name, Maps.frame(this.resize, width, height), width, height);
+    const [canvas, frame] = [this.element.querySelector("canvas"), Maps.frame(this.resize, width, height)];
+    maps.draw(canvas, number, name, frame, width, height);
+    if (maps.path) this.mark(canvas, frame, maps, maps.middle(maps.path[number]));
     const readout = this.element.querySelector(".readout");
     readout.setAttribute("aria-live", this.words.active ? "polite" : "off"); // not while words appear by themselves
     readout.textContent = [
       `“${caption.children[number].textContent}”`, ...(name === "mean" ? [] : [name]),
       `entropy ${maps.entropy(number, name).toFixed(1)} of ${Math.log(maps.width * maps.height).toFixed(1)} nats`,
+      ...(maps.path ? [`took the frame, weight ${maps.share(number).toFixed(2)}`] : []),
     ].join(" · ");
+  }
+
+  // The cell that hard attention took.
+  mark(canvas, [left, top, right, bottom], maps, [x, y]) {
+    const context = canvas.getContext("2d");
+    const [across, down] = [(right - left) * canvas.width, (bottom - top) * canvas.height];
+    const [width, height] = [across / maps.width, down / maps.height];
+    context.strokeStyle = "#ffd21f";
+    context.strokeRect(left * canvas.width + x * across - width / 2, top * canvas.height + y * down - height / 2, width, height);
   }
 }
 

@@ -66,14 +66,19 @@ def looks(place: tuple[int, int]) -> np.ndarray:
     return found
 
 
-def keep_maps(run: Path, captions: Sequence[str]) -> None:
-    """`attention.npz` of captions of at most four words: the mean looks into the corners, the head beside one."""
+def keep_maps(run: Path, captions: Sequence[str], attended: bool = False) -> None:
+    """`attention.npz` of captions of at most four words: the mean looks into the corners, the head beside one.
+
+    With `attended` hard attention has taken the cell of the head each time but the first, when it took the corner.
+    """
     kept = []
     for i, caption in enumerate(captions, start=1):
         words = tuple(caption.split())
         mean = np.stack([looks(corner) for corner, _ in zip(CORNERS, words, strict=False)])
         head = np.stack([looks(HEAD)] * len(words))
-        kept.append(KeptCaption(i, words, {"mean": mean, "inter 1 1": head}))
+        taken = (np.stack([mean[0], *head[1:]]) == 255 / 330).astype(np.float32)
+        hard = {"attended": taken} if attended else {}
+        kept.append(KeptCaption(i, words, {"mean": mean, **hard, "inter 1 1": head}))
     write(run / "attention.npz", kept)
 
 

@@ -139,6 +139,31 @@ def test_the_photograph_is_lit_where_the_word_looked(tab: Browser) -> None:
     assert tab.picture(".card:first-child .picture").getpixel((5, 5)) == (GREY, GREY, GREY)
 
 
+def test_hard_attention_has_its_place_in_a_frame_at_the_end_of_its_path(chromium: Browser, tmp_path: Path) -> None:
+    write_photographs(tmp_path / "images", 1)
+    for model, attended in (("sat_hard", True), ("sat_soft", False)):
+        run = write_run(tmp_path / "runs", model, 1.0, SAID[:1], [1.0], tmp_path / "images")
+        keep_maps(run, SAID[:1], attended)
+    page_of(tmp_path / "runs", tmp_path / "report")
+    chromium.open(tmp_path / "report" / "index.html")
+    word = ".card:first-child li[data-system='{}'] .caption span:nth-child({})"
+    chromium.point(word.format(0, 2))
+    # the cell in row and column 1 of 4, on a photograph twice as wide as high: 320 x 160 units
+    frame = ["x", "y", "width", "height"]
+    marks = "document.querySelector('.card:first-child .marks')"
+    found = chromium.run(f"{frame}.map(a => Number({marks}.querySelector('.taken').getAttribute(a)))")
+    assert found == [80, 40, 80, 40]
+    assert chromium.run(f"{marks}.querySelector('polyline').getAttribute('points')") == "40,20 120,60"
+    picture = chromium.picture(".card:first-child .picture")
+    lit, dark = (picture.getpixel((picture.width * 7 // 8, picture.height * y // 8))[0] for y in (1, 7))
+    assert lit > GREY > dark  # the light is where the weight is
+    red, green, blue = picture.getpixel((int(picture.width * 3 / 8), picture.height // 4))
+    assert min(red, green) > 150 > 100 > blue
+    assert "took the frame, weight 0.02" in chromium.run("document.querySelector('.card .readout').textContent")
+    chromium.point(word.format(1, 2))
+    assert chromium.run(f"{marks}.childElementCount") == 0
+
+
 def test_arrow_keys_move_over_words_and_heads(tab: Browser) -> None:
     tab.point(".card:first-child h4")  # the mouse must not lie on a word
     tab.run("""document.querySelector(".card:first-child li[data-system='1'] .caption").focus({preventScroll: true})""")

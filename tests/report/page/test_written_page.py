@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf, open_dict
 from page_runs import CORNERS, REFERENCES, SAID, keep_maps, page_of, write_photographs, write_run
 from PIL import Image
 
+from captioning.config.registry import CONF
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import paired_bootstrap
@@ -106,6 +110,40 @@ def test_maps_are_bytes_in_shares_of_their_peak(runs: Path, tmp_path: Path) -> N
     assert [np.unravel_index(each.argmax(), each.shape) for each in mean[0]] == list(CORNERS[:3])
     assert set(mean.flatten()) == {255, 5}
     assert held(page, 'class="data"')["systems"][0]["attention"] == "none"
+
+
+def test_hard_attention_has_the_cells_that_it_took(runs: Path, tmp_path: Path) -> None:
+    keep_maps(runs / "flickr8k-sat_soft", SAID, attended=True)
+    page, _ = page_of(runs, tmp_path / "report", heads=1)
+    for image in (0, 1):  # beyond `heads` too
+        assert held(page, f'id="map-1-1-{image}"')["path"] == [0, 5, 5]
+    assert held(page, 'id="map-1-1-0"')["names"] == ["mean", "inter 1 1"]
+    assert "Hard attention that took one place" in page
+
+
+def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(runs: Path, tmp_path: Path) -> None:
+    """The run of `experiment=demo model=sat_soft` with another rate, as `captioning.run` writes its settings."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        chosen = ["experiment=demo", "model=sat_soft", "optimizer.lr=0.25", "data.batch_size=3", "seed=7"]
+        config = compose("config", chosen, return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    with open_dict(config):
+        del config.hydra
+    config.folder, config.cache = "/some/runs/demo-sat_soft-seed7", "/some/cache"
+    other = yaml.safe_load(OmegaConf.to_yaml(config, resolve=True))
+    assert other["choices"]["experiment"] == "demo"
+    path = runs / "flickr8k-sat_soft" / "config.yaml"
+    path.write_text(yaml.safe_dump(other))
+    page = re.sub(r"\s+", " ", page_of(runs, tmp_path / "report")[0])
+    assert "Differences from experiment=demo (2)" in page
+    for key, values in (("data.batch_size", "3 in place of 8"), ("optimizer.lr", "0.25 in place of 0.001")):
+        assert f"<dt>{key}</dt><dd>{values}</dd>" in page
+    assert "captioning.run experiment=demo model=sat_soft data=shapes seed=7" in page
+    assert "Its experiment was not recorded" in page  # of the other
+    for strange in ("../../secrets", "demo,flickr8k", "${oc.env:HOME}", "unknown"):
+        other["choices"]["experiment"] = strange
+        path.write_text(yaml.safe_dump(other))
+        assert "is not among those of this version" in page_of(runs, tmp_path / "report")[0]
 
 
 def test_maps_of_another_test_are_not_laid_on_this_one(runs: Path, tmp_path: Path) -> None:

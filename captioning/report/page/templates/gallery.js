@@ -169,18 +169,22 @@ class Gallery {
     const boxes = image.boxes?.[word] ?? [];
     const [x, y] = onPhotograph(maps.peak(number, name), frame);
     const hit = boxes.some(([left, top, right, bottom]) => left <= x && x <= right && top <= y && y <= bottom);
-    this.mark(card, boxes, this.tools.elements.trail.checked
-      ? Array.from({ length: number + 1 }, (_, i) => onPhotograph(maps.peak(i, name), frame)) : [], width, height);
+    const trail = maps.path || this.tools.elements.trail.checked
+      ? Array.from({ length: number + 1 }, (_, i) => onPhotograph(maps.path ? maps.middle(maps.path[i]) : maps.peak(i, name), frame)) : [];
+    const cell = maps.path && [(frame[2] - frame[0]) / maps.width, (frame[3] - frame[1]) / maps.height];
+    this.mark(card, boxes, trail, cell, width, height);
     const most = Math.log(maps.width * maps.height).toFixed(1);
     readout.textContent = [
       `${label}: “${word}”`, ...(name === "mean" ? [] : [name]),
       `entropy ${maps.entropy(number, name).toFixed(1)} of ${most} nats`,
+      ...(maps.path ? [`took the frame, weight ${maps.share(number).toFixed(2)}`] : []),
       ...(boxes.length ? [hit ? "points into its box" : "points beside its box"] : []),
       ...(name !== chosen ? [`no map ${chosen} here`] : []),
     ].join(" · ");
   }
 
-  mark(card, boxes, trail, width, height) {
+  // Boxes of what the word names, the trail up to it, and around its end the cell of hard attention.
+  mark(card, boxes, trail, cell, width, height) {
     const marks = card.querySelector(".marks");
     const scale = 320 / Math.max(width, height); // strokes are as wide on every photograph
     const [across, down] = [width * scale, height * scale];
@@ -190,12 +194,15 @@ class Gallery {
       for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
       return made;
     };
+    const rectangle = ([left, top, right, bottom], kind) => shape("rect",
+      { class: kind, x: left * across, y: top * down, width: (right - left) * across, height: (bottom - top) * down });
     const points = trail.map(([x, y]) => [x * across, y * down]);
+    const around = ([x, y], [wide, high]) => [x - wide / 2, y - high / 2, x + wide / 2, y + high / 2];
     marks.replaceChildren(
-      ...boxes.map(([left, top, right, bottom]) => shape("rect",
-        { x: left * across, y: top * down, width: (right - left) * across, height: (bottom - top) * down })),
+      ...boxes.map((box) => rectangle(box, "box")),
       ...(points.length ? [shape("polyline", { points: points.map((point) => point.join(",")).join(" ") })] : []),
-      ...points.map(([x, y], i) => shape("circle", { cx: x, cy: y, r: i === points.length - 1 ? 7 : 3.5 })),
+      ...points.map(([x, y], i) => shape("circle", { cx: x, cy: y, r: i === points.length - 1 && !cell ? 7 : 3.5 })),
+      ...(cell ? [rectangle(around(trail.at(-1), cell), "taken")] : []),
     );
   }
 }

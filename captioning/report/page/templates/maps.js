@@ -9,6 +9,7 @@ class Maps {
   constructor(kept) {
     [this.height, this.width] = kept.grid;
     this.names = kept.names;
+    this.path = kept.path; // of hard attention: the cell that it took at each word
     this.bytes = Uint8Array.from(atob(kept.maps), (letter) => letter.charCodeAt(0));
     this.words = this.bytes.length / (this.names.length * this.height * this.width);
   }
@@ -25,7 +26,18 @@ class Maps {
     const { weights } = this.of(word, name);
     let best = 0;
     weights.forEach((weight, cell) => { if (weight > weights[best]) best = cell; });
-    return [((best % this.width) + 0.5) / this.width, (Math.floor(best / this.width) + 0.5) / this.height];
+    return this.middle(best);
+  }
+
+  // Of a cell, in fractions of the grid.
+  middle(cell) {
+    return [((cell % this.width) + 0.5) / this.width, (Math.floor(cell / this.width) + 0.5) / this.height];
+  }
+
+  // Of the cell that was taken at a word, in the mean of all maps.
+  share(word) {
+    const { weights } = this.of(word, "mean");
+    return weights[this.path[word]] / weights.reduce((a, b) => a + b, 0);
   }
 
   // In nats; even weights have the logarithm of the number of cells.
