@@ -47,9 +47,10 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
     if any(values[BLEU[0] + NO_PENALTY] for _, values in rows):
         bleu = [[s.label, *(shown(n, values[n + NO_PENALTY]) for n in BLEU)] for s, values in rows]
         parts += ["BLEU without brevity penalty:", markdown_table(["system", *BLEU], bleu)]
-    worded = [[s.label, *(shown(name, v[name]) for name in CAPTIONS)] for s, v in rows if any(v[n] for n in CAPTIONS)]
+    found = [name for name in CAPTIONS if any(v[name] for _, v in rows)]
+    worded = [[s.label, *(shown(name, v[name]) for name in found)] for s, v in rows if any(v[n] for n in found)]
     if worded:  # runs of earlier versions have none of these
-        parts += ["The captions:", markdown_table(["system", *map(headed, CAPTIONS)], worded)]
+        parts += ["The captions:", markdown_table(["system", *map(headed, found)], worded)]
     costs = [[s.label, *(_whole(v[n]) for n in cost), device] for (s, v), device in zip(rows, devices, strict=True)]
     parts += ["Cost of training:", markdown_table(["system", *cost, "device"], costs)]
     return "\n\n".join(parts) + "\n"
