@@ -103,13 +103,13 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     assert f"| spatial transformer | 1 2 3 {cells}" in table
     assert "| Show, Attend and Tell, soft | 1 | 17.2 | 17.2 | 17.2 | 17.2 | 19.0 | 40.0 | 45.0 |" in table
     assert "| spatial transformer | 22.0 ± 3.6 | 22.0 ± 3.6 | 22.0 ± 3.6 | 22.0 ± 3.6 |" in table
-    assert "| Show, Attend and Tell, soft | 12.5 | 9.2 | | | | |" in table
+    assert "| Show, Attend and Tell, soft | 12.5 | 9.2 |" in table
     assert "| spatial transformer | 1,234,567 | 102 ± 1 | 120 | a machine |" in table
     assert "| *Show, Attend and Tell, soft, [SAT] Table 1* | | *67* | *44.8* | *29.9* | *19.5* | *18.93* | | |" in table
     assert "Show, Attend and Tell, soft, [SAT] Table 1: VGG-19; BLEU without brevity penalty" in table
     assert "Tell, hard" not in table
     assert "| METEOR | ROUGE-L | CIDEr (x 100) |" in table
-    assert "| bad_endings (%) | length (words) | distinct-1 (%) |" in table
+    assert "| bad_endings (%) | length (words) |\n" in table
     assert table in printed
     assert "left out: runs/search/flickr8k-sat_soft-seed7: it was not tested (test=false)" in printed
     with (elsewhere / "report" / "table.csv").open() as file:
