@@ -31,7 +31,8 @@ def test_table_1_of_show_attend_and_tell(model: str, bleu: list[float], meteor: 
 
 def test_a_run_says_what_its_system_and_data_are_called() -> None:
     config = composed("experiment=sat_hard_coco", "data.root=root")
-    assert (config.name, config.choices) == ("sat_coco", {"model": "sat_hard", "data": "coco", "experiment": "sat_hard_coco"})
+    called = {"model": "sat_hard", "data": "coco", "experiment": "sat_hard_coco"}
+    assert (config.name, config.choices) == ("sat_coco", called)
 
 
 def test_recorded_runs_are_still_read() -> None:
