@@ -101,7 +101,7 @@ def test_settings_decode_anew_and_refusals_are_sentences(tab: Browser, photograp
     tab.run(change.format("document.querySelector('[name=decoding]')", "greedy"))
     assert tab.run(field.format("n_best")) is None
     tab.run(change.format(field.format("max_length"), 2))
-    tab.wait(f"document.querySelector('{BEST}').textContent === '{' '.join(SAID[:2])}'")
+    tab.wait(f"document.querySelector('{BEST}')?.textContent === '{' '.join(SAID[:2])}'")
     tab.run(change.format(field.format("prefix"), "rde"))
     error = "document.querySelector('.error').textContent"
     tab.wait(f"{error}.includes('does not know the word rde. Did you mean red?')")
