@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones import ContextSet
+from captioning.config.paths import checkpoint_path
 from captioning.config.searches import USUAL_FILTERS, build_search
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
@@ -92,8 +93,8 @@ class TrainedCaptioner:
         A checkpoint is data: it names parts of this package and of `modules`, and nothing else is imported or called.
 
         Args:
-            path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or what `captioning.export` has made of it.
-                It may be None with an ensemble.
+            path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or what `captioning.export` has made of it;
+                or where such an export lies, `URL#sha256=HEX` or `hf:USER/NAME`. It may be None with an ensemble.
             device: `auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1`, ..., wherever it was trained.
             decoding: settings that replace those of the run, such as `{"width": 5}`; with a `_target_`, another search.
                 `ensemble` is a list of checkpoints over one vocabulary whose probabilities are averaged; `path` must
@@ -217,11 +218,11 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
     if ensemble is None:
         if path is None:
             raise CaptioningError("checkpoint is not set: add checkpoint=FILE, or decoding.ensemble=[FILE,FILE]")
-        return [Path(path)]
+        return [checkpoint_path(path)]
     if isinstance(ensemble, str | Path) or not ensemble:
         raise CaptioningError(f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints")
-    members = [Path(str(member)).expanduser() for member in ensemble]
-    if path is not None and Path(path) not in members:
+    members = [checkpoint_path(member) for member in ensemble]
+    if path is not None and checkpoint_path(path) not in members:
         raise CaptioningError(
             f"checkpoint={path} is not in decoding.ensemble=[{', '.join(map(str, members))}]: leave checkpoint out, or "
             "name it in both"

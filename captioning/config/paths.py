@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from captioning.errors import CaptioningError
+from captioning.transfer.named import check_address, fetched, is_elsewhere
 
 # Not the methods of `Path`: they raise for names that no file or home can have.
 # ruff: noqa: PTH111, PTH110, PTH112, PTH113
@@ -14,12 +15,24 @@ def given_path(setting: object) -> Path:
     return Path(os.path.expanduser(str(setting)))
 
 
+def checkpoint_path(setting: object) -> Path:
+    """The file of a checkpoint; one that lies elsewhere is downloaded.
+
+    Raises:
+        CaptioningError: as for `fetched`.
+    """
+    return fetched(str(setting)) if is_elsewhere(setting) else given_path(setting)
+
+
 def check_checkpoint(key: str, setting: object) -> None:
-    """Refuses a checkpoint that is not there.
+    """Refuses a checkpoint that is not there; of one that lies elsewhere, an address of another form.
 
     Raises:
         CaptioningError: there is no file; says where runs leave theirs.
     """
+    if is_elsewhere(setting):
+        check_address(key, setting)
+        return
     path = given_path(setting)
     if not os.path.isfile(path):
         below = path / "checkpoints" / "best.ckpt"

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from captioning.borders.bounds import PathText
 from captioning.config.command import command, start
 from captioning.config.composed import check_table
-from captioning.config.paths import check_checkpoint
+from captioning.config.paths import check_checkpoint, checkpoint_path
 from captioning.config.registry import CONF
 from captioning.errors import CaptioningError
 
@@ -31,8 +31,8 @@ def main(config: DictConfig) -> None:
     check_table(SETTINGS, config)
     if config.checkpoint is None:
         raise CaptioningError("checkpoint is not set and has no default: add checkpoint=FILE")
-    checkpoint = Path(config.checkpoint).expanduser()
-    check_checkpoint("checkpoint", checkpoint)
+    check_checkpoint("checkpoint", config.checkpoint)
+    checkpoint = checkpoint_path(config.checkpoint)
     output = checkpoint.with_suffix(SUFFIX) if config.output is None else Path(config.output).expanduser()
     _check_output(checkpoint, output, config.overwrite)
     from captioning.export.weights import export_weights  # here, because PyTorch takes seconds

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from captioning.borders.files import to_json, write_json, write_text
-from captioning.config.paths import given_path
+from captioning.config.paths import checkpoint_path
 from captioning.metrics import Scores
 
 
@@ -47,6 +47,6 @@ def write_scores(path: Path, scores: Mapping[str, float], provenance: Mapping[st
 
 
 def file_record(file: object) -> dict[str, str]:
-    """A file's name and content, for the provenance."""
-    with given_path(file).open("rb") as content:
+    """A file's name or address, and its content, for the provenance."""
+    with checkpoint_path(file).open("rb") as content:
         return {"file": str(file), "sha256": hashlib.file_digest(content, "sha256").hexdigest()}

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from captioning.borders.bounds import PathText
 from captioning.config.command import command, start, while_read
 from captioning.config.composed import check_table
-from captioning.config.paths import check_checkpoint, given_path
+from captioning.config.paths import check_checkpoint, checkpoint_path
 from captioning.config.registry import CONF
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import on_signal
@@ -60,7 +60,7 @@ def _captions(config: DictConfig) -> Callable[..., Handler]:
     from captioning.serve.captions import Captions, CaptionsHandler  # here, because PyTorch takes seconds
     from captioning.serve.columns import load_columns
 
-    columns = load_columns([given_path(each) for each in given], config.device, list(config.modules))
+    columns = load_columns([checkpoint_path(each) for each in given], config.device, list(config.modules))
     return partial(CaptionsHandler, captions=Captions(columns, **config.upload))
 
 

@@ -38,9 +38,10 @@ class CheckpointCaptions:
 
     def __init__(self, config: DictConfig) -> None:
         decoding = settings_given(config.decoding)
-        path = None if config.checkpoint is None else given_path(config.checkpoint)
         self._files, self._split = decoding.get("ensemble", [config.checkpoint]), config.split
-        self._captioner = TrainedCaptioner.from_checkpoint(path, config.device, decoding, list(config.modules))
+        self._captioner = TrainedCaptioner.from_checkpoint(
+            config.checkpoint, config.device, decoding, list(config.modules)
+        )
         self._cache = given_path(config.cache)
         backbones = [network.backbone for network in self._captioner.networks]
         if config.features is not None:

@@ -28,9 +28,8 @@ def caption_files(
     Raises:
         CaptioningError: there is no such captioner, or no panel of it.
     """
-    checkpoint = None if config.checkpoint is None else given_path(config.checkpoint)
     captioner = TrainedCaptioner.from_checkpoint(
-        checkpoint, str(config.device), settings_given(config.decoding), list(config.modules)
+        config.checkpoint, str(config.device), settings_given(config.decoding), list(config.modules)
     )
     panels = Panels(given_path(config.panels), captioner, config.maps, config.keep) if config.attention else None
     read = _readable(captioner, paths, complain)

@@ -19,6 +19,7 @@ from captioning.backbones import Backbone
 from captioning.config.check import check
 from captioning.config.early import FROM_CHECKPOINT, data_settings
 from captioning.config.optimizer import backbone_lr, optimizer_settings
+from captioning.config.paths import checkpoint_path
 from captioning.config.searches import search_settings
 from captioning.config.settings import without_weights
 from captioning.data.example import Splits, reference_texts
@@ -51,7 +52,7 @@ def train(config: DictConfig) -> float | None:
     check(config)
     L.seed_everything(config.seed, workers=True, verbose=False)
 
-    initial = None if config.init_from is None else InitialWeights(Path(str(config.init_from)).expanduser())
+    initial = None if config.init_from is None else InitialWeights(checkpoint_path(config.init_from))
     backbone = build_backbone(config, initial)
     splits = build_splits(config, backbone)
     run = RecordedRun(config, digests(config, splits, backbone, initial))
