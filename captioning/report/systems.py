@@ -10,6 +10,9 @@ from captioning.errors import CaptioningError, quoted
 from captioning.report.names import system_name
 from captioning.report.tested_runs import Run
 
+FEW = 3
+"""Settings that a label has room for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -34,7 +37,8 @@ class System:
     """Runs that differ in their seed alone.
 
     Attributes:
-        label: the model's name, and in brackets the settings in which systems of this model differ.
+        label: the model's name, and in brackets the settings in which systems of this model differ; where these are
+            many, as few as tell the systems apart.
         runs: one or more, of different seeds.
     """
 
@@ -75,11 +79,13 @@ def group(runs: Iterable[Run]) -> list[System]:
         models.setdefault(run.model, {}).setdefault(tuple(sorted(run.settings.items())), []).append(run)
     systems: list[System] = []
     for model, variants in models.items():
-        name, differing = system_name(model), _differing([dict(settings) for settings in variants])
-        for settings, members in variants.items():
-            known = dict(settings)
-            shown = ", ".join(f"{key}={known[key].strip(chr(39))}" for key in differing if key in known)
-            label = quoted(f"{name} ({shown})" if shown else name)
+        name, every = system_name(model), [dict(settings) for settings in variants]
+        differing = _differing(every)
+        telling = differing if len(differing) <= FEW else _telling(every, differing)
+        for known, members in zip(every, variants.values(), strict=True):
+            shown = [f"{key}={known[key].strip(chr(39))}" for key in telling if key in known]
+            shown += ["..."] * (len(telling) < len(differing))
+            label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
             same = sum(system.label.partition(" #")[0] == label for system in systems)  # so long that it was cut
             system = System(f"{label} #{same + 1}" if same else label, tuple(members))
             _check_seeds(system)
@@ -90,6 +96,19 @@ def group(runs: Iterable[Run]) -> list[System]:
 def _differing(variants: Sequence[dict[str, str]]) -> list[str]:
     keys = sorted({key for variant in variants for key in variant})
     return [key for key in keys if len({variant.get(key) for variant in variants}) > 1]
+
+
+def _telling(variants: Sequence[dict[str, str]], keys: Sequence[str]) -> list[str]:
+    """As few of `keys` as it takes to tell `variants` apart, those first that do most; the name, if it does as much."""
+    chosen: list[str] = []
+
+    def apart(key: str) -> tuple[int, bool, int]:
+        seen = {tuple(variant.get(each) for each in (*chosen, key)) for variant in variants}
+        return len(seen), key == "name", -len(key)
+
+    while len({tuple(variant.get(key) for key in chosen) for variant in variants}) < len(variants):
+        chosen.append(max(keys, key=apart))
+    return chosen
 
 
 def _check_seeds(system: System) -> None:

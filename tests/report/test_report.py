@@ -173,6 +173,16 @@ def test_systems_are_told_apart_by_their_settings(elsewhere: Path) -> None:
     }
 
 
+def test_of_many_settings_a_label_has_those_that_tell_most(elsewhere: Path) -> None:
+    for name, lr in (("fine", 0.1), ("fine", 0.2), ("coarse", 0.1)):
+        settings = {"backbone": {"node": name, "size": name, "depth": name}, "optimizer": {"lr": lr}}
+        write_run(elsewhere / f"{name}{lr}", "sat_soft", 1, 17.0, name=name, **settings)
+    assert {system.label for system in group(find_runs(elsewhere)[0])} == {
+        f"Show, Attend and Tell, soft (name={name}, optimizer.lr={lr}, ...)"
+        for name, lr in (("fine", 0.1), ("fine", 0.2), ("coarse", 0.1))
+    }
+
+
 def test_labels_that_are_cut_stay_apart(elsewhere: Path) -> None:
     for lr in (0.1, 0.2):
         settings = {"aaa": {"x": "y" * 150 + str(lr)}, "mmm": {"lr": lr}, "zzz": {"x": str(lr) + "y" * 150}}
