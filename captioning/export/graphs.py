@@ -13,9 +13,9 @@ Start reads BOS too, because only then the state has its form: before, there may
 left out where there is none; where one location is taken of it, `attended` follows.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,8 @@ from captioning.export.state import leaves, of_image, rebuilt
 from captioning.models.protocol import Captioner, Step
 from captioning.tokens import BOS
 
-AXES = ("batch", "hypotheses", "time", "locations")
-"""What may be of any size, where the model allows it."""
+SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
+"""Of the examples, locations beyond those of the grid: what may be of any other size, where the model allows it."""
 Axes = Mapping[int, str]
 
 
@@ -88,31 +88,37 @@ def _shown(step: Step) -> dict[str, Tensor]:
 
 def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     """The three graphs of networks that are frozen and in evaluation mode, on the CPU."""
-    with torch.no_grad():
-        sizes = {"batch": 2, "hypotheses": 3, "time": 2, "locations": backbone.grid[0] * backbone.grid[1]}
-        step, state = _captioned(backbone, model, sizes)
-        axes = _axes(backbone, model, sizes)
-        if "locations" in axes["vectors"].values():  # of an axis of length 1 torch would think that it always is
-            sizes["locations"] = max(2, sizes["locations"])
-            step, state = _captioned(backbone, model, sizes)
-        tensors = leaves(state)
-        own = [name for name in tensors if not of_image(name)]
-        shown = [*_shown(step), *own]
+    images = torch.zeros(2, 4 if backbone.partial else 3, backbone.size, backbone.size, dtype=torch.uint8)
+    axes: dict[str, Axes] = {"images": {0: "batch"}, **{name: {0: "batch"} for name in ("vectors", "mask")}}
+    given = list(_vectors(backbone, SIZES))
+    return {
+        "backbone": _exported(_Backbone(backbone), {"images": images}, given, axes),
+        **decoder_graphs(backbone, model),
+    }
 
-        def stepped(names: Sequence[str]) -> Graph:
-            given = {"tokens": torch.full((2, 3), BOS), **{name: tensors[name] for name in names}}
-            return _exported(_Step(model, state, names, own), given, axes, shown)
 
-        found = stepped(list(tensors))
-        used = [name for name in tensors if name in own or name in _read(found)]
-        images = torch.zeros(2, 4 if backbone.partial else 3, backbone.size, backbone.size, dtype=torch.uint8)
-        vectors = _vectors(backbone, sizes)
-        image = [name for name in used if of_image(name)]
-        return {
-            "backbone": _exported(_Backbone(backbone), {"images": images}, axes, list(vectors)),
-            "start": _exported(_Start(model, backbone.grid, [*own, *image]), vectors, axes, [*shown, *image]),
-            "step": found if len(used) == len(tensors) else stepped(used),
-        }
+@torch.no_grad()
+def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
+    """Start and step alone, for what `backbone` gives."""
+    step, state = _captioned(backbone, model, SIZES)
+    axes = _axes(backbone, model)
+    tensors = leaves(state)
+    own = [name for name in tensors if not of_image(name)]
+    shown = [*_shown(step), *own]
+
+    def stepping(names: Sequence[str]) -> Graph:
+        given = {"tokens": torch.full((SIZES["batch"], SIZES["hypotheses"]), BOS)}
+        given |= {name: tensors[name] for name in names}
+        return _exported(_Step(model, state, names, own), given, shown, axes)
+
+    found = stepping(list(tensors))
+    used = [name for name in tensors if name in own or name in _read(found)]
+    image = [name for name in used if of_image(name)]
+    start = _Start(model, backbone.grid, [*own, *image])
+    return {
+        "start": _exported(start, _vectors(backbone, SIZES), [*shown, *image], axes),
+        "step": found if len(used) == len(tensors) else stepping(used),
+    }
 
 
 def _captioned(backbone: Backbone, model: Captioner, sizes: Mapping[str, int]) -> tuple[Step, Any]:
@@ -128,37 +134,41 @@ def _captioned(backbone: Backbone, model: Captioner, sizes: Mapping[str, int]) -
 
 def _vectors(backbone: Backbone, sizes: Mapping[str, int]) -> dict[str, Tensor]:
     """What start reads."""
-    size = sizes["batch"], sizes["locations"]
+    size = sizes["batch"], backbone.grid[0] * backbone.grid[1] + sizes["locations"]
     vectors = {"vectors": torch.zeros(*size, backbone.dim)}
     return vectors | ({"mask": torch.ones(size, dtype=torch.bool)} if backbone.partial else {})
 
 
-def _axes(backbone: Backbone, model: Captioner, sizes: Mapping[str, int]) -> dict[str, Axes]:
-    """Of every tensor the axes that grow with one of `AXES`, found out by trying."""
+def _axes(backbone: Backbone, model: Captioner) -> dict[str, Axes]:
+    """Of every tensor the axes that grow with one of `SIZES`, found out by trying."""
 
     def shapes(sizes: Mapping[str, int]) -> tuple[dict[str, torch.Size], Any]:
         step, state = _captioned(backbone, model, sizes)
         tensors = _vectors(backbone, sizes) | _shown(step) | leaves(state)
         return {name: tensor.shape for name, tensor in tensors.items()}, rebuilt(state, {})
 
-    usual, form = shapes(sizes)
+    usual, form = shapes(SIZES)
     axes: dict[str, dict[int, str]] = {name: {} for name in usual}
-    for axis in AXES:
+    for axis in SIZES:
         try:
-            longer, other = shapes({**sizes, axis: sizes[axis] + 1})
-        except (ValueError, RuntimeError):  # it is built for so many locations
+            longer, other = shapes({**SIZES, axis: SIZES[axis] + 1})
+        except (ValueError, RuntimeError):
+            if axis != "locations":  # of which a model may be built for so many
+                raise
             continue
         if other != form:  # a number that is no tensor would stay as it is
             continue
         for name, shape in usual.items():
             axes[name] |= {i: axis for i, size in enumerate(shape) if longer[name][i] != size}
-    return axes | {"images": {0: "batch"}, "tokens": {0: "batch", 1: "hypotheses"}}
+    return axes | {"tokens": {0: "batch", 1: "hypotheses"}}
 
 
-def _exported(module: nn.Module, inputs: Mapping[str, Tensor], axes: Mapping[str, Axes], outputs: Sequence[str]) -> Graph:
-    dynamic = [{i: Dim.DYNAMIC for i in axes[name]} for name in inputs]
+def _exported(module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str], axes: Mapping[str, Axes]) -> Graph:
+    # torch takes an axis of length 1 for one that always is
+    dynamic = [{i: Dim.DYNAMIC for i in axes[name] if x.shape[i] > 1} for name, x in inputs.items()]
     shapes = {"tokens": dynamic[0], "state": tuple(dynamic[1:])} if isinstance(module, _Step) else tuple(dynamic)
-    program = torch.export.export(module, tuple(inputs.values()), dynamic_shapes=shapes, strict=False)
+    with torch.no_grad():
+        program = torch.export.export(module, tuple(inputs.values()), dynamic_shapes=shapes, strict=False)
     return Graph(program, {name: axes[name] for name in inputs}, {name: axes[name] for name in outputs})
 
 
