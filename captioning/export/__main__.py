@@ -50,7 +50,9 @@ def main(config: DictConfig) -> None:
     from captioning.export.folder import export_graphs
     from captioning.trained import TrainedCaptioner
 
-    captioner = TrainedCaptioner.from_checkpoint(checkpoint, "cpu", settings_given(config.decoding), list(config.modules))
+    captioner = TrainedCaptioner.from_checkpoint(
+        checkpoint, "cpu", settings_given(config.decoding), list(config.modules)
+    )
     export_graphs(captioner, output, config.format, config.quantise is not None)
     for file in sorted(output.iterdir()):
         print(f"{file}: {_megabytes(file)}")

@@ -1,8 +1,9 @@
 """A folder with a captioner's graphs, and with all that a program needs to caption photographs by them."""
 
-import os
 import shutil
+import warnings
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,9 +21,12 @@ from captioning.tokens import NAMES
 from captioning.trained import TrainedCaptioner
 
 ABOUT = "captioner.json"
-SEARCHES = {"captioning.decoding.greedy": {"width": 1}, "captioning.decoding.beam_search": {}}
+SEARCHES: Mapping[str, dict[str, Any]] = {
+    "captioning.decoding.greedy": {"width": 1},
+    "captioning.decoding.beam_search": {},
+}
 """Those that the runner knows, with what of a beam each is."""
-USUAL = {"width": 3, "max_length": 15, "length_penalty": 0.0, "normalisation": "length", "n_best": 1}
+USUAL: dict[str, Any] = {"width": 3, "max_length": 15, "length_penalty": 0.0, "normalisation": "length", "n_best": 1}
 
 
 def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bool) -> None:
@@ -49,7 +53,9 @@ def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bo
         "decoding": decoding,
         "longest": config["model"].get("max_tokens"),
         "grid": network.backbone.grid,
-        "preprocessing": {name: getattr(transform, name) for name in ("size", "resize", "interpolation", "mean", "std")},
+        "preprocessing": {
+            name: getattr(transform, name) for name in ("size", "resize", "interpolation", "mean", "std")
+        },
         "of_hypotheses": [name for name in found["step"].inputs if name != "tokens" and not of_image(name)],
         "graphs": {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in found.items()},
     }
@@ -62,11 +68,14 @@ def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bo
                 write_onnx(found, Path(part), int8)
                 shutil.copyfile(runner.__file__, Path(part) / "run.py")
             else:
-                for name, graph in found.items():
-                    torch.export.save(graph.program, Path(part) / f"{name}.pt2")
+                with warnings.catch_warnings():
+                    # said of the backbone's weights, which are whole, in their own memory format
+                    warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
+                    for name, graph in found.items():
+                        torch.export.save(graph.program, Path(part) / f"{name}.pt2")
             write_json(Path(part) / ABOUT, about)
             for file in sorted(Path(part).iterdir()):
-                os.replace(file, output / file.name)
+                file.replace(output / file.name)
     except OSError as error:
         raise CaptioningError(f"cannot write output={output}: {error.strerror or error}") from error
 
@@ -80,6 +89,6 @@ def _decoding(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[
             f"exported graphs are decoded by greedy or beam search with the usual filters, and this run decodes by "
             f"{quoted(settings['_target_'])}: add decoding=greedy or decoding=beam"
         )
-    usual = {name: getattr(Filters(), name) for name in Filters.__slots__}
     given = {name: settings[name] for name in USUAL if name in settings}
-    return {**USUAL, **given, **SEARCHES[settings["_target_"]], **usual, **filters, "never": settings.get("forbidden", FORBIDDEN)}
+    words = asdict(Filters()) | filters | {"never": settings.get("forbidden", FORBIDDEN)}
+    return USUAL | given | SEARCHES[settings["_target_"]] | words

@@ -9,8 +9,8 @@ that they have, V words in all.
 | start | these | the first word's log-probabilities `[B, 1, V]`, attention `[B, 1, L]`, the state behind BOS |
 | step | tokens `[B, N]`, the state | the next word's log-probabilities, attention, what of the state is of hypotheses |
 
-Start reads BOS too, because only then the state has its form: before, there may be no past to look back at. Attention is
-left out where there is none; where one location is taken of it, `attended` follows.
+Start reads BOS too, because only then the state has its form: before, there may be no past to look back at. Attention
+is left out where there is none; where one location is taken of it, `attended` follows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -160,12 +160,16 @@ def _axes(backbone: Backbone, model: Captioner) -> dict[str, Axes]:
             continue
         for name, shape in usual.items():
             axes[name] |= {i: axis for i, size in enumerate(shape) if longer[name][i] != size}
-    return axes | {"tokens": {0: "batch", 1: "hypotheses"}}
+    return {**axes, "tokens": {0: "batch", 1: "hypotheses"}}
 
 
-def _exported(module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str], axes: Mapping[str, Axes]) -> Graph:
-    # torch takes an axis of length 1 for one that always is
-    dynamic = [{i: Dim.DYNAMIC for i in axes[name] if x.shape[i] > 1} for name, x in inputs.items()]
+def _exported(
+    module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str], axes: Mapping[str, Axes]
+) -> Graph:
+    # of equal names, or torch asks of unlike ones what is true of the example alone; only the time has a bound to find
+    sizes: dict[str, Any] = {axis: Dim.DYNAMIC if axis == "time" else Dim(axis) for axis in SIZES}
+    # an axis of length 1 is one that always is to torch
+    dynamic = [{i: sizes[axis] for i, axis in axes[name].items() if x.shape[i] > 1} for name, x in inputs.items()]
     shapes = {"tokens": dynamic[0], "state": tuple(dynamic[1:])} if isinstance(module, _Step) else tuple(dynamic)
     with torch.no_grad():
         program = torch.export.export(module, tuple(inputs.values()), dynamic_shapes=shapes, strict=False)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -104,7 +104,7 @@ def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> 
             places[key] = file.tell()
             file.write(content)
         value.const_value = ir.ExternalTensor(
-            WEIGHTS, places[key], len(content), tensor.dtype, shape=tensor.shape, name=str(value.name)
+            WEIGHTS, places[key], len(content), tensor.dtype, shape=ir.Shape(tensor.shape), name=str(value.name)
         )
 
 

@@ -5,11 +5,9 @@ A state is dataclasses, tuples, lists and dicts around tensors; what else is in 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
-
-T = TypeVar("T")
 
 
 def leaves(node: Any, name: str = "") -> dict[str, Tensor]:
@@ -23,12 +21,12 @@ def leaves(node: Any, name: str = "") -> dict[str, Tensor]:
     }
 
 
-def rebuilt(node: T, tensors: Mapping[str, Any], name: str = "") -> T:
+def rebuilt(node: Any, tensors: Mapping[str, Any], name: str = "") -> Any:
     """The same state with other tensors, called as `leaves` calls them; None where there is none of that name."""
     if isinstance(node, Tensor):
         return tensors.get(name)
     children = {str(key): rebuilt(child, tensors, f"{name}.{key}".lstrip(".")) for key, child in _children(node)}
-    made: Any = node
+    made = node
     if is_dataclass(node) and not isinstance(node, type):
         made = replace(node, **children)
     elif isinstance(node, tuple):
