@@ -101,7 +101,10 @@ def test_an_export_of_an_export_is_the_same() -> None:
     assert Path("again.safetensors").read_bytes() == SHARED.read_bytes()
 
 
-SETTINGS = {"checkpoint": str(BEST), "format": "weights", "output": None, "overwrite": False}
+SETTINGS = {
+    **{"checkpoint": str(BEST), "format": "weights", "output": None, "overwrite": False},
+    **{"quantise": None, "modules": [], "decoding": {}},
+}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +131,19 @@ def test_what_is_refused_leaves_everything_as_it_was(given: dict[str, Any], mess
 
 
 def test_formats_are_named(refused: Callable[..., str]) -> None:
-    assert refused(main, f"checkpoint={BEST}", "format=onnx") == "format=onnx is not allowed; it must be weights"
+    allowed = "it must be one of weights, onnx, torch"
+    assert refused(main, f"checkpoint={BEST}", "format=onyx") == f"format=onyx is not allowed; {allowed}"
+    said = refused(main, f"checkpoint={BEST}", "quantise=output")
+    assert said == "quantise=output is for format=onnx: leave it out, or add format=onnx"
+
+
+def test_what_has_no_graphs_is_refused(refused: Callable[..., str]) -> None:
+    given = f"checkpoint={BEST}", "format=onnx", "output=graphs"
+    said = refused(main, *given, "decoding=sample")
+    assert "this run decodes by captioning.decoding.sample: add decoding=greedy or decoding=beam" in said
+    assert not Path("graphs").exists()
+    assert refused(main, *given[:2], "output=shared") == "output=shared is no folder: give the name of one"
+    assert "output=runs is there already" in refused(main, *given[:2], "output=runs")
 
 
 def test_a_file_is_written_over_when_told() -> None:

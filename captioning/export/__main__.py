@@ -1,6 +1,7 @@
-"""Makes a file to share of a checkpoint: `python -m captioning.export checkpoint=runs/NAME/checkpoints/best.ckpt`.
+"""Makes other forms of a checkpoint: `python -m captioning.export checkpoint=runs/NAME/checkpoints/best.ckpt`.
 
-It has weights, vocabulary and configuration, and stands wherever a checkpoint does, but for resuming.
+By default a file to share: it has weights, vocabulary and configuration, and stands wherever a checkpoint does, but for
+resuming. With format=onnx or torch a folder of graphs for programs without this package.
 """
 
 from collections.abc import Mapping
@@ -11,46 +12,65 @@ from omegaconf import DictConfig
 
 from captioning.borders.bounds import PathText
 from captioning.config.command import command, start
-from captioning.config.composed import check_table
+from captioning.config.composed import check_table, settings_given
 from captioning.config.paths import check_checkpoint, checkpoint_path
 from captioning.config.registry import CONF
 from captioning.errors import CaptioningError
 
-SUFFIX = ".safetensors"
+SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx", "torch": ".torch"}
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
-    "format": Literal["weights"],
+    "format": Literal["weights", "onnx", "torch"],
     "output": PathText | None,
     "overwrite": bool,
+    "quantise": Literal["output"] | None,
+    "modules": list[str],
 }
 
 
 @command(CONF / "export.yaml")
 def main(config: DictConfig) -> None:
-    """Writes the file and prints its name and size beside the checkpoint's."""
+    """Writes file or folder, and prints its name and size beside the checkpoint's."""
     check_table(SETTINGS, config)
     if config.checkpoint is None:
         raise CaptioningError("checkpoint is not set and has no default: add checkpoint=FILE")
+    if config.quantise is not None and config.format != "onnx":
+        raise CaptioningError(f"quantise={config.quantise} is for format=onnx: leave it out, or add format=onnx")
     check_checkpoint("checkpoint", config.checkpoint)
     checkpoint = checkpoint_path(config.checkpoint)
-    output = checkpoint.with_suffix(SUFFIX) if config.output is None else Path(config.output).expanduser()
-    _check_output(checkpoint, output, config.overwrite)
-    from captioning.export.weights import export_weights  # here, because PyTorch takes seconds
+    suffix = SUFFIXES[config.format]
+    output = checkpoint.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
+    _check_output(checkpoint, output, config.overwrite, folder=config.format != "weights")
+    if config.format == "weights":  # imported here, because PyTorch takes seconds
+        from captioning.export.weights import export_weights
 
-    export_weights(checkpoint, output)
-    print(f"{output}: {_megabytes(output)}, of the checkpoint's {_megabytes(checkpoint)}")
+        export_weights(checkpoint, output)
+        print(f"{output}: {_megabytes(output)}, of the checkpoint's {_megabytes(checkpoint)}")
+        return
+    from captioning.export.folder import export_graphs
+    from captioning.trained import TrainedCaptioner
+
+    captioner = TrainedCaptioner.from_checkpoint(
+        checkpoint, "cpu", settings_given(config.decoding), list(config.modules)
+    )
+    export_graphs(captioner, output, config.format, config.quantise is not None)
+    for file in sorted(output.iterdir()):
+        print(f"{file}: {_megabytes(file)}")
 
 
-def _check_output(checkpoint: Path, output: Path, overwrite: bool) -> None:
+def _check_output(checkpoint: Path, output: Path, overwrite: bool, folder: bool) -> None:
     """Refuses to write over anything that the user has not said."""
     if not output.exists():
         return
-    if not output.is_file():
+    if folder and not output.is_dir():
+        raise CaptioningError(f"output={output} is no folder: give the name of one")
+    if not folder and not output.is_file():
         raise CaptioningError(f"output={output} is a folder, or no file: give the name of one")
-    if output.samefile(checkpoint):
+    if not folder and output.samefile(checkpoint):
         raise CaptioningError(f"output={output} is the checkpoint itself: set output to another file")
     if not overwrite:
-        raise CaptioningError(f"output={output} is there already: set output to another file, or overwrite=true")
+        kind = "folder" if folder else "file"
+        raise CaptioningError(f"output={output} is there already: set output to another {kind}, or overwrite=true")
 
 
 def _megabytes(path: Path) -> str:

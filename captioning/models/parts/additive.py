@@ -49,6 +49,9 @@ def additive_scores(
     Returns:
         `[B, N, L]`, of the type of the keys' values.
     """
+    if torch.compiler.is_exporting():  # a graph has no tiles
+        sums = keys.values[:, None] + query[:, :, None]
+        return (sums if pairs is None or matrix is None else sums + pairs @ matrix.T).tanh() @ weight
     return _AdditiveScores.apply(keys.values, keys.powers, query, weight, pairs, matrix)
 
 

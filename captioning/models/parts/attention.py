@@ -152,4 +152,4 @@ def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) 
         near &= ((places - median).abs() <= width).unsqueeze(across)
     allowed = near.flatten(-2) if mask is None else near.flatten(-2) & mask
     alternative = torch.ones_like(allowed) if mask is None else mask
-    return torch.where(allowed.any(dim=-1, keepdim=True), allowed, alternative)
+    return allowed | (alternative & ~allowed.any(dim=-1, keepdim=True))

@@ -29,7 +29,7 @@ class Zero(Initial):
         self.d_hidden, self.memories = d_hidden, memories
 
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
-        return (context.vectors.new_zeros(len(context.vectors), self.d_hidden),) * self.memories
+        return (context.vectors.new_zeros(context.vectors.shape[0], self.d_hidden),) * self.memories
 
 
 class MLP(Initial):

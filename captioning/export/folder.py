@@ -1,0 +1,94 @@
+"""A folder with a captioner's graphs, and with all that a program needs to caption photographs by them."""
+
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from captioning.borders.files import write_json
+from captioning.config.searches import USUAL_FILTERS, search_settings
+from captioning.decoding import FORBIDDEN, Filters
+from captioning.errors import CaptioningError, quoted
+from captioning.export import runner
+from captioning.export.graphs import graphs
+from captioning.export.state import of_image
+from captioning.tokens import NAMES
+from captioning.trained import TrainedCaptioner
+
+ABOUT = "captioner.json"
+SEARCHES: Mapping[str, dict[str, Any]] = {
+    "captioning.decoding.greedy": {"width": 1},
+    "captioning.decoding.beam_search": {},
+}
+"""Those that the runner knows, with what of a beam each is."""
+USUAL: dict[str, Any] = {"width": 3, "max_length": 15, "length_penalty": 0.0, "normalisation": "length", "n_best": 1}
+
+
+def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bool) -> None:
+    """Writes `output`, in the place of the files of its names that are there.
+
+    Args:
+        captioner: of one checkpoint, on the CPU.
+        output: the folder.
+        form: `onnx`, with the program that runs it, or `torch`.
+        int8: of `onnx`: computes the last layer in int8.
+
+    Raises:
+        CaptioningError: it has something that no graph has, or the folder cannot be written.
+    """
+    network, config = captioner.networks[0], captioner.config
+    decoding = _decoding(config["decoding"], captioner)
+    if config["model"].get("choice") == "sample":
+        raise CaptioningError("this model draws locations (model.choice=sample), and a graph draws nothing")
+    found = graphs(network.backbone, network.model)
+    transform = network.backbone.transform
+    about = {
+        "version": runner.VERSION,
+        "vocabulary": [*NAMES, *captioner.vocabulary.words],
+        "decoding": decoding,
+        "longest": config["model"].get("max_tokens"),
+        "grid": network.backbone.grid,
+        "preprocessing": {
+            name: getattr(transform, name) for name in ("size", "resize", "interpolation", "mean", "std")
+        },
+        "of_hypotheses": [name for name in found["step"].inputs if name != "tokens" and not of_image(name)],
+        "graphs": {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in found.items()},
+    }
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=output, prefix=".part-") as part:
+            if form == "onnx":
+                from captioning.export.onnx_files import write_onnx  # here, because these packages are an extra
+
+                write_onnx(found, Path(part), int8)
+                shutil.copyfile(runner.__file__, Path(part) / "run.py")
+            else:
+                with warnings.catch_warnings():
+                    # said of the backbone's weights, which are whole, in their own memory format
+                    warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
+                    for name, graph in found.items():
+                        torch.export.save(graph.program, Path(part) / f"{name}.pt2")
+            write_json(Path(part) / ABOUT, about)
+            for file in sorted(Path(part).iterdir()):
+                file.replace(output / file.name)
+    except OSError as error:
+        raise CaptioningError(f"cannot write output={output}: {error.strerror or error}") from error
+
+
+def _decoding(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[str, Any]:
+    """The settings of the runner's search, words as ids."""
+    settings = search_settings(decoding, captioner.vocabulary)
+    filters = {"_target_": USUAL_FILTERS, **(settings.get("filters") or {})}
+    if settings["_target_"] not in SEARCHES or filters.pop("_target_") != USUAL_FILTERS:
+        raise CaptioningError(
+            f"exported graphs are decoded by greedy or beam search with the usual filters, and this run decodes by "
+            f"{quoted(settings['_target_'])}: add decoding=greedy or decoding=beam"
+        )
+    given = {name: settings[name] for name in USUAL if name in settings}
+    words = asdict(Filters()) | filters | {"never": settings.get("forbidden", FORBIDDEN)}
+    return USUAL | given | SEARCHES[settings["_target_"]] | words

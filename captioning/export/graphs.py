@@ -1,0 +1,183 @@
+"""A captioner as three graphs by `torch.export`: backbone, start and step.
+
+B images of C channels, H rows and W columns of pixels, L context vectors of D features, N hypotheses per image, T words
+that they have, V words in all.
+
+| graph | from | to |
+|---|---|---|
+| backbone | images `[B, C, H, W]` uint8 | vectors `[B, L, D]`; a mask `[B, L]` where sets are not full |
+| start | these | the first word's log-probabilities `[B, 1, V]`, attention `[B, 1, L]`, the state behind BOS |
+| step | tokens `[B, N]`, the state | the next word's log-probabilities, attention, what of the state is of hypotheses |
+
+Start reads BOS too, because only then the state has its form: before, there may be no past to look back at. Attention
+is left out where there is none; where one location is taken of it, `attended` follows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from captioning.backbones import Backbone, ContextSet
+from captioning.export.state import leaves, of_image, rebuilt
+from captioning.models.protocol import Captioner, Step
+from captioning.tokens import BOS
+
+SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
+"""Of the examples, locations beyond those of the grid: what may be of any other size, where the model allows it."""
+Axes = Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A program with the names of what goes in and comes out, in order, and their axes of any size."""
+
+    program: ExportedProgram
+    inputs: Mapping[str, Axes]
+    outputs: Mapping[str, Axes]
+
+
+class _Backbone(nn.Module):
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        context = self.backbone.context_of(images, pixels=True)
+        return (context.vectors,) if context.mask is None else (context.vectors, context.mask)
+
+
+class _Start(nn.Module):
+    def __init__(self, model: Captioner, grid: tuple[int, int], kept: Sequence[str]) -> None:
+        super().__init__()
+        self.model, self.grid, self.kept = model, grid, kept
+
+    def forward(self, vectors: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:
+        step = _first(self.model, ContextSet(vectors, self.grid, mask))
+        state = leaves(step.state)
+        return *_shown(step).values(), *(state[name] for name in self.kept)
+
+
+class _Step(nn.Module):
+    """Reads the leaves `names` of a state of the form of `state`, and gives those in `kept`."""
+
+    def __init__(self, model: Captioner, state: Any, names: Sequence[str], kept: Sequence[str]) -> None:
+        super().__init__()
+        self.model, self.names, self.kept = model, names, kept
+        self.form = rebuilt(state, {name: tensor.new_empty(0) for name, tensor in leaves(state).items()})
+
+    def forward(self, tokens: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        given = leaves(self.form) | dict(zip(self.names, state, strict=True))
+        step = self.model.step(tokens, rebuilt(self.form, given))
+        after = leaves(step.state)
+        return *_shown(step).values(), *(after[name] for name in self.kept)
+
+
+def _first(model: Captioner, context: ContextSet) -> Step:
+    tokens = torch.full((context.vectors.shape[0], 1), BOS)
+    return model.step(tokens, model.start(context, 1))
+
+
+def _shown(step: Step) -> dict[str, Tensor]:
+    shown = {"log_probs": step.logits.float().log_softmax(dim=-1), "attention": step.attention}
+    return {name: each for name, each in (shown | {"attended": step.attended}).items() if each is not None}
+
+
+def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
+    """The three graphs of networks that are frozen and in evaluation mode, on the CPU."""
+    images = torch.zeros(2, 4 if backbone.partial else 3, backbone.size, backbone.size, dtype=torch.uint8)
+    axes: dict[str, Axes] = {"images": {0: "batch"}, **{name: {0: "batch"} for name in ("vectors", "mask")}}
+    given = list(_vectors(backbone, SIZES))
+    return {
+        "backbone": _exported(_Backbone(backbone), {"images": images}, given, axes),
+        **decoder_graphs(backbone, model),
+    }
+
+
+@torch.no_grad()
+def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
+    """Start and step alone, for what `backbone` gives."""
+    step, state = _captioned(backbone, model, SIZES)
+    axes = _axes(backbone, model)
+    tensors = leaves(state)
+    own = [name for name in tensors if not of_image(name)]
+    shown = [*_shown(step), *own]
+
+    def stepping(names: Sequence[str]) -> Graph:
+        given = {"tokens": torch.full((SIZES["batch"], SIZES["hypotheses"]), BOS)}
+        given |= {name: tensors[name] for name in names}
+        return _exported(_Step(model, state, names, own), given, shown, axes)
+
+    found = stepping(list(tensors))
+    used = [name for name in tensors if name in own or name in _read(found)]
+    image = [name for name in used if of_image(name)]
+    start = _Start(model, backbone.grid, [*own, *image])
+    return {
+        "start": _exported(start, _vectors(backbone, SIZES), [*shown, *image], axes),
+        "step": found if len(used) == len(tensors) else stepping(used),
+    }
+
+
+def _captioned(backbone: Backbone, model: Captioner, sizes: Mapping[str, int]) -> tuple[Step, Any]:
+    """An example of a step, and the state behind it."""
+    context = ContextSet(grid=backbone.grid, **_vectors(backbone, sizes))
+    step = _first(model, context)
+    state = step.state.reorder(torch.zeros(sizes["batch"], sizes["hypotheses"], dtype=torch.long))
+    for _ in range(1, sizes["time"]):
+        step = model.step(torch.full((sizes["batch"], sizes["hypotheses"]), BOS), state)
+        state = step.state
+    return step, state
+
+
+def _vectors(backbone: Backbone, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """What start reads."""
+    size = sizes["batch"], backbone.grid[0] * backbone.grid[1] + sizes["locations"]
+    vectors = {"vectors": torch.zeros(*size, backbone.dim)}
+    return vectors | ({"mask": torch.ones(size, dtype=torch.bool)} if backbone.partial else {})
+
+
+def _axes(backbone: Backbone, model: Captioner) -> dict[str, Axes]:
+    """Of every tensor the axes that grow with one of `SIZES`, found out by trying."""
+
+    def shapes(sizes: Mapping[str, int]) -> tuple[dict[str, torch.Size], Any]:
+        step, state = _captioned(backbone, model, sizes)
+        tensors = _vectors(backbone, sizes) | _shown(step) | leaves(state)
+        return {name: tensor.shape for name, tensor in tensors.items()}, rebuilt(state, {})
+
+    usual, form = shapes(SIZES)
+    axes: dict[str, dict[int, str]] = {name: {} for name in usual}
+    for axis in SIZES:
+        try:
+            longer, other = shapes({**SIZES, axis: SIZES[axis] + 1})
+        except (ValueError, RuntimeError):
+            if axis != "locations":  # of which a model may be built for so many
+                raise
+            continue
+        if other != form:  # a number that is no tensor would stay as it is
+            continue
+        for name, shape in usual.items():
+            axes[name] |= {i: axis for i, size in enumerate(shape) if longer[name][i] != size}
+    return {**axes, "tokens": {0: "batch", 1: "hypotheses"}}
+
+
+def _exported(
+    module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str], axes: Mapping[str, Axes]
+) -> Graph:
+    # of equal names, or torch asks of unlike ones what is true of the example alone; only the time has a bound to find
+    sizes: dict[str, Any] = {axis: Dim.DYNAMIC if axis == "time" else Dim(axis) for axis in SIZES}
+    # an axis of length 1 is one that always is to torch
+    dynamic = [{i: sizes[axis] for i, axis in axes[name].items() if x.shape[i] > 1} for name, x in inputs.items()]
+    shapes = {"tokens": dynamic[0], "state": tuple(dynamic[1:])} if isinstance(module, _Step) else tuple(dynamic)
+    with torch.no_grad():
+        program = torch.export.export(module, tuple(inputs.values()), dynamic_shapes=shapes, strict=False)
+    return Graph(program, {name: axes[name] for name in inputs}, {name: axes[name] for name in outputs})
+
+
+def _read(graph: Graph) -> set[str]:
+    """The inputs that something is computed from."""
+    nodes = {node.name: node for node in graph.program.graph.nodes}
+    given = zip(graph.inputs, graph.program.graph_signature.user_inputs, strict=True)
+    return {name for name, node in given if nodes[node].users}

@@ -1,0 +1,146 @@
+"""Graphs as ONNX: a file for each, and one for the weights of all, where equal ones lie once.
+
+E features of the last layer, V words.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+
+from captioning.errors import CaptioningError
+from captioning.export.graphs import Axes, Graph
+
+try:
+    import onnx_ir as ir
+    import onnxscript  # noqa: F401 - what `torch.onnx` needs
+except ImportError as error:
+    raise CaptioningError("format=onnx needs packages that are not there: pip install 'captioning[onnx]'") from error
+
+OPSET = 18
+WEIGHTS = "weights.bin"
+PAGE = 4096
+"""Bytes to a multiple of which weights are laid, so that they can be mapped into memory."""
+TALKERS = ("torch.onnx", "onnxscript", "onnx_ir")
+"""Loggers that tell of every node."""
+NEXT = ".next"
+"""Behind the name of what a step gives of the state, since what it reads has the name already."""
+
+
+def write_onnx(graphs: Mapping[str, Graph], folder: Path, int8: bool) -> None:
+    """Writes `NAME.onnx` for each graph and their weights.
+
+    Args:
+        graphs: by name.
+        folder: that is there.
+        int8: whether the last layer of start and step computes in int8, its inputs quantised as they come.
+
+    Raises:
+        CaptioningError: there is no last layer to quantise.
+    """
+    places: dict[bytes, int] = {}
+    with (folder / WEIGHTS).open("wb") as file:
+        for name, graph in graphs.items():
+            model = _converted(graph)
+            if int8 and name != "backbone":
+                _quantise(model.graph)
+            _move_weights(model.graph, file, places)
+            ir.save(model, folder / f"{name}.onnx")
+
+
+def _converted(graph: Graph) -> ir.Model:
+    inputs = list(graph.inputs)
+    outputs = [f"{name}{NEXT}" if name in inputs else name for name in graph.outputs]
+    with _silence():
+        program = torch.onnx.export(
+            graph.program,
+            input_names=inputs,
+            output_names=outputs,
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    model: ir.Model = program.model
+    for values, axes in ((model.graph.inputs, graph.inputs), (model.graph.outputs, graph.outputs)):
+        for value, named in zip(values, axes.values(), strict=True):
+            _name_axes(value, named)
+    return model
+
+
+def _name_axes(value: ir.Value, axes: Axes) -> None:
+    assert value.shape is not None
+    value.shape = ir.Shape([axes.get(i, size) for i, size in enumerate(value.shape)])
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps to themselves what the exporter's parts say of their work."""
+    levels = {name: logging.getLogger(name).level for name in TALKERS}
+    try:
+        for name in TALKERS:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> None:
+    """Writes what is larger than a page behind what `file` has; `places` knows where by content."""
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        if tensor is None or tensor.nbytes < PAGE:
+            continue
+        content = tensor.tobytes()
+        key = hashlib.sha256(content).digest()
+        if key not in places:
+            file.write(bytes(-file.tell() % PAGE))
+            places[key] = file.tell()
+            file.write(content)
+        value.const_value = ir.ExternalTensor(
+            WEIGHTS, places[key], len(content), tensor.dtype, shape=ir.Shape(tensor.shape), name=str(value.name)
+        )
+
+
+def _quantise(graph: ir.Graph) -> None:
+    """The layer before the words: W `[E, V]` as int8 with a scale for each word, its input as uint8 with one scale."""
+    layer = _last_layer(graph)
+    x, weight = layer.inputs
+    assert weight is not None
+    assert weight.const_value is not None
+    numbers = weight.const_value.numpy()
+    scale = np.maximum(np.abs(numbers).max(axis=0), np.finfo(np.float32).tiny) / 127
+    constants = {
+        "int8": np.rint(numbers / scale).astype(np.int8),
+        "scale": scale.astype(np.float32),
+    }
+    given = {}
+    for name, array in constants.items():
+        given[name] = ir.Value(name=f"words.{name}", const_value=ir.tensor(array, name=f"words.{name}"))
+        graph.register_initializer(given[name])
+    quantised = ir.node("DynamicQuantizeLinear", [x], num_outputs=3)
+    levels, x_scale, zero = quantised.outputs
+    product = ir.node("MatMulInteger", [levels, given["int8"], zero])
+    wide = ir.node("Cast", product.outputs, {"to": ir.DataType.FLOAT})
+    scales = ir.node("Mul", [x_scale, given["scale"]])
+    result = ir.node("Mul", [wide.outputs[0], scales.outputs[0]])
+    graph.insert_before(layer, [quantised, product, wide, scales, result])
+    ir.convenience.replace_all_uses_with(layer.outputs[0], result.outputs[0])
+    graph.remove(layer, safe=True)
+    if not weight.uses():
+        del graph.initializers[str(weight.name)]
+
+
+def _last_layer(graph: ir.Graph) -> ir.Node:
+    value: ir.Value | None = next(output for output in graph.outputs if output.name == "log_probs")
+    while value is not None and (node := value.producer()) is not None:
+        if node.op_type == "MatMul" and node.inputs[1] is not None and node.inputs[1].const_value is not None:
+            return node
+        value = node.inputs[0]
+    raise CaptioningError("quantise=output: this model has no linear layer before its words")

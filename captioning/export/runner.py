@@ -1,0 +1,235 @@
+"""Captions photographs with the graphs beside this file: `python run.py PHOTOGRAPH...` prints a JSON line for each.
+
+It needs NumPy, Pillow and onnxruntime alone. From Python: `Captioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
+
+C channels, H rows and W columns of pixels, K hypotheses, T tokens, L context vectors, V words.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from PIL import ExifTags, Image, ImageOps
+
+VERSION = 1
+"""Of `captioner.json`."""
+BOS, EOS, WORDS = 1, 2, 4
+"""Ids of the first token, of the last, and from which on there are words."""
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+TURNS = dict(zip(range(2, 9), (0, 3, 1, 5, 4, 6, 2), strict=True))
+"""Pillow's transposition that brings a photograph upright, by the orientation in its EXIF data."""
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Caption:
+    """One of a photograph's: its words, what the search ranked it by, and where the model looked for each token."""
+
+    text: str
+    score: float
+    tokens: list[int]
+    attention: list[Array] = field(repr=False)  # T times `[L]`; empty for a model without attention
+
+
+@dataclass(frozen=True)
+class _Hypothesis:
+    score: float
+    tokens: list[int]
+    attention: list[Array]
+
+
+class Captioner:
+    """The captioner of a folder that `captioning.export format=onnx` has written.
+
+    Args:
+        folder: with `captioner.json` and the graphs.
+        threads: of onnxruntime; 0 takes all cores.
+        decoding: settings in the place of the folder's, such as `width=5` or `n_best=3`.
+    """
+
+    def __init__(self, folder: str | Path = Path(__file__).parent, threads: int = 0, **decoding: Any) -> None:
+        about = json.loads((Path(folder) / "captioner.json").read_text(encoding="utf-8"))
+        if about["version"] != VERSION:
+            raise ValueError(f"captioner.json has version {about['version']}, and this program reads {VERSION}")
+        self.words, self.preprocessing, self.of_hypotheses = (
+            about[name] for name in ("vocabulary", "preprocessing", "of_hypotheses")
+        )
+        self.decoding = about["decoding"] | decoding
+        longest, length, width = about["longest"], self.decoding["max_length"], self.decoding["width"]
+        if length < 1 or (longest and length > longest):
+            raise ValueError(f"max_length={length} is not allowed; it must be from 1 to {longest or 'any number'}")
+        if not 1 <= self.decoding["n_best"] <= width:
+            raise ValueError(f"n_best={self.decoding['n_best']} and width={width}: 1 <= n_best <= width is needed")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        self._graphs = {
+            name: onnxruntime.InferenceSession(Path(folder) / f"{name}.onnx", options, ["CPUExecutionProvider"])
+            for name in ("backbone", "start", "step")
+        }
+
+    def caption(self, photograph: str | Path | Image.Image) -> list[Caption]:
+        """The best captions of one photograph, `n_best` at most."""
+        return self.decode(self._run("backbone", {"images": self.read(photograph)[None]}))
+
+    def decode(self, context: dict[str, Array]) -> list[Caption]:
+        """Beam search over one image's `vectors` `[1, L, D]`, and `mask` `[1, L]` where its set is not full.
+
+        At each step the hypotheses' continuations are ranked together. An EOS among the best K ends its hypothesis; the
+        beam is filled up with open ones.
+        """
+        k, longest, n_best = (self.decoding[name] for name in ("width", "max_length", "n_best"))
+        found = self._run("start", context)
+        image = {name: array for name, array in found.items() if name.startswith("image.")}
+        beam, ended, best = [_Hypothesis(0.0, [], [])], 0, []
+        for length in range(1, longest + 1):
+            words = self._allowed(found["log_probs"][0], [each.tokens for each in beam])
+            scores = np.array([each.score for each in beam])[:, None] + words.astype(np.float64)
+            parents, tokens = self._best(scores, 2 * k)
+            grown = [
+                _Hypothesis(
+                    scores[parent, token],
+                    [*beam[parent].tokens, int(token)],
+                    [*beam[parent].attention, *(found[x][0, parent] for x in ("attention",) if x in found)],
+                )
+                for parent, token in zip(parents, tokens, strict=True)
+            ]
+            done = [each for each in grown[:k] if each.tokens[-1] == EOS and each.score > -np.inf]
+            rows = [row for row, each in enumerate(grown) if each.tokens[-1] != EOS and each.score > -np.inf][:k]
+            beam, parents = [grown[row] for row in rows], parents[rows]
+            ended += len(done)
+            done += beam if length == longest else []  # cut
+            best += [(each.score / self._divisor(length), each) for each in done]
+            best = sorted(best, key=lambda pair: -pair[0])[:n_best]
+            last = best[-1][0] if len(best) == n_best else -np.inf
+            if ended >= k or not beam or max(self._reach(beam[0].score, length + 1)) <= last or length == longest:
+                break
+            own = {name: found[name][:, parents] for name in self.of_hypotheses}
+            found = self._run("step", {"tokens": np.array([[each.tokens[-1] for each in beam]]), **own, **image})
+        return [Caption(self._text(each.tokens), float(score), each.tokens, each.attention) for score, each in best]
+
+    def _run(self, name: str, given: dict[str, Array]) -> dict[str, Array]:
+        graph = self._graphs[name]
+        names = [output.name for output in graph.get_outputs()]
+        found = graph.run(names, {each.name: given[each.name] for each in graph.get_inputs()})
+        return dict(zip([name.removesuffix(".next") for name in names], found, strict=True))
+
+    @staticmethod
+    def _best(scores: Array, count: int) -> tuple[Array, Array]:
+        """Rows and columns of the largest numbers, the largest first."""
+        flat = scores.ravel()
+        count = min(count, flat.size)
+        found = np.sort(np.argpartition(-flat, count - 1)[:count])
+        return np.unravel_index(found[np.argsort(-flat[found], kind="stable")], scores.shape)  # type: ignore[return-value]
+
+    def _divisor(self, length: int) -> float:
+        """What ranking divides the log-probability of `length` tokens by."""
+        shown = length if self.decoding["normalisation"] == "length" else (5 + length) / 6
+        return float(shown) ** float(self.decoding["length_penalty"])
+
+    def _reach(self, score: float, length: int) -> list[float]:
+        """What an open hypothesis can come to at most: no further loss, at the length that flatters it most."""
+        return [score / self._divisor(n) for n in (length, self.decoding["max_length"])]
+
+    def _allowed(self, words: Array, said: list[list[int]]) -> Array:
+        """Log-probabilities `[K, V]` with minus infinity at what each hypothesis may not say next."""
+        rules = self.decoding
+        for row, tokens in zip(words, said, strict=True):
+            t, n, end = len(tokens), rules["no_repeat_ngram"], row[EOS]
+            row[rules["never"]] = -np.inf
+            if t < len(rules["prefix"]):
+                only = row[rules["prefix"][t]]
+                row[:] = -np.inf
+                row[rules["prefix"][t]] = only
+            else:
+                row[rules["forbidden"]] = -np.inf
+                if t < rules["min_length"] or (t and tokens[-1] in rules["no_bad_ending"]):
+                    row[EOS] = -np.inf
+                if rules["no_word_twice"]:
+                    row[tokens[-1:]] = -np.inf
+                if n:
+                    begun = tokens[t - n + 1 :] if t >= n else None
+                    row[[tokens[i + n - 1] for i in range(t - n + 1) if tokens[i : i + n - 1] == begun]] = -np.inf
+            if (row == -np.inf).all():  # where nothing is left it ends
+                row[EOS] = end
+        return words
+
+    def _text(self, tokens: list[int]) -> str:
+        return " ".join(self.words[token] for token in tokens if token >= WORDS)
+
+    def read(self, photograph: str | Path | Image.Image) -> Array:
+        """A photograph as the backbone reads it, `[C, H, W]` uint8: colours, and where it is padded a mask."""
+        if isinstance(photograph, Image.Image):
+            return self._pixels(photograph)
+        with Image.open(photograph, formats=FORMATS) as image:
+            image.draft(None, (2 * self.preprocessing["size"],) * 2)
+            return self._pixels(image)
+
+    def _pixels(self, image: Image.Image) -> Array:
+        how = self.preprocessing
+        image, square = _rgb(_upright(image)), (how["size"], how["size"])
+        sampling = Image.Resampling[how["interpolation"].upper()]
+        if how["resize"] == "crop":
+            image = ImageOps.fit(image, square, sampling)
+        elif how["resize"] == "pad":
+            beside = (*(round(255 * mean) for mean in how["mean"]), 0)
+            image = ImageOps.pad(image.convert("RGBA"), square, sampling, beside)
+        else:
+            image = image.resize(square, sampling)
+        return np.ascontiguousarray(np.array(image).transpose(2, 0, 1))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    try:
+        turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # damaged EXIF data raise what they like
+        return image
+    return image if turn is None else image.transpose(Image.Transpose(turn))
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # 16-bit grey
+        return Image.fromarray(np.clip(np.asarray(image) // 257, 0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode == "F":
+        raise ValueError("floating-point pixels have no known range; save it with 8 or 16 bits")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Captions the photographs of a command line; 1 where one could not be read."""
+    parser = argparse.ArgumentParser(description="Captions photographs, a JSON line for each.")
+    parser.add_argument("photographs", nargs="+")
+    parser.add_argument("--threads", type=int, default=0, help="0 takes all cores")
+    for name, kind in {"width": int, "max_length": int, "n_best": int, "length_penalty": float}.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=argparse.SUPPRESS)
+    settings = vars(parser.parse_args(arguments))
+    photographs, failed = settings.pop("photographs"), 0
+    try:
+        captioner = Captioner(**settings)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    for photograph in photographs:
+        try:
+            first, *others = captioner.caption(photograph)
+        except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
+            print(f"error: cannot read the image {photograph}: {type(error).__name__}: {error}", file=sys.stderr)
+            failed = 1
+            continue
+        line = {"image": photograph, "caption": first.text, "score": round(first.score, 4)}
+        if others:
+            line["alternatives"] = [{"caption": each.text, "score": round(each.score, 4)} for each in others]
+        print(json.dumps(line, ensure_ascii=False), flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The graphs say what the model says, of any number of images, hypotheses, words and, where it may be, locations."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from captioners import CAPTIONERS, GRID, MASK, D, L, V, build, normal
+
+from captioning.backbones.context import ContextSet
+from captioning.backbones.precomputed import Precomputed
+from captioning.export.graphs import decoder_graphs
+from captioning.export.onnx_files import write_onnx
+from captioning.export.state import of_image
+from captioning.tokens import BOS
+
+FIRST = (
+    "spatial_transformer",
+    "gru_location",
+    "gru_conditional",
+    "sat_soft choice=argmax",
+    "up_down cell.query=before window=3",
+    "transformer model/encoder=transposed encoder.doublings=2",
+)
+"""Of each mechanism one; `make soak` has all, at seconds each."""
+
+
+def session(path: Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    graph = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+
+    def run(**given: Any) -> dict[str, Any]:
+        names = [output.name for output in graph.get_outputs()]
+        return dict(
+            zip(names, graph.run(names, {i.name: np.asarray(given[i.name]) for i in graph.get_inputs()}), strict=True)
+        )
+
+    return run
+
+
+def close(found: dict[str, Any], step: Any, atol: float = 1e-4) -> None:
+    np.testing.assert_allclose(found["log_probs"], step.logits.log_softmax(-1), atol=atol)
+    for name in ("attention", "attended"):
+        assert (getattr(step, name) is None) is (name not in found)
+        if name in found:
+            np.testing.assert_allclose(found[name], getattr(step, name), atol=atol)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FIRST else pytest.mark.soak) for name in CAPTIONERS]
+)
+@torch.no_grad()
+def test_logits_along_a_caption(name: str, tmp_path: Path) -> None:
+    model = build(name).float().requires_grad_(False)
+    backbone = Precomputed("nowhere", dim=D, regions=L)
+    assert backbone.grid == GRID
+    graphs = decoder_graphs(backbone, model)
+    write_onnx(graphs, tmp_path, int8=False)
+    start, step = session(tmp_path / "start.onnx"), session(tmp_path / "step.onnx")
+    free = "locations" in graphs["start"].inputs["vectors"].values()
+    more = 2 if free else 0
+    vectors = torch.cat([normal(1, L, D), normal(1, more, D, seed=3)], dim=1).float()
+    mask = torch.cat([MASK[:1], torch.ones(1, more, dtype=torch.bool)], dim=1)
+    said = model.step(torch.full((1, 1), BOS), model.start(ContextSet(vectors, GRID, mask), 1))
+    found = start(vectors=vectors, mask=mask)
+    close(found, said)
+    image = {leaf: found[leaf] for leaf in graphs["step"].inputs if of_image(leaf)}
+    own = [leaf for leaf in graphs["step"].inputs if leaf != "tokens" and leaf not in image]
+    parents = torch.zeros(1, 5, dtype=torch.long)
+    for tokens in torch.tensor([[4, 9, 7, 5, 22], [8, 8, 6, 4, 11], [5, 6, 7, 8, 9]]):
+        said = model.step(tokens[None], said.state.reorder(parents))
+        kept = {leaf: found.get(f"{leaf}.next", found.get(leaf))[:, parents[0]] for leaf in own}
+        found = step(tokens=tokens[None], **image, **kept)
+        close(found, said)
+        parents = torch.tensor([[4, 0, 0, 2, 1]])
+
+
+@torch.no_grad()
+def test_the_last_layer_in_int8(tmp_path: Path) -> None:
+    """Within a hundredth of what its largest weights and inputs come to, and there is no other copy of it."""
+    model = build("show_tell").float().requires_grad_(False)
+    model.head.output.weight[:, 0] *= 3
+    graphs = decoder_graphs(Precomputed("nowhere", dim=D, regions=L), model)
+    write_onnx(graphs, tmp_path, int8=True)
+    vectors, mask = normal(1, L, D).float(), MASK[:1]
+    said = model.step(torch.full((1, 1), BOS), model.start(ContextSet(vectors, GRID, mask), 1))
+    found = session(tmp_path / "start.onnx")(vectors=vectors, mask=mask)
+    error = np.abs(found["log_probs"] - said.logits.log_softmax(-1).numpy()).max()
+    assert 0 < error < 0.1
+    graph = (tmp_path / "start.onnx").read_bytes()
+    assert b"MatMulInteger" in graph
+    for weight in (model.head.output.weight, model.head.output.weight.T):
+        assert weight.contiguous().numpy().tobytes() not in graph
+    assert V * model.head.output.in_features > 100

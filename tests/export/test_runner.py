@@ -1,0 +1,141 @@
+"""What lies beside the graphs says the captions of the checkpoint, without PyTorch."""
+
+import importlib.util
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from test_conf import composed
+from trained_runs import Run
+
+import captioning
+from captioning.backbones.images import TURNS, ImageTransform
+from captioning.config.command import NOT_HERE
+from captioning.export import runner
+from captioning.export.__main__ import main
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+
+
+@pytest.fixture(scope="module")
+def folder(shapes_run: Run) -> Path:
+    main.__wrapped__(composed(f"checkpoint={shapes_run.checkpoint}", "format=onnx", name="export"))
+    return shapes_run.checkpoint.with_suffix(".onnx")
+
+
+@pytest.fixture(scope="module")
+def beside(folder: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("beside", folder / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "beside", module)
+        spec.loader.exec_module(module)
+    return module
+
+
+FILTERS = [
+    {"min_length": 7, "no_word_twice": True},
+    {"no_repeat_ngram": 2, "forbidden": ["red", "square"]},
+    {"prefix": ["there", "is"], "no_bad_ending": True, "no_repeat_ngram": 1},
+]
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {},
+        {"width": 1},
+        {"width": 5, "n_best": 4, "length_penalty": 0.7},
+        {"width": 4, "n_best": 2, "length_penalty": 1.0, "normalisation": "gnmt"},
+        {"max_length": 3, "n_best": 3},
+        *({"filters": each, "n_best": 2} for each in FILTERS),
+    ],
+    ids=str,
+)
+def test_captions_are_the_checkpoints(
+    search: dict[str, Any], shapes_run: Run, folder: Path, beside: ModuleType
+) -> None:
+    theirs = captioning.load(shapes_run.checkpoint, "cpu", search)
+    ours = {name: value for name, value in search.items() if name != "filters"}
+    if "filters" in search:
+        ours |= asdict(theirs.search.keywords["filters"])
+    captioner = beside.Captioner(folder, threads=1, **ours)
+    for photograph, expected in zip(shapes_run.photographs, theirs.caption(shapes_run.photographs), strict=True):
+        found = captioner.caption(photograph)
+        assert [each.text for each in found] == [each.caption for each in (expected, *expected.alternatives)]
+        assert [each.score for each in found] == pytest.approx(
+            [each.score for each in (expected, *expected.alternatives)], abs=1e-4
+        )
+        np.testing.assert_allclose(found[0].attention, expected.decoded.attention, atol=1e-4)
+
+
+def test_lines_are_those_of_predict(
+    shapes_run: Run, folder: Path, beside: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert beside.main([*map(str, shapes_run.photographs[:2]), "--width", "1", "--threads", "1"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    theirs = captioning.load(shapes_run.checkpoint, "cpu", {"width": 1}).caption(shapes_run.photographs[:2])
+    assert [(line["image"], line["caption"], line["score"]) for line in lines] == [
+        (str(path), each.caption, pytest.approx(each.score, abs=2e-4))
+        for path, each in zip(shapes_run.photographs, theirs, strict=False)
+    ]
+    assert beside.main(["nowhere.png", "--threads", "1"]) == 1
+    assert "error: cannot read the image nowhere.png: FileNotFoundError" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        beside.main(["nowhere.png", "--n-best", "9"])
+
+
+def test_programs_of_torch_are_the_same_graphs(shapes_run: Run, tmp_path: Path) -> None:
+    main.__wrapped__(
+        composed(f"checkpoint={shapes_run.checkpoint}", "format=torch", f"output={tmp_path}/torch", name="export")
+    )
+    theirs = captioning.load(shapes_run.checkpoint, "cpu")
+    images = theirs.read(shapes_run.photographs[0])[0][None]
+    backbone, start, step = (
+        torch.export.load(tmp_path / "torch" / f"{name}.pt2").module() for name in ("backbone", "start", "step")
+    )
+    network = theirs.networks[0]
+    context = network.backbone.context_of(images, pixels=True)
+    (vectors,) = backbone(images)
+    torch.testing.assert_close(vectors, context.vectors)
+    said = network.model.step(torch.ones(1, 1, dtype=torch.long), network.model.start(context, 1))
+    log_probs, attention, *state = start(vectors)
+    torch.testing.assert_close(log_probs, said.logits.log_softmax(-1))
+    torch.testing.assert_close(attention, said.attention)
+    about = json.loads((tmp_path / "torch" / "captioner.json").read_text())
+    names = [name for name in about["graphs"]["start"]["outputs"] if name not in ("log_probs", "attention")]
+    leaves = dict(zip(names, state, strict=True))
+    order = [name for name in about["graphs"]["step"]["inputs"] if name != "tokens"]
+    tokens = torch.tensor([[5]])
+    log_probs, *_ = step(tokens, *(leaves[name] for name in order))
+    torch.testing.assert_close(log_probs, network.model.step(tokens, said.state).logits.log_softmax(-1))
+
+
+def photographs() -> list[Image.Image]:
+    numbers = np.random.default_rng(0)
+    colours = Image.fromarray(numbers.integers(0, 256, (37, 61, 3), dtype=np.uint8))
+    alpha = Image.fromarray(numbers.integers(0, 256, (61, 37, 4), dtype=np.uint8), "RGBA")
+    deep = Image.fromarray(numbers.integers(0, 65536, (23, 29), dtype=np.uint16))
+    return [colours, alpha, deep, colours.convert("L"), colours.convert("P"), colours.convert("CMYK")]
+
+
+@pytest.mark.parametrize("resize", ["squash", "crop", "pad"])
+def test_pixels_are_the_backbones(resize: str, tmp_path: Path) -> None:
+    transform = ImageTransform(31, resize=resize, interpolation="bicubic")
+    ours = runner.Captioner.__new__(runner.Captioner)
+    ours.preprocessing = {"size": 31, "resize": resize, "interpolation": "bicubic", "mean": transform.mean}
+    for image in photographs():
+        assert np.array_equal(ours.read(image), transform.read(image).numpy())
+    for orientation in range(10):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        photographs()[0].resize((400, 300)).save(tmp_path / "turned.jpg", exif=exif)
+        assert np.array_equal(ours.read(tmp_path / "turned.jpg"), transform.read(tmp_path / "turned.jpg").numpy())
+    assert {key: turn.value for key, turn in TURNS.items()} == runner.TURNS
