@@ -104,7 +104,7 @@ def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> 
             places[key] = file.tell()
             file.write(content)
         value.const_value = ir.ExternalTensor(
-            WEIGHTS, places[key], len(content), tensor.dtype, shape=ir.Shape(tensor.shape), name=str(value.name)
+            WEIGHTS, places[key], len(content), tensor.dtype, shape=ir.Shape(tensor.numpy().shape), name=str(value.name)
         )
 
 

@@ -99,7 +99,8 @@ def test_programs_of_torch_are_the_same_graphs(shapes_run: Run, tmp_path: Path) 
     theirs = captioning.load(shapes_run.checkpoint, "cpu")
     images = theirs.read(shapes_run.photographs[0])[0][None]
     backbone, start, step = (
-        torch.export.load(tmp_path / "torch" / f"{name}.pt2").module() for name in ("backbone", "start", "step")
+        torch.export.load(tmp_path / "torch" / f"{name}.pt2").module(check_guards=False)
+        for name in ("backbone", "start", "step")
     )
     network = theirs.networks[0]
     context = network.backbone.context_of(images, pixels=True)
