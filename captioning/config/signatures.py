@@ -1,7 +1,7 @@
 """Settings against the signatures of what they are given to: a wrong value is found before anything is built."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -25,23 +25,29 @@ def check_settings(path: str, node: Any) -> None:
     Raises:
         CaptioningError: a setting that the target does not take, or a value that is not allowed.
     """
+    for key, part in each_part(path, node):
+        try:
+            target = _located(part["_target_"])
+        except Exception as error:  # whatever an import of the user's may raise
+            reason = " ".join(str(error).split())
+            named = quoted(part["_target_"])
+            raise CaptioningError(f"{key}._target_={named} cannot be imported: {reason}") from error
+        settings = {name: value for name, value in part.items() if not str(name).startswith("_")}
+        partial = part.get("_partial_", False)
+        check_value(f"{key}._partial_", partial, bool)
+        check_call(key, target, settings, partial=partial)
+
+
+def each_part(path: str, node: Any) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+    """Every mapping with a `_target_` in a configuration, `path` its key, and the key of each; outer ones first."""
     if isinstance(node, Mapping):
         if "_target_" in node:
-            try:
-                target = _located(node["_target_"])
-            except Exception as error:  # whatever an import of the user's may raise
-                reason = " ".join(str(error).split())
-                named = quoted(node["_target_"])
-                raise CaptioningError(f"{path}._target_={named} cannot be imported: {reason}") from error
-            settings = {key: value for key, value in node.items() if not str(key).startswith("_")}
-            partial = node.get("_partial_", False)
-            check_value(f"{path}._partial_", partial, bool)
-            check_call(path, target, settings, partial=partial)
+            yield path, node
         for key, value in node.items():
-            check_settings(f"{path}.{key}" if path else str(key), value)
+            yield from each_part(f"{path}.{key}" if path else str(key), value)
     elif isinstance(node, list):
         for number, value in enumerate(node):
-            check_settings(f"{path}[{number}]", value)
+            yield from each_part(f"{path}[{number}]", value)
 
 
 def _located(target: str) -> Any:

@@ -10,13 +10,12 @@ import builtins
 import functools
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from captioning.config.foreign import BOUNDS
-from captioning.config.signatures import check_value
+from captioning.config.registry import PACKAGE
+from captioning.config.signatures import check_value, each_part
 
-PACKAGE: Final = Path(__file__).parents[1]
 CHEAP = ("annotated_types", "collections.abc", "pathlib", "typing", "captioning.borders.bounds")
 """Modules whose names stand in annotations."""
 CONSTANT = (ast.Constant, ast.Subscript, ast.BinOp)
@@ -29,16 +28,10 @@ def check_sources(path: str, node: Any) -> None:
     Raises:
         CaptioningError: a value is not allowed.
     """
-    if isinstance(node, Mapping):
-        hints = source_hints(str(node.get("_target_", "")))
-        below = {key: f"{path}.{key}" if path else str(key) for key in node}
-        for key in node.keys() & hints.keys():
-            check_value(below[key], node[key], hints[key])
-        for key, value in node.items():
-            check_sources(below[key], value)
-    elif isinstance(node, list):
-        for number, value in enumerate(node):
-            check_sources(f"{path}[{number}]", value)
+    for key, part in each_part(path, node):
+        hints = source_hints(str(part["_target_"]))
+        for name in part.keys() & hints.keys():
+            check_value(f"{key}.{name}", part[name], hints[name])
 
 
 def source_hints(target: str) -> Mapping[str, Any]:

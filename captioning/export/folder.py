@@ -1,5 +1,6 @@
 """A folder with a captioner's graphs, and with all that a program needs to caption photographs by them."""
 
+import inspect
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import torch
 
 from captioning.borders.files import write_json
 from captioning.config.searches import USUAL_FILTERS, search_settings
-from captioning.decoding import FORBIDDEN, Filters
+from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
 from captioning.export import runner
 from captioning.export.graphs import graphs
@@ -26,7 +27,10 @@ SEARCHES: Mapping[str, dict[str, Any]] = {
     "captioning.decoding.beam_search": {},
 }
 """Those that the runner knows, with what of a beam each is."""
-USUAL: dict[str, Any] = {"width": 3, "max_length": 15, "length_penalty": 0.0, "normalisation": "length", "n_best": 1}
+USUAL: dict[str, Any] = {
+    name: inspect.signature(beam_search).parameters[name].default
+    for name in ("width", "max_length", "length_penalty", "normalisation", "n_best")
+}
 
 
 def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bool) -> None:

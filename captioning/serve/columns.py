@@ -77,7 +77,7 @@ class Column:
         }
 
     def _described(self, caption: Caption, features: Any) -> dict[str, Any]:
-        words = self.captioner.vocabulary.decode(caption.tokens).split()
+        words = self.captioner.vocabulary.each_word(caption.tokens)
         kept = self.captioner.kept("", caption, [features], [False]) if words else []
         return {"words": words, "score": round(caption.score, 4), "maps": packed(kept[0].maps) if kept else None}
 
