@@ -1,5 +1,6 @@
 """The width of the beam, chosen on validation after training."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,31 @@ def test_the_best_width_on_validation_is_tested(home: Path) -> None:
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     rows = [(each / "metrics.csv").read_text().splitlines() for each in (plain, folder)]
     assert len(rows[0]) == len(rows[1])
+
+
+def test_a_trial_is_tested_later_without_training(home: Path) -> None:
+    """And then has what a run leaves that was tested at once."""
+    at_once = folder_of(home, run(home, *COMMAND, SELECT, "runs=at_once"))
+    run(home, *COMMAND, SELECT, "runs=trials", "test=false")
+    trial = home / "trials" / at_once.name
+    before = (trial / "run.json").read_bytes(), trained(trial)
+    assert not (trial / "captions.jsonl").exists()
+
+    ended = run(home, *COMMAND, SELECT, "runs=trials", "resume=true")
+    assert folder_of(home, ended) == trial
+    assert "finished" not in ended.stdout
+    assert (trial / "captions.jsonl").read_text() == (at_once / "captions.jsonl").read_text()
+    scores = [json.loads((each / "scores.json").read_text()) for each in (trial, at_once)]
+    assert scores[0]["scores"] == scores[1]["scores"]
+    assert scores[0]["provenance"]["decoding"] == scores[1]["provenance"]["decoding"]
+    assert ((trial / "run.json").read_bytes(), trained(trial)) == before, "it was trained again"
+    assert "this run is finished" in run(home, *COMMAND, SELECT, "runs=trials", "resume=true").stdout
+
+
+def trained(folder: Path) -> list[tuple[str, ...]]:
+    """What training has logged, and when."""
+    with (folder / "metrics.csv").open() as file:
+        return [(row["step"], row["seconds"], row["train/nll"]) for row in csv.DictReader(file) if row["train/nll"]]
 
 
 def test_of_averaged_weights_the_best_is_asked(home: Path) -> None:

@@ -11,7 +11,7 @@ from captioning.borders.files import read_state
 PLACES = ("folder", "cache", "data.root")
 """Where things lie. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
-    *(*PLACES, "choices", "runs", "resume", "debug", "logger"),
+    *(*PLACES, "choices", "runs", "resume", "test", "debug", "logger"),
     *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
 )
 """Settings that do not change the result of a run."""

@@ -35,15 +35,18 @@ class RecordedRun:
     def __init__(self, config: DictConfig, digests: Mapping[str, str]) -> None:
         self._earlier, self._digests = earlier_run(config, digests), digests
         self.folder: Path = self._earlier or run_folder(config)
-        self.result = self._ended()
+        self.result = self._result()
+        if self.finished(config) and is_first():
+            log.info("this run is finished: %s; a new one begins with resume=false", self.folder)
         if self.result is not None:
             OmegaConf.update(config, "folder", str(self.folder))
 
-    def _ended(self) -> dict[str, Any] | None:
-        found = result(self._earlier) if self._earlier else None
-        if found is not None and is_first():
-            log.info("this run is finished: %s; a new one begins with resume=false", self.folder)
-        return found
+    def finished(self, config: DictConfig) -> bool:
+        """Whether it has ended, and with a test where `config` has one: a trial may be tested later."""
+        return self.result is not None and not (config.test and not (self.folder / "scores.json").exists())
+
+    def _result(self) -> dict[str, Any] | None:
+        return result(self._earlier) if self._earlier else None
 
     @contextmanager
     def open(self, config: DictConfig) -> Iterator[None]:
@@ -57,7 +60,7 @@ class RecordedRun:
             begin(self.folder, self._digests)
         OmegaConf.update(config, "folder", str(self.folder))
         with lock(self.folder):
-            self.result = self._ended()  # another process may have ended it meanwhile
+            self.result = self._result()  # another process may have ended it meanwhile
             yield
 
     def resume_point(self, state: Mapping[str, Tensor]) -> Path | None:

@@ -42,8 +42,8 @@ def select_width(
             trainer.validate(module, data, verbose=False)
             scores[width] = module.latest["val"].corpus[monitor]
     best = max(scores, key=lambda width: sign * scores[width])
-    module.search = partial(search, width=best)
-    module.config["decoding"]["width"] = best
+    module.search = search
+    use_width(module, best)
     if trainer.is_global_zero:
         path = Path(kept.best_model_path)  # type: ignore[union-attr]
         saved = trainer.strategy.checkpoint_io.load_checkpoint(path)
@@ -51,6 +51,12 @@ def select_width(
         trainer.strategy.checkpoint_io.save_checkpoint(saved, path)
     trainer.strategy.barrier()
     return scores
+
+
+def use_width(module: CaptioningModule, width: int) -> None:
+    """The module decodes with this width from now on, and its checkpoints say so."""
+    module.search = partial(module.search, width=width)
+    module.config["decoding"]["width"] = width
 
 
 @contextmanager

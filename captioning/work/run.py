@@ -40,7 +40,7 @@ from captioning.runs.record import digests
 from captioning.runs.recorded_run import RecordedRun
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import Objective, Task
-from captioning.training.selection import select_width
+from captioning.training.selection import select_width, use_width
 
 say = rank_zero_only(logging.getLogger(__name__).info)
 # Lightning's own logger, as its import has left it, tells of devices, files loaded and products; its warnings stay.
@@ -56,14 +56,14 @@ def train(config: DictConfig) -> float | None:
     backbone = build_backbone(config, initial)
     splits = build_splits(config, backbone)
     run = RecordedRun(config, digests(config, splits, backbone, initial))
-    if run.result is None:
+    if not run.finished(config):
         module = build_module(config, splits, backbone, initial)
         data = build_data(config, few(config, splits), module)
         with run.open(config):
-            if run.result is None:
+            if not run.finished(config):
                 trainer = build_trainer(config)
                 fit(trainer, module, data, run.resume_point(module.state_dict()))
-                result = select(config, trainer, module, data)
+                result = select(config, trainer, module, data, run.result)
                 if config.test:
                     trainer.test(module, data, verbose=False)
                 run.end(result)
@@ -87,23 +87,41 @@ def fit(trainer: L.Trainer, module: CaptioningModule, data: CaptionData, point: 
         raise CaptioningError(f"checkpoint={point} is not one that training can go on from: {quoted(error)}") from error
 
 
-def select(config: DictConfig, trainer: L.Trainer, module: CaptioningModule, data: CaptionData) -> dict[str, Any]:
+def select(
+    config: DictConfig,
+    trainer: L.Trainer,
+    module: CaptioningModule,
+    data: CaptionData,
+    earlier: dict[str, Any] | None,
+) -> dict[str, Any]:
     """Takes the best weights, and of several widths of the beam the best.
 
+    Args:
+        config: of the run.
+        trainer: that has trained.
+        module: takes both.
+        data: of the run.
+        earlier: what this gave for a trial that is tested now; None: nothing was chosen yet.
+
     Returns:
-        `best`, the validation score of what is to be tested, or None without validation; `widths`, that of each width.
+        `best`, the validation score of what is to be tested, or None without validation; of several widths `width`, the
+        one that has it, and `widths`, the score of each.
     """
     score = trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
     widths = config.decoding.get("select")
     if widths or config.test:
         load_best(module, trainer)
+    if earlier is not None:
+        if widths:
+            use_width(module, earlier["width"])
+        return earlier
     if not widths:
         return {"best": None if score is None else float(score)}
     scores = select_width(trainer, module, data, widths)
     width = module.config["decoding"]["width"]
     tried = ", ".join(f"{each}: {value:.1f}" for each, value in scores.items())
     say("beam of width %d, chosen by %s (%s)", width, config.callbacks.checkpoint.monitor, tried)
-    return {"best": scores[width], "widths": scores}
+    return {"best": scores[width], "width": width, "widths": scores}
 
 
 def build_backbone(config: DictConfig, initial: InitialWeights | None = None) -> Backbone:
