@@ -55,7 +55,8 @@ def select_width(
 
 def use_width(module: CaptioningModule, width: int) -> None:
     """The module decodes with this width from now on, and its checkpoints say so."""
-    module.search = partial(module.search, width=width)
+    search: Callable[..., list[Caption]] = module.search
+    module.search = partial(search, width=width)
     module.config["decoding"]["width"] = width
 
 
