@@ -18,12 +18,12 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def load(
-    checkpoint: str | Path | None,
+    checkpoint: str | Path | None = None,
     device: str = "auto",
     decoding: Mapping[str, Any] | None = None,
     modules: Sequence[str] = (),
 ) -> "TrainedCaptioner":
-    """Build the captioner of a checkpoint: `captioning.load("best.ckpt").caption("photograph.jpg")`.
+    """Build a captioner, the one in the box or that of a checkpoint: `captioning.load().caption("photograph.jpg")`.
 
     The arguments, and what they raise, are those of `captioning.trained.TrainedCaptioner.from_checkpoint`.
     """

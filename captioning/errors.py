@@ -49,4 +49,9 @@ def quoted(value: object) -> str:
         text = "a number of too many digits"
     if len(text) > QUOTED:  # the end of a path tells more than its middle
         text = f"{text[: QUOTED // 2 - 3]} ... {text[2 - QUOTED // 2 :]}"
+    return one_line(text)
+
+
+def one_line(text: str) -> str:
+    """A text without what could move the cursor of a terminal, or end the line."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

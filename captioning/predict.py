@@ -1,6 +1,7 @@
-"""Captions photographs: `python -m captioning.predict checkpoint=runs/NAME/checkpoints/best.ckpt images=FOLDER`.
+"""Captions photographs: `python -m captioning.predict PHOTOGRAPH ...`, or those of `images=FOLDER`.
 
-One JSON line per photograph on standard output, in order; on standard error what could not be read.
+The captioner is the one in the box, or that of `checkpoint=FILE`. One line per photograph on standard output, in order:
+to be read on a terminal, else JSON; on standard error what could not be read.
 """
 
 import glob
@@ -17,8 +18,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from captioning.borders.bounds import BatchSize, PathText
 from captioning.config.command import command, start, while_read
 from captioning.config.composed import check_checkpoints, check_table
+from captioning.config.paths import PRETRAINED
 from captioning.config.registry import CONF
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, one_line, quoted
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
@@ -34,7 +36,7 @@ SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", "
 """What a file in a folder is called if it is meant; a file that is named itself may be called anything."""
 
 
-@command(CONF / "predict.yaml")
+@command(CONF / "predict.yaml", words="images")
 def main(config: DictConfig) -> None:
     """Prints captions as `config` says; exits with 1 if anything could not be captioned."""
     _check(config)
@@ -47,9 +49,17 @@ def main(config: DictConfig) -> None:
 
         with while_read():
             for line in caption_files(config, paths, problems.add):
-                print(json.dumps(line, ensure_ascii=False), flush=True)
+                print(shown(line), flush=True)
     if problems.count:
         sys.exit(1)
+
+
+def shown(line: Mapping[str, Any]) -> str:
+    """What is said of a photograph: JSON for programs, lines for whoever sits at a terminal."""
+    if not sys.stdout.isatty():
+        return json.dumps(line, ensure_ascii=False)
+    captions = [f"{line['image']}: {line['caption']}", *(each["caption"] for each in line.get("alternatives", ()))]
+    return "\n    ".join(map(one_line, [*captions, *([line["panel"]] if "panel" in line else [])]))
 
 
 class Problems:
@@ -74,7 +84,8 @@ def find(images: Any, problems: Problems) -> Iterator[Path]:
         if not found:
             kinds = ", ".join(SUFFIXES)
             problems.add(
-                f"no photographs at images={quoted(entry)}: name a file, a pattern or a folder with files of {kinds}"
+                f"no photographs at images={quoted(entry)}: name a file, a pattern or a folder with files of {kinds}; "
+                "settings are KEY=VALUE"
             )
         yield from found
 
@@ -93,10 +104,11 @@ def _below(folder: Path, problems: Problems) -> Iterator[Path]:
 
 
 def _check(config: DictConfig) -> None:
-    for key in ("checkpoint", "images") if config.decoding.get("ensemble") is None else ("images",):
-        if OmegaConf.is_missing(config, key) or config[key] in (None, "", []):
-            raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
+    if OmegaConf.is_missing(config, "images") or config.images in (None, "", []):
+        raise CaptioningError("no photographs are given: add their names, or images=FOLDER")
     check_table(SETTINGS, config)
+    if config.checkpoint is None and config.decoding.get("ensemble") is None:
+        config.checkpoint = PRETRAINED
     check_checkpoints(config)
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones import ContextSet
-from captioning.config.paths import checkpoint_path
+from captioning.config.paths import PRETRAINED, checkpoint_path
 from captioning.config.searches import USUAL_FILTERS, build_search
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
@@ -94,7 +94,8 @@ class TrainedCaptioner:
 
         Args:
             path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or what `captioning.export` has made of it;
-                or where such an export lies, `URL#sha256=HEX` or `hf:USER/NAME`. It may be None with an ensemble.
+                or where such an export lies, `URL#sha256=HEX` or `hf:USER/NAME`. None is the captioner in the box,
+                `pretrained`, or with an ensemble its first member.
             device: `auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1`, ..., wherever it was trained.
             decoding: settings that replace those of the run, such as `{"width": 5}`; with a `_target_`, another search.
                 `ensemble` is a list of checkpoints over one vocabulary whose probabilities are averaged; `path` must
@@ -216,9 +217,7 @@ class TrainedCaptioner:
 def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> list[Path]:
     """The checkpoints to load."""
     if ensemble is None:
-        if path is None:
-            raise CaptioningError("checkpoint is not set: add checkpoint=FILE, or decoding.ensemble=[FILE,FILE]")
-        return [checkpoint_path(path)]
+        return [checkpoint_path(PRETRAINED if path is None else path)]
     if isinstance(ensemble, str | Path) or not ensemble:
         raise CaptioningError(f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints")
     members = [checkpoint_path(member) for member in ensemble]

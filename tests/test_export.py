@@ -103,7 +103,7 @@ def test_an_export_of_an_export_is_the_same() -> None:
 
 SETTINGS = {
     **{"checkpoint": str(BEST), "format": "weights", "output": None, "overwrite": False},
-    **{"quantise": None, "modules": [], "decoding": {}},
+    **{"half": False, "quantise": None, "modules": [], "decoding": {}},
 }
 
 

@@ -1,5 +1,6 @@
 """How every command starts: its configuration found, its errors printed as sentences."""
 
+import functools
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from captioning.config.help import help_asked, help_text
+from captioning.config.words import as_setting
 from captioning.errors import CaptioningError, Stopped, did_you_mean, no_setting
 from captioning.machine import end_with, end_with_launcher, keep_memory, on_signal
 
@@ -58,12 +60,19 @@ class Command(Protocol):
         ...
 
 
-def command(config: Path) -> Callable[[Callable[[DictConfig], object]], Command]:
-    """A Hydra main whose configuration is the file `config`."""
+def command(config: Path, words: str | None = None) -> Callable[[Callable[[DictConfig], object]], Command]:
+    """A Hydra main whose configuration is the file `config`; arguments that are no settings are those of `words`."""
 
     def decorate(main: Callable[[DictConfig], object]) -> Command:
-        found = hydra.main(version_base="1.3", config_path=str(config.parent), config_name=config.stem)(main)
-        found.config = config
+        composed = hydra.main(version_base="1.3", config_path=str(config.parent), config_name=config.stem)(main)
+
+        @functools.wraps(main)
+        def found() -> object:
+            if words is not None:
+                sys.argv[1:] = as_setting(words, sys.argv[1:])
+            return composed()
+
+        found.config = config  # type: ignore[attr-defined]
         return cast(Command, found)
 
     return decorate

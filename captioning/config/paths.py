@@ -2,12 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import Final
 
 from captioning.errors import CaptioningError
-from captioning.transfer.named import check_address, fetched, is_elsewhere
+from captioning.transfer.named import FILE, check_address, fetched, is_elsewhere
 
 # Not the methods of `Path`: they raise for names that no file or home can have.
 # ruff: noqa: PTH111, PTH110, PTH112, PTH113
+
+PRETRAINED: Final = "pretrained"
+"""What the captioner in the box is called, which comes with the package in a folder of that name."""
 
 
 def given_path(setting: object) -> Path:
@@ -21,6 +25,8 @@ def checkpoint_path(setting: object) -> Path:
     Raises:
         CaptioningError: as for `fetched`.
     """
+    if setting == PRETRAINED:
+        return Path(__file__).parents[1] / PRETRAINED / FILE
     return fetched(str(setting)) if is_elsewhere(setting) else given_path(setting)
 
 
@@ -33,7 +39,7 @@ def check_checkpoint(key: str, setting: object) -> None:
     if is_elsewhere(setting):
         check_address(key, setting)
         return
-    path = given_path(setting)
+    path = checkpoint_path(setting)
     if not os.path.isfile(path):
         below = path / "checkpoints" / "best.ckpt"
         hint = f"did you mean {below}?" if os.path.isfile(below) else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"

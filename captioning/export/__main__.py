@@ -23,6 +23,7 @@ SETTINGS: Mapping[str, Any] = {
     "format": Literal["weights", "onnx", "torch"],
     "output": PathText | None,
     "overwrite": bool,
+    "half": bool,
     "quantise": Literal["output"] | None,
     "modules": list[str],
 }
@@ -36,6 +37,8 @@ def main(config: DictConfig) -> None:
         raise CaptioningError("checkpoint is not set and has no default: add checkpoint=FILE")
     if config.quantise is not None and config.format != "onnx":
         raise CaptioningError(f"quantise={config.quantise} is for format=onnx: leave it out, or add format=onnx")
+    if config.half and config.format != "weights":
+        raise CaptioningError(f"half=true is for format=weights: leave it out, or leave out format={config.format}")
     check_checkpoint("checkpoint", config.checkpoint)
     checkpoint = checkpoint_path(config.checkpoint)
     suffix = SUFFIXES[config.format]
@@ -44,7 +47,7 @@ def main(config: DictConfig) -> None:
     if config.format == "weights":  # imported here, because PyTorch takes seconds
         from captioning.export.weights import export_weights
 
-        export_weights(checkpoint, output)
+        export_weights(checkpoint, output, config.half)
         print(f"{output}: {_megabytes(output)}, of the checkpoint's {_megabytes(checkpoint)}")
         return
     from captioning.export.folder import export_graphs
