@@ -19,8 +19,9 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 install: $(VENV)/installed  ## install into .venv
 
-demo: install  ## train the spatial transformer on drawn shapes and show what it writes and where it looks
+demo: install  ## train the spatial transformer on drawn shapes, show what it writes and where it looks; then caption photographs
 	$(BIN)/python -m captioning.run experiment=demo
+	$(BIN)/python -m captioning.predict experiments/photographs
 
 test: install lint  ## linters, type checker and all tests, two at a time
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile

@@ -11,7 +11,7 @@ from pathlib import Path
 from captioning import __version__
 from captioning.errors import did_you_mean
 
-COMMANDS = ("run", "evaluate", "predict", "report", "serve", "export", "download", "benchmark", "doctor")
+COMMANDS = ("run", "evaluate", "predict", "report", "serve", "export", "push", "download", "benchmark", "doctor")
 WITHOUT_COMPLETION = ("doctor",)
 """Has few settings, and does without Hydra."""
 USAGE = """captioning COMMAND [KEY=VALUE ...]

@@ -1,15 +1,13 @@
 """Captioners that lie on a server or in a repository of the hub, both local here."""
 
 import hashlib
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import hub
 import huggingface_hub.constants
 import pytest
 from download.server import Site, serving
+from hub import Hub
 from trained_runs import Run
 
 import captioning
@@ -72,39 +70,9 @@ def test_addresses_of_another_form(name: str) -> None:
         captioning.load(name)
 
 
-@contextmanager
-def hub(path: str, content: bytes) -> Iterator[str]:
-    """What the hub answers of one file."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            found = self.path == path
-            self.send_response(200 if found else 404)
-            if not found:
-                self.send_header("X-Error-Code", "RepoNotFound")
-            self.send_header("Content-Length", str(len(content) if found else 0))
-            self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
-            self.send_header("X-Repo-Commit", 40 * "a")
-            self.end_headers()
-
-        def do_GET(self) -> None:
-            self.do_HEAD()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 def test_of_the_hub(export: bytes, shapes_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    with hub("/somebody/small/resolve/main/captioner.safetensors", export) as address:
-        template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    with hub.serving(Hub({"captioner.safetensors": export}), monkeypatch):
         assert caption("hf:somebody/small", shapes_run) == shapes_run.captions[0]
         with pytest.raises(CaptioningError, match="hf:somebody/small@other does not come from the Hugging Face Hub"):
             captioning.load("hf:somebody/small@other")

@@ -19,6 +19,7 @@ from captioning.export.__main__ import main
 from captioning.runs.checkpoint import load
 from captioning.runs.earlier import resume_point
 from captioning.runs.initial import InitialWeights
+from captioning.runs.weights_file import write
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -73,6 +74,35 @@ def test_predictions_are_the_same_to_the_bit(capsys: pytest.CaptureFixture[str])
         lines.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
     assert lines[0] == lines[1]
     assert [line["caption"] for line in lines[2]] == [line["caption"] for line in lines[0]]
+
+
+def test_half_of_the_size_says_the_same() -> None:
+    """To what rounding a weight's eleventh bit comes to; what computes is in single precision."""
+    main.__wrapped__(composed(f"checkpoint={BEST}", "output=half", "half=true", name="export"))
+    whole, half = load(SHARED).state, load(Path("half")).state
+    weights = {name for name, tensor in whole.items() if tensor.dim() > 1 and tensor.is_floating_point()}
+    for name in whole:
+        assert half[name].dtype == (torch.half if name in weights else whole[name].dtype)
+        torch.testing.assert_close(half[name].to(whole[name].dtype), whole[name], rtol=2**-11, atol=2**-25)
+    saved = 2 * sum(whole[name].numel() for name in weights)
+    assert abs(SHARED.stat().st_size - Path("half").stat().st_size - saved) < 0.05 * saved
+    photographs = sorted(Path("cache").rglob("*.png"))
+    theirs, ours = (captioning.load(path, "cpu") for path in (SHARED, "half"))
+    assert {parameter.dtype for parameter in ours.networks[0].model.parameters()} == {torch.float32}
+    for mine, other in zip(ours.caption(photographs), theirs.caption(photographs), strict=True):
+        assert mine.caption == other.caption
+        assert mine.score == pytest.approx(other.score, rel=1e-3)
+
+
+def test_weights_too_large_for_half_precision_are_refused(tmp_path: Path) -> None:
+    saved = load(SHARED)
+    saved.state["model.head.hidden.weight"] = torch.full((2, 2), 70_000.0)
+    write(tmp_path / "large", saved.config, saved.words, saved.state)
+    with pytest.raises(CaptioningError, match=r"model\.head\.hidden\.weight have numbers beyond 65,504, the largest"):
+        main.__wrapped__(
+            composed(f"checkpoint={tmp_path}/large", f"output={tmp_path}/half", "half=true", name="export")
+        )
+    assert not (tmp_path / "half").exists()
 
 
 def test_evaluations_are_the_same() -> None:
@@ -135,6 +165,8 @@ def test_formats_are_named(refused: Callable[..., str]) -> None:
     assert refused(main, f"checkpoint={BEST}", "format=onyx") == f"format=onyx is not allowed; {allowed}"
     said = refused(main, f"checkpoint={BEST}", "quantise=output")
     assert said == "quantise=output is for format=onnx: leave it out, or add format=onnx"
+    said = refused(main, f"checkpoint={BEST}", "half=true", "format=torch")
+    assert said == "half=true is for format=weights: leave it out, or leave out format=torch"
 
 
 def test_what_has_no_graphs_is_refused(refused: Callable[..., str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from test_run import PACKAGE
 from trained_runs import Run
 
-COMMANDS = ("run", "evaluate", "predict", "report.__main__", "download.__main__", "benchmark.__main__")
+COMMANDS = ("run", "evaluate", "predict", "report.__main__", "download.__main__", "benchmark.__main__", "push.__main__")
 HEAVY = ("torch", "torchvision", "lightning", "torchmetrics")
 SCRIPT = """
 import contextlib, importlib, io, json, sys
@@ -64,6 +64,8 @@ def test_help_refusals_and_scores_of_files_take_no_heavy_library(answer: Any) ->
         ("evaluate", "checkpoint=ours.json", "against=nowhere.json"): "nowhere.json is not there",
         ("predict", "checkpoint=nowhere.ckpt", "images=."): "checkpoint=nowhere.ckpt is not there",
         ("predict", "checkpoint=ours.json", "images=nowhere"): "no photographs at images=nowhere",
+        ("predict", "nowhere.jpg", "checkpoint=ours.json"): "no photographs at images=nowhere.jpg",
+        ("push.__main__", "checkpoint=ours.json", "to=hf:name"): "to=hf:name is not allowed; it must be hf:USER/NAME",
         ("report.__main__", "runs=nowhere"): "runs=nowhere is no folder",
         ("evaluate", *there, "against=theirs.jsonl", "metrics=[BLEU]"): "BLEU-4",
     }

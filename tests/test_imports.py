@@ -24,7 +24,7 @@ LAYERS = (
     {"decoding", "metrics", "features"},
     {"config", "runs"},
     {"training", "report", "benchmark"},
-    {"run", "evaluate", "predict", "export", "serve", "trained", "work", "download", "doctor", "__main__", ""},
+    {"run", "evaluate", "predict", "export", "push", "serve", "trained", "work", "download", "doctor", "__main__", ""},
 )
 """Parts of `captioning`, from the lowest: each may import its own layer and those below."""
 FRAMEWORKS = {"lightning", "hydra", "omegaconf", "wandb"}
@@ -44,6 +44,7 @@ FORBIDDEN = {
     "benchmark": {"wandb"},
     "doctor": set(),
     "export": FRAMEWORKS | {"torchmetrics"},
+    "push": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "serve": FRAMEWORKS | {"torchmetrics", "torchvision"},
     "work": {"wandb", "torchmetrics", "PIL"},
     "borders": FRAMEWORKS | {"torch", "torchmetrics", "PIL"},

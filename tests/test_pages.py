@@ -14,6 +14,7 @@ from captioning.benchmark import __main__ as benchmark
 from captioning.doctor.__main__ import read_settings
 from captioning.download import __main__ as download
 from captioning.export import __main__ as export
+from captioning.push import __main__ as push
 from captioning.report import __main__ as report
 from captioning.serve import __main__ as serve
 
@@ -25,7 +26,13 @@ PAGES = [
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 COMMANDS = {
     **{"run": run.main, "predict": predict.main, "evaluate": evaluate.main, "export": export.main},
-    **{"benchmark": benchmark.main, "download": download.main, "report": report.main, "serve": serve.main},
+    **{
+        "benchmark": benchmark.main,
+        "push": push.main,
+        "download": download.main,
+        "report": report.main,
+        "serve": serve.main,
+    },
 }
 TYPED = sorted(
     {

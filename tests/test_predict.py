@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from forked import forked
 from omegaconf import OmegaConf
 from PIL import Image
+from terminals import Terminal
 from test_conf import composed
 from test_run import PACKAGE
 from trained_runs import Run
@@ -126,6 +128,35 @@ def predicted(capsys: pytest.CaptureFixture[str], *overrides: str) -> list[str]:
     return [json.loads(line)["caption"] for line in out.splitlines()]
 
 
+def test_photographs_are_words_of_the_command_line(shapes_run: Run, tmp_path: Path) -> None:
+    """And a misspelt setting is no photograph."""
+    names = ["its owner's [1].png", "${HOME}.png"]
+    for name, scene in zip(names, shapes_run.photographs, strict=False):
+        shutil.copy(scene, tmp_path / name)
+    settings = ["device=cpu", f"checkpoint={shapes_run.checkpoint}"]
+    ended = forked("predict", tmp_path, names[0], *settings, names[1], "bath_size")
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [line["image"] for line in lines] == names, ended.stderr
+    assert [line["caption"] for line in lines] == shapes_run.captions[:2]
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: no photographs at images=bath_size: name a file, ")
+    assert ended.stderr.endswith("settings are KEY=VALUE\n")
+
+
+def test_a_terminal_gets_lines_to_read(shapes_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing that it would obey."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(shapes_run.photographs[0], "a\x1b[2Jb.png")
+    given = ["device=cpu", f"checkpoint={shapes_run.checkpoint}", "images=.", "attention=true", "decoding.n_best=2"]
+    config = composed(*given, name="predict")
+    with Terminal(80, monkeypatch, "stdout") as terminal:
+        main.__wrapped__(config)
+    best = captioning.load(shapes_run.checkpoint, "cpu", {"n_best": 2}).caption("a\x1b[2Jb.png")[0]
+    (other,) = best.alternatives
+    shown = [f"a [2Jb.png: {best.caption}", f"    {other.caption}", "    attention/a [2Jb.png"]
+    assert terminal.text == "".join(f"{line}\n" for line in shown)
+
+
 def test_order_and_decoding(shapes_run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     backwards = ",".join(map(str, reversed(shapes_run.photographs)))
     checkpoint = f"checkpoint={shapes_run.checkpoint}"
@@ -189,10 +220,9 @@ def test_what_is_missing_does_not_stop_the_others(shapes_run: Run, capsys: pytes
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["images=."], "checkpoint is not set and has no default: add checkpoint=VALUE"),
-        (["checkpoint=a.ckpt"], "images is not set and has no default: add images=VALUE"),
-        (["checkpoint=a.ckpt", "images=[]"], "images is not set"),
-        (["checkpoint=a.ckpt", "images="], "images is not set"),
+        (["checkpoint=a.ckpt"], "no photographs are given: add their names, or images=FOLDER"),
+        (["checkpoint=a.ckpt", "images=[]"], "no photographs are given"),
+        (["checkpoint=a.ckpt", "images="], "no photographs are given"),
         (["checkpoint=a.ckpt", "images=.", "batch_size=0"], "batch_size=0 is not allowed; it must be a whole number"),
         (["checkpoint=a.ckpt", "images=.", "batch_size=two"], "batch_size=two is not allowed"),
         (["checkpoint=a.ckpt", "images=.", "batch_size=1000000000"], "batch_size=1000000000 is not allowed"),

@@ -1,5 +1,6 @@
-"""A built wheel works in another directory: the configuration travels inside."""
+"""A built wheel works in another directory: the configuration travels inside, and a captioner."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,9 +11,14 @@ import captioning
 ROOT = Path(__file__).parent.parent
 
 
+NOWHERE = "http://127.0.0.1:9"
+"""Where nobody answers."""
+DOG = ROOT / "experiments" / "photographs" / "000000377575.jpg"
+
+
 def test_run_from_a_wheel(tmp_path: Path) -> None:
-    def python(*arguments: str, cwd: Path = ROOT, path: str = "") -> str:
-        environment = os.environ | {"PYTHONPATH": path}
+    def python(*arguments: str, cwd: Path = ROOT, path: str = "", **variables: str) -> str:
+        environment = os.environ | {"PYTHONPATH": path} | variables
         return subprocess.run(
             [sys.executable, *arguments], cwd=cwd, env=environment, check=True, capture_output=True, text=True
         ).stdout
@@ -31,6 +37,17 @@ def test_run_from_a_wheel(tmp_path: Path) -> None:
     script = str(installed / "bin" / "captioning")
     shown = python(script, "download", "data=coco", "--cfg", "job", cwd=elsewhere, path=str(installed))
     assert "train2014.zip" in shown
+
+    # with the captioner in the box, in an empty home and without a network
+    alone = {"HOME": str(elsewhere), "XDG_CACHE_HOME": str(elsewhere), "HF_HOME": str(elsewhere)}
+    alone |= {"OMP_NUM_THREADS": "1", **dict.fromkeys(("http_proxy", "https_proxy", "HF_ENDPOINT"), NOWHERE)}
+    said = python(script, "predict", str(DOG), cwd=elsewhere, path=str(installed), **alone)
+    assert "dog" in json.loads(said)["caption"].split()
+    code = f"import captioning; print(captioning.load().caption({str(DOG)!r})[0].caption)"
+    caption = python("-c", code, cwd=elsewhere, path=str(installed), **alone)
+    assert caption.strip() == json.loads(said)["caption"]
+    assert not list(elsewhere.iterdir())
+
     assert (installed / "captioning" / "py.typed").is_file()
     assert (installed / f"captioning-{captioning.__version__}.dist-info").is_dir()
     config_files = {path.relative_to(ROOT / "conf") for path in (ROOT / "conf").rglob("*.yaml")}

@@ -17,10 +17,11 @@ from captioning.config.command import start
 from captioning.config.registry import CONF
 from captioning.download import __main__ as download
 from captioning.export import __main__ as export
+from captioning.push import __main__ as push
 from captioning.report import __main__ as report
 from captioning.serve import __main__ as serve
 
-COMMANDS = [run, evaluate, predict, export, benchmark, download, report, serve]
+COMMANDS = [run, evaluate, predict, export, push, benchmark, download, report, serve]
 Printed = Callable[..., str]
 
 

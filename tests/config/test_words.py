@@ -1,0 +1,40 @@
+"""Arguments that are no settings: what Hydra makes of the setting that they become."""
+
+import pytest
+from test_conf import composed
+
+from captioning.config.words import as_setting
+from captioning.errors import CaptioningError
+
+ODD = [
+    *(
+        "my photo.jpg",
+        "it's.jpg",
+        'a "b".jpg',
+        "a,b.jpg",
+        "[1].jpg",
+        "a\\b.jpg",
+        "end\\",
+        "ü.jpg",
+        "\udcff.jpg",
+        "#1.jpg",
+    ),
+    *("${runs}.jpg", "${", "$x", "{a}", "(b)", "null", "5", "true", "1e3", "*.jpg", "~/a.jpg", "a:b", "%", "@a"),
+]
+
+
+def test_words_come_back_as_they_were_typed() -> None:
+    (setting,) = as_setting("images", ODD)
+    assert list(composed(setting, name="predict").images) == ODD
+
+
+def test_settings_and_options_stay_and_words_may_stand_among_settings() -> None:
+    given = ["a.jpg", "device=cpu", "b.jpg", "~decoding.ensemble", "-m", "word"]
+    assert as_setting("images", given) == ["device=cpu", "~decoding.ensemble", "images=['a.jpg','b.jpg']", "-m", "word"]
+    for without in ([], ["device=cpu", "--cfg", "job"], ["--multirun", "images=a"], ["-sc", "query=bash"]):
+        assert as_setting("images", without) == without
+
+
+def test_words_beside_the_setting_itself_are_refused() -> None:
+    with pytest.raises(CaptioningError, match=r"a\.jpg stands beside images=: give all of them in images=\[A,B\]"):
+        as_setting("images", ["images=b.jpg", "a.jpg"])

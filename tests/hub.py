@@ -1,0 +1,121 @@
+"""A hub on a real socket: it gives what it has and takes commits, with large files apart, as the real one does."""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import huggingface_hub.constants
+import pytest
+
+
+@dataclass
+class Hub:
+    """What it has, and what it was told.
+
+    Attributes:
+        files: of its one repository, by name.
+        repository: the only one that there is.
+        branches: of it.
+        tokens: that came with commits.
+        address: of the server.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    repository: str = "somebody/small"
+    branches: tuple[str, ...] = ("main",)
+    tokens: list[str | None] = field(default_factory=list)
+    address: str = ""
+
+
+@contextmanager
+def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Has the library ask this hub alone."""
+    large: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self._file()
+
+        def do_GET(self) -> None:
+            self.wfile.write(self._file())
+
+        def do_PUT(self) -> None:
+            content = self._content()
+            large[hashlib.sha256(content).hexdigest()] = content
+            self._answer(200, {})
+
+        def do_POST(self) -> None:
+            content = self._content()
+            if self.path == "/api/validate-yaml":
+                self._answer(200, {"warnings": [], "errors": []})
+                return
+            batch = f"/{hub.repository}.git/info/lfs/objects/batch"
+            place = re.fullmatch(r"/api/models/(.+?)/(preupload|commit)/(\w+)", self.path)
+            if self.path != batch and (place is None or place[1] != hub.repository):
+                self._answer(404, {"error": "Repository not found"}, "RepoNotFound")
+            elif place and place[3] not in hub.branches:
+                self._answer(404, {"error": "Invalid rev"}, "RevisionNotFound")
+            elif place and place[2] == "preupload":
+                names = [file["path"] for file in json.loads(content)["files"]]
+                modes = {name: "lfs" if name.endswith(".safetensors") else "regular" for name in names}
+                self._answer(200, {"files": [self._mode(name, mode) for name, mode in modes.items()]})
+            elif place:
+                hub.tokens.append(self.headers["Authorization"])
+                for kind, value in ((each["key"], each["value"]) for each in map(json.loads, content.splitlines())):
+                    if kind == "file":
+                        hub.files[value["path"]] = base64.b64decode(value["content"])
+                    elif kind == "lfsFile":
+                        hub.files[value["path"]] = large[value["oid"]]
+                self._answer(200, {"commitUrl": f"{hub.address}/{place[1]}/commit/{40 * 'b'}", "commitOid": 40 * "b"})
+            else:
+                upload = {"upload": {"href": f"{hub.address}/upload"}}
+                objects = [{**each, "actions": upload} for each in json.loads(content)["objects"]]
+                self._answer(200, {"transfer": "basic", "objects": objects})
+
+        def _mode(self, name: str, mode: str) -> dict[str, object]:
+            return {"path": name, "uploadMode": mode, "shouldIgnore": False}
+
+        def _content(self) -> bytes:
+            return self.rfile.read(int(self.headers["Content-Length"]))
+
+        def _answer(self, status: int, answer: object, code: str | None = None) -> None:
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            if code:
+                self.send_header("X-Error-Code", code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def _file(self) -> bytes:
+            name = self.path.removeprefix(f"/{hub.repository}/resolve/main/")
+            content = hub.files.get(name, b"")
+            self.send_response(200 if content else 404)
+            if not content:
+                self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
+            self.send_header("X-Repo-Commit", 40 * "a")
+            self.end_headers()
+            return content
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub.address = f"http://127.0.0.1:{server.server_address[1]}"
+        constants = huggingface_hub.constants
+        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+        template = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        yield hub
+        server.shutdown()

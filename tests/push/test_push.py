@@ -1,0 +1,180 @@
+"""What is pushed to a hub, which is local here, comes back from it as the same captioner, with a card of its run."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hub
+import huggingface_hub.constants
+import pytest
+import yaml
+from hub import Hub
+from huggingface_hub import ModelCard
+from test_conf import composed
+from trained_runs import Run
+
+import captioning
+from captioning.config.command import NOT_HERE
+from captioning.push.__main__ import main
+from captioning.push.folder import without_places
+from captioning.runs.checkpoint import load
+from captioning.runs.weights_file import write
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+
+SCORES = {
+    "scores": {"BLEU-1": 61.23, "BLEU-4": 21.26, "METEOR": 20.04, "CIDEr": 53.31, "SPICE": None, "length": 9.1},
+    "provenance": {
+        **{"device": "x86_64, 1 threads", "seconds_trained": 5400.0, "commit": "0123abc", "data_digest": "feed"},
+        **{"parameters": {"trainable": 7054529}, "tokenizer": "PTB"},
+        "decoding": {"_target_": "captioning.decoding.beam_search", "width": 3},
+    },
+}
+
+
+@pytest.fixture
+def best(tmp_path: Path, shapes_run: Run) -> Path:
+    """The checkpoint in a run's folder, where it lies after a run."""
+    folder = tmp_path / "run"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "scores.json").write_text(json.dumps(SCORES))
+    return Path(shutil.copy(shapes_run.checkpoint, folder / "checkpoints" / "best.ckpt"))
+
+
+@pytest.fixture(autouse=True)
+def _nobodys_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, path in {"HF_TOKEN_PATH": "token", "HF_STORED_TOKENS_PATH": "tokens", "HF_HUB_CACHE": "hub"}.items():
+        monkeypatch.setattr(huggingface_hub.constants, name, str(tmp_path / path))
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_somebody")
+    return "hf_of_somebody"
+
+
+def pushed(*overrides: str) -> None:
+    main.__wrapped__(composed(*overrides, name="push"))
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=")  # of the library, where it has no Xet
+def test_it_comes_back_from_the_hub(
+    best: Path, shapes_run: Run, token: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with hub.serving(Hub(), monkeypatch) as site:
+        pushed(f"checkpoint={best}", "to=hf:somebody/small", "licence=mit")
+        assert capsys.readouterr().out == f"{site.address}/somebody/small/commit/{40 * 'b'}\n"
+        assert site.tokens == [f"Bearer {token}"]
+        assert set(site.files) == {"captioner.safetensors", "README.md"}
+        captions = captioning.load("hf:somebody/small", "cpu").caption(shapes_run.photographs)
+    assert [each.caption for each in captions] == shapes_run.captions
+    card = ModelCard(site.files["README.md"].decode())
+    assert card.data.license == "mit"
+    assert "captioning predict PHOTOGRAPH checkpoint=hf:somebody/small\n" in card.text
+    results = {each.metric_name: (each.metric_type, each.metric_value) for each in card.data.eval_results}
+    assert results == {
+        **{"BLEU-1": ("bleu", 61.2), "BLEU-4": ("bleu", 21.3)},
+        **{"METEOR": ("meteor", 20.0), "CIDEr": ("cider", 53.3)},
+    }
+    (dataset,) = {(each.dataset_type, each.dataset_split) for each in card.data.eval_results}
+    assert dataset == ("shapes", "test")
+
+
+def test_a_folder_to_look_at_first(best: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pushed(f"checkpoint={best}", "to=small", "half=true")
+    text = Path("small/README.md").read_text()
+    assert "captioning predict PHOTOGRAPH checkpoint=small/captioner.safetensors\n" in text
+    words = len(load(best).words)
+    for told in (
+        "| 61.2   | 21.3   | 20.0   | 53.3          |",
+        "7,054,529 trainable",
+        "1.5 hours",
+        f"its {words} words",
+    ):
+        assert told in text
+    assert "`beam_search`, width 3" in text
+    settings = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+    assert settings["optimizer"]["lr"] == 0.003
+    pushed(f"checkpoint={best}", "to=whole")
+    assert Path("small/captioner.safetensors").stat().st_size < Path("whole/captioner.safetensors").stat().st_size
+
+
+def test_a_checkpoint_that_was_not_tested_has_no_scores(best: Path, tmp_path: Path) -> None:
+    last = Path(shutil.copy(best, best.with_name("last.ckpt")))
+    pushed(f"checkpoint={last}", f"to={tmp_path / 'small'}")
+    card = ModelCard.load(tmp_path / "small" / "README.md")
+    assert "It was not tested." in card.text
+    assert card.data.eval_results is None
+
+
+def test_the_folders_of_a_machine_stay_there() -> None:
+    config = {
+        "folder": "/home/me/runs/a-seed1",
+        "data": {"root": "/home/me/flickr8k", "reader": {"root": "/home/me/flickr8k/images", "split": ["a", "/x/y"]}},
+        "backbone": {"weights": "/home/me/weights.pt", "size": 224, "mean": [0.5]},
+    }
+    assert without_places(config) == {
+        "folder": "a-seed1",
+        "data": {"root": "flickr8k", "reader": {"root": "flickr8k/images", "split": ["a", "y"]}},
+        "backbone": {"weights": "weights.pt", "size": 224, "mean": [0.5]},
+    }
+
+
+def test_parts_of_ones_own_are_named(best: Path, tmp_path: Path) -> None:
+    saved = load(best)
+    saved.config["model"]["_target_"] = "show_tell.ShowTell"
+    write(tmp_path / "own.safetensors", saved.config, saved.words, saved.state)
+    pushed(f"checkpoint={tmp_path}/own.safetensors", f"to={tmp_path}/small")
+    text = (tmp_path / "small" / "README.md").read_text()
+    assert f"checkpoint={tmp_path}/small/captioner.safetensors modules=[show_tell]\n" in text
+
+
+@pytest.mark.usefixtures("token")
+@pytest.mark.parametrize(
+    ("to", "message"),
+    [
+        ("hf:somebody/other", "there is no repository somebody/other that you may write to: make it at {}/new"),
+        ("hf:somebody/small@draft", "hf:somebody/small has no branch draft: make it there, or leave it out"),
+    ],
+)
+def test_a_repository_that_is_not_there(
+    to: str, message: str, best: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hub.serving(Hub(), monkeypatch) as site:
+        assert refused(main, f"checkpoint={best}", f"to={to}").startswith(message.format(site.address))
+    assert site.files == {}
+
+
+@pytest.mark.usefixtures("token")
+def test_no_network(best: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with hub.serving(Hub(), monkeypatch) as site:
+        pass
+    said = refused(main, f"checkpoint={best}", "to=hf:somebody/small")
+    assert said.startswith(f"the Hugging Face Hub ({site.address}) has not taken hf:somebody/small: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["to=hf:somebody/small"], "checkpoint is not set and has no default: add checkpoint=VALUE"),
+        (["checkpoint=best.ckpt"], "to is not set and has no default: add to=VALUE"),
+        (["checkpoint=nowhere", "to=hf:somebody/small"], "checkpoint=nowhere is not there"),
+        (["checkpoint=best.ckpt", "to=hf:small"], "to=hf:small is not allowed; it must be hf:USER/NAME, hf:USER/NAME@"),
+        (["checkpoint=best.ckpt", "to=https://host/a"], "to=https://host/a is not allowed; it must be hf:USER/NAME"),
+        (["checkpoint=best.ckpt", "to=."], "to=. is there already: give the name of a new folder"),
+        (["checkpoint=best.ckpt", "to=best.ckpt/a"], "cannot make the folder best.ckpt/a: Not a directory; set to="),
+        (["checkpoint=best.ckpt", "to=hf:somebody/small"], "you are not logged in to the Hugging Face Hub: give the"),
+        (["checkpoint=best.ckpt", "to=a", "half=3"], "half=3 is not allowed; it must be true or false"),
+    ],
+)
+def test_what_is_refused(
+    given: list[str], message: str, best: Path, refused: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(best.parent)
+    assert refused(main, *given).startswith(message)
+    assert [path.name for path in Path().iterdir()] == ["best.ckpt"]
