@@ -28,6 +28,7 @@ FOR_ONE_MODEL = sorted(CONF.glob("experiment/*/*.yaml"))
 NEEDS_MORE = {
     ("trainer", "gpu"): "needs a GPU",
     ("trainer", "ddp"): "needs GPUs",
+    ("callbacks", "compiled"): "needs a compiler; tests/training/callbacks/test_compiled.py has it",
     ("logger", "wandb"): "starts a service; tests/test_run.py runs it in a process of its own",
 }
 WITH = {("objective", "reinforce"): ["model=sat_hard"], ("objective", "doubly_stochastic"): ["model=sat_soft"]}
