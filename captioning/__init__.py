@@ -22,6 +22,7 @@ def load(
     device: str = "auto",
     decoding: Mapping[str, Any] | None = None,
     modules: Sequence[str] = (),
+    bfloat16: bool = False,
 ) -> "TrainedCaptioner":
     """Build a captioner, the one in the box or that of a checkpoint: `captioning.load().caption("photograph.jpg")`.
 
@@ -29,4 +30,4 @@ def load(
     """
     from captioning.trained import TrainedCaptioner  # here, so that `import captioning` alone imports no PyTorch
 
-    return TrainedCaptioner.from_checkpoint(checkpoint, device, decoding, modules)
+    return TrainedCaptioner.from_checkpoint(checkpoint, device, decoding, modules, bfloat16)

@@ -38,6 +38,7 @@ SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
     "split": Literal["test", "val"],
     "device": str,
+    "bfloat16": bool,
     "modules": list[str],
     "cache": PathText,
     "features": PathText | None,

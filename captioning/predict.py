@@ -26,6 +26,7 @@ SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
     "batch_size": BatchSize,
     "device": str,
+    "bfloat16": bool,
     "attention": bool,
     "panels": PathText,
     "keep": Annotated[int, Ge(0)],

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from captioning.backbones import ContextSet
 from captioning.config.paths import PRETRAINED, checkpoint_path
@@ -21,7 +21,8 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.errors import CaptioningError, quoted
-from captioning.machine import device_called
+from captioning.machine import device_called, has_bfloat16
+from captioning.models.parts.lower import lower
 from captioning.models.protocol import Captioner
 from captioning.runs.kept_attention import KeptCaption
 from captioning.runs.networks import Network, load_network, naming
@@ -87,6 +88,7 @@ class TrainedCaptioner:
         device: str | torch.device = "auto",
         decoding: Mapping[str, Any] | None = None,
         modules: Sequence[str] = (),
+        bfloat16: bool = False,
     ) -> "TrainedCaptioner":
         """Build the captioner that `captioning.run` has saved; no other file is read.
 
@@ -101,11 +103,13 @@ class TrainedCaptioner:
                 `ensemble` is a list of checkpoints over one vocabulary whose probabilities are averaged; `path` must
                 be among them, and the first one's settings are the ensemble's.
             modules: your own modules whose models, filters or searches the checkpoint uses, such as `["show_tell"]`.
+            bfloat16: whether the models' matrices, all but the last, are multiplied in it, which is faster where the
+                device can; a caption in some tens may be another one then.
 
         Raises:
             CaptioningError: the file is missing, damaged, no checkpoint of `captioning.run`, holds code, or fits no
                 network that this version builds; it names a part of another module; a setting or device that does not
-                exist; an ensemble of different vocabularies.
+                exist; an ensemble of different vocabularies; a device without bfloat16.
         """
         place = device_called(device)
         modules = _modules(modules)
@@ -123,6 +127,8 @@ class TrainedCaptioner:
                     "averaged. Use runs of one data set with the same data.vocabulary"
                 )
             networks.append(network)
+        if bfloat16:
+            _lower(networks, len(vocabulary), place)
         if decoding:
             config["decoding"] = _with_settings(config["decoding"], decoding)
         with nullcontext() if decoding else naming(paths[0]):
@@ -227,6 +233,15 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
             "name it in both"
         )
     return members
+
+
+def _lower(networks: Sequence[Network], vocab_size: int, device: torch.device) -> None:
+    if not has_bfloat16(device):
+        raise CaptioningError(
+            f"bfloat16=true is slower than bfloat16=false on this device ({device}), which has no instructions for it"
+        )
+    for network in networks:
+        lower(cast(nn.Module, network.model), vocab_size)
 
 
 def _modules(modules: Any) -> tuple[str, ...]:

@@ -33,14 +33,15 @@ from captioning.trained import TrainedCaptioner
 class CheckpointCaptions:
     """Captions that a trained captioner has still to write, for a split of the data set that it was trained on.
 
-    It writes them in 32-bit precision, whatever the run was trained and tested in.
+    It writes them in 32-bit precision, whatever the run was trained and tested in, unless `bfloat16` is set.
     """
 
     def __init__(self, config: DictConfig) -> None:
         decoding = settings_given(config.decoding)
+        self._bfloat16: bool = config.bfloat16
         self._files, self._split = decoding.get("ensemble", [config.checkpoint]), config.split
         self._captioner = TrainedCaptioner.from_checkpoint(
-            config.checkpoint, config.device, decoding, list(config.modules)
+            config.checkpoint, config.device, decoding, list(config.modules), config.bfloat16
         )
         self._cache = given_path(config.cache)
         backbones = [network.backbone for network in self._captioner.networks]
@@ -83,6 +84,7 @@ class CheckpointCaptions:
             "data_digest": self._digest,
             "decoding": self._captioner.config["decoding"],
             "device": device_name(self._captioner.device),
+            **({"bfloat16": True} if self._bfloat16 else {}),
         }
 
 

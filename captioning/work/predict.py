@@ -29,7 +29,7 @@ def caption_files(
         CaptioningError: there is no such captioner, or no panel of it.
     """
     captioner = TrainedCaptioner.from_checkpoint(
-        config.checkpoint, str(config.device), settings_given(config.decoding), list(config.modules)
+        config.checkpoint, str(config.device), settings_given(config.decoding), list(config.modules), config.bfloat16
     )
     panels = Panels(given_path(config.panels), captioner, config.maps, config.keep) if config.attention else None
     read = _readable(captioner, paths, complain)
