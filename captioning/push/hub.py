@@ -34,7 +34,7 @@ def upload(folder: Path, repo_id: str, revision: str | None) -> str:
     hub = HfApi()
     files = [CommitOperationAdd(path.name, path) for path in sorted(folder.iterdir())]
     try:
-        return str(hub.create_commit(repo_id, files, commit_message="A captioner and its card", revision=revision))
+        done = hub.create_commit(repo_id, files, commit_message="A captioner and its card", revision=revision)
     except RepositoryNotFoundError as error:
         raise CaptioningError(
             f"there is no repository {repo_id} that you may write to: make it at {hub.endpoint}/new, or mend the name"
@@ -45,3 +45,4 @@ def upload(folder: Path, repo_id: str, revision: str | None) -> str:
         raise CaptioningError(
             f"the Hugging Face Hub ({hub.endpoint}) has not taken hf:{repo_id}: {quoted(error.__cause__ or error)}"
         ) from error
+    return str(done.commit_url)
