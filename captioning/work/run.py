@@ -64,9 +64,9 @@ def train(config: DictConfig) -> float | None:
                 trainer = build_trainer(config)
                 fit(trainer, module, data, run.resume_point(module.state_dict()))
                 result = select(config, trainer, module, data, run.result)
+                run.end(result)  # before the test: should that fail, it alone comes again
                 if config.test:
                     trainer.test(module, data, verbose=False)
-                run.end(result)
     if config.test:
         rank_zero_only(print_summary)(run.folder)
     assert run.result is not None
