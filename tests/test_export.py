@@ -24,7 +24,7 @@ from captioning.runs.weights_file import write
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
 SMALL = ["callbacks.attention=null", "callbacks.pointing=null", "metrics.val=[CIDEr]", "model=sat_hard_small"]
-"""With a baseline in its objective, which is part of the weights."""
+"""With a baseline in its objective, which is no part of what captions."""
 RUN = Path("runs/trial-sat_hard_small-seed1")
 
 
@@ -55,9 +55,12 @@ def test_beside_the_checkpoint_with_its_weights_and_nothing_else(capsys: pytest.
     sizes = [path.stat().st_size for path in (output, BEST)]
     printed = f"{output}: {sizes[0] / 1e6:.1f} MB, of the checkpoint's {sizes[1] / 1e6:.1f} MB\n"
     assert capsys.readouterr().out == printed
-    weights = sum(tensor.numel() * tensor.element_size() for tensor in load(BEST).state.values())
-    text = len(json.dumps([load(BEST).config, load(BEST).words]))
-    assert weights < sizes[0] < weights + 2 * text + 100 * len(load(BEST).state) < sizes[1]
+    saved = load(BEST)
+    assert {name.partition(".")[0] for name in saved.state} == {"backbone", "model", "objective"}
+    assert {name.partition(".")[0] for name in load(SHARED).state} == {"backbone", "model"}
+    weights = sum(t.numel() * t.element_size() for name, t in saved.state.items() if not name.startswith("objective."))
+    text = len(json.dumps([saved.config, saved.words]))
+    assert weights < sizes[0] < weights + 2 * text + 100 * len(saved.state) < sizes[1]
     output.unlink()
 
 

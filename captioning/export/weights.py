@@ -23,7 +23,7 @@ def export_weights(checkpoint: Path, output: Path, half: bool = False) -> None:
         CaptioningError: the checkpoint cannot be read, or the file cannot be written.
     """
     saved = load(checkpoint)
-    write(output, saved.config, saved.words, halved(saved.state) if half else saved.state)
+    write(output, saved.config, saved.words, halved(saved.networks) if half else saved.networks)
 
 
 def halved(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

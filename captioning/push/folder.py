@@ -31,12 +31,11 @@ def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licenc
     saved = load(checkpoint)
     config = without_places(saved.config)
     text = card(config, saved.words, _record(checkpoint), called, licence)
-    state = halved(saved.state) if half else saved.state
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise CaptioningError(f"cannot make the folder {folder}: {error.strerror}; set to=FOLDER") from error
-    write(folder / FILE, config, saved.words, state)
+    write(folder / FILE, config, saved.words, halved(saved.networks) if half else saved.networks)
     write_text(folder / "README.md", text)
 
 

@@ -46,6 +46,11 @@ class Checkpoint:
     state: dict[str, Tensor]
     score: str | None
 
+    @property
+    def networks(self) -> dict[str, Tensor]:
+        """Of the state what captions; the rest is the objective's, such as a baseline."""
+        return {name: tensor for name, tensor in self.state.items() if name.startswith(("backbone.", "model."))}
+
 
 def load(path: Path) -> Checkpoint:
     """A captioner's checkpoint, or what `captioning.export` has made of one.

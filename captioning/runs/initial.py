@@ -44,7 +44,7 @@ class InitialWeights:
             self.vocabulary = Vocabulary(self._saved.words)
         except CaptioningError as error:
             raise CaptioningError(f"init_from: {error}") from error
-        self.path, self.digest = path, digest([self._saved.words, self._saved.state])
+        self.path, self.digest = path, digest([self._saved.words, self._saved.networks])
 
     def check_architecture(self, config: Mapping[str, Any]) -> None:
         """Refuses a backbone or a model, of a run's plain settings, whose settings are not those that the weights had.
