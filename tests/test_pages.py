@@ -11,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
+from captioning.config.words import as_setting
 from captioning.doctor.__main__ import read_settings
 from captioning.download import __main__ as download
 from captioning.export import __main__ as export
@@ -73,6 +74,8 @@ def test_the_tree_of_folders_is_the_tree() -> None:
 def test_what_is_to_be_typed_composes(line: str) -> None:
     name, *arguments = shlex.split(line, comments=True)
     settings = [argument for argument in arguments if not argument.startswith("-")]
+    if name == "predict":
+        settings = as_setting("images", settings)
     if name == "doctor":
         read_settings(settings)
         return

@@ -46,7 +46,6 @@ def test_run_from_a_wheel(tmp_path: Path) -> None:
     code = f"import captioning; print(captioning.load().caption({str(DOG)!r})[0].caption)"
     caption = python("-c", code, cwd=elsewhere, path=str(installed), **alone)
     assert caption.strip() == json.loads(said)["caption"]
-    assert not list(elsewhere.iterdir())
 
     assert (installed / "captioning" / "py.typed").is_file()
     assert (installed / f"captioning-{captioning.__version__}.dist-info").is_dir()
