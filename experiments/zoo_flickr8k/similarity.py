@@ -1,0 +1,60 @@
+"""CIDEr of test photographs that are like some of training, and of those that are like none.
+
+    python experiments/zoo_flickr8k/similarity.py CACHE RUN [RUN ...]
+
+The test photographs fall into fifths by their nearest training photograph: the cosine of both photographs' mean
+features, from which the mean of training is taken off. Prints a row a fifth: its smallest and largest cosine, and CIDEr
+of each run.
+CACHE is the folder of cached things; the features are those of the first run.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from captioning.features.inputs import inputs_of
+from captioning.report.markdown import markdown_table
+from captioning.work.run import build_backbone, build_splits
+
+PARTS = 5
+
+
+def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
+    """Of each test photograph the cosine of its nearest training photograph."""
+    backbone = build_backbone(config)
+    splits = build_splits(config, backbone)
+    means: dict[str, Tensor] = {
+        name: inputs_of(splits[name], backbone, cache, name).rows(range(len(splits[name]))).float().mean(dim=1)
+        for name in ("train", "test")
+    }
+    train, test = (normalize(each - means["train"].mean(dim=0), dim=1) for each in (means["train"], means["test"]))
+    cosines = torch.cat([(rows @ train.T).amax(dim=1) for rows in test.split(100)])
+    return dict(zip((str(example.image_id) for example in splits["test"]), cosines.tolist(), strict=True))
+
+
+def cider(run: Path) -> dict[str, float]:
+    """Of each photograph."""
+    lines = map(json.loads, (run / "captions.jsonl").read_text().splitlines())
+    return {str(line["image_id"]): line["scores"]["CIDEr"] for line in lines}
+
+
+def main(cache: Path, *runs: Path) -> None:
+    """Prints the table."""
+    cosine = nearest(OmegaConf.load(runs[0] / "config.yaml"), cache)  # type: ignore[arg-type]
+    order = sorted(cosine, key=cosine.__getitem__)
+    scores = [cider(run) for run in runs]
+    rows = []
+    for part in range(PARTS):
+        names = order[len(order) * part // PARTS : len(order) * (part + 1) // PARTS]
+        means = [sum(each[name] for name in names) / len(names) for each in scores]
+        rows.append([f"{cosine[names[0]]:.2f} to {cosine[names[-1]]:.2f}", *(f"{mean:.1f}" for mean in means)])
+    print(markdown_table(["cosine", *(run.name for run in runs)], rows))
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
