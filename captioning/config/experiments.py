@@ -1,9 +1,12 @@
 """What an experiment says, composed anew from the files of `conf`."""
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -27,7 +30,7 @@ def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
     if any(name not in _files(group) for group, name in chosen.items()):
         return None
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
+        with _aside(), initialize_config_dir(str(CONF), version_base="1.3"):
             config = compose("config", [f"{group}={name}" for group, name in chosen.items()], return_hydra_config=True)
         with open_dict(config):
             config.choices = {name: config.hydra.runtime.choices[name] for name in ("model", "data")}
@@ -38,6 +41,17 @@ def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
     except (HydraException, OmegaConfBaseException):
         return None
     return found
+
+
+@contextmanager
+def _aside() -> Iterator[None]:
+    """Without the command that runs: Hydra composes for one at a time."""
+    running = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        yield
+    finally:
+        GlobalHydra.instance().hydra = running
 
 
 @functools.cache
