@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from captioning.backbones import ContextSet
 from captioning.config.paths import PRETRAINED, checkpoint_path
@@ -21,8 +21,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.errors import CaptioningError, quoted
-from captioning.machine import device_called, has_bfloat16
-from captioning.models.parts.lower import lower
+from captioning.machine import device_called
 from captioning.models.protocol import Captioner
 from captioning.runs.kept_attention import KeptCaption
 from captioning.runs.networks import Network, load_network, naming
@@ -128,7 +127,8 @@ class TrainedCaptioner:
                 )
             networks.append(network)
         if bfloat16:
-            _lower(networks, len(vocabulary), place)
+            for network in networks:
+                network.lower(len(vocabulary))
         if decoding:
             config["decoding"] = _with_settings(config["decoding"], decoding)
         with nullcontext() if decoding else naming(paths[0]):
@@ -233,15 +233,6 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
             "name it in both"
         )
     return members
-
-
-def _lower(networks: Sequence[Network], vocab_size: int, device: torch.device) -> None:
-    if not has_bfloat16(device):
-        raise CaptioningError(
-            f"bfloat16=true is slower than bfloat16=false on this device ({device}), which has no instructions for it"
-        )
-    for network in networks:
-        lower(cast(nn.Module, network.model), vocab_size)
 
 
 def _modules(modules: Any) -> tuple[str, ...]:

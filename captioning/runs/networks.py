@@ -13,6 +13,8 @@ from captioning.config.registry import build
 from captioning.config.settings import without_weights
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
+from captioning.machine import has_bfloat16
+from captioning.models.parts.lower import lower
 from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import AllocationLimit, Checkpoint, fill_network, load
 
@@ -24,10 +26,23 @@ class Network:
     """Backbone and model of one checkpoint, frozen and in evaluation mode."""
 
     def __init__(self, backbone: Backbone, model: Captioner, device: torch.device, title: str) -> None:
-        self.backbone, self.model, self._title = backbone, model, title
+        self.backbone, self.model, self._device, self._title = backbone, model, device, title
         for network in (backbone, model):
             assert isinstance(network, nn.Module)
             network.to(device).eval().requires_grad_(False)
+
+    def lower(self, vocab_size: int) -> None:
+        """Has the model multiply in bfloat16, as `captioning.models.parts.lower` says.
+
+        Raises:
+            CaptioningError: the device has no instructions for it.
+        """
+        if not has_bfloat16(self._device):
+            raise CaptioningError(
+                f"bfloat16=true is slower than bfloat16=false on this device ({self._device}), which has no "
+                "instructions for it"
+            )
+        lower(cast(nn.Module, self.model), vocab_size)
 
     def __repr__(self) -> str:
         count = sum(p.numel() for network in (self.backbone, self.model) for p in cast(nn.Module, network).parameters())

@@ -43,7 +43,7 @@ class RecordedRun:
 
     def finished(self, config: DictConfig) -> bool:
         """Whether it has ended, and with a test where `config` has one: a trial may be tested later."""
-        return self.result is not None and not (config.test and not (self.folder / "scores.json").exists())
+        return self.result is not None and (not config.test or (self.folder / "scores.json").exists())
 
     def _result(self) -> dict[str, Any] | None:
         return result(self._earlier) if self._earlier else None

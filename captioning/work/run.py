@@ -104,8 +104,7 @@ def select(
         earlier: what this gave for a trial that is tested now; None: nothing was chosen yet.
 
     Returns:
-        `best`, the validation score of what is to be tested, or None without validation; of several widths `width`, the
-        one that has it, and `widths`, the score of each.
+        `best`, the validation score of what is to be tested, or None without validation; `widths`, that of each width.
     """
     score = trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
     widths = config.decoding.get("select")
@@ -113,7 +112,8 @@ def select(
         load_best(module, trainer)
     if earlier is not None:
         if widths:
-            use_width(module, earlier["width"])
+            by_score = {score: int(each) for each, score in reversed(earlier["widths"].items())}  # of equals the first
+            use_width(module, by_score[earlier["best"]])
         return earlier
     if not widths:
         return {"best": None if score is None else float(score)}
@@ -121,7 +121,7 @@ def select(
     width = module.config["decoding"]["width"]
     tried = ", ".join(f"{each}: {value:.1f}" for each, value in scores.items())
     say("beam of width %d, chosen by %s (%s)", width, config.callbacks.checkpoint.monitor, tried)
-    return {"best": scores[width], "width": width, "widths": scores}
+    return {"best": scores[width], "widths": scores}
 
 
 def build_backbone(config: DictConfig, initial: InitialWeights | None = None) -> Backbone:
