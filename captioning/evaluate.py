@@ -21,7 +21,7 @@ from captioning.config.registry import CONF
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
-from captioning.metrics.bootstrap import paired_bootstrap
+from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.scorer import Metrics
 from captioning.metrics.wording import wording
 from captioning.report.comparison import print_comparison
@@ -91,9 +91,10 @@ def main(config: DictConfig) -> None:
     write_scores(folder / "scores.json", scores.corpus | wording(ours), software() | source.provenance() | scored)
     if others is not None:
         theirs = scorer.score({position: others[image_id] for position, image_id in enumerate(images)})
-        differences = paired_bootstrap(scores.statistics, theirs.statistics, **config.bootstrap)
+        both = (resample([each.statistics], **config.bootstrap) for each in (scores, theirs))
+        differences = difference(*both)
         record = {"against": file_record(config.against), "images": len(images), **config.bootstrap}
-        record["scores"] = {name: asdict(difference) for name, difference in differences.items()}
+        record["scores"] = {name: asdict(found) for name, found in differences.items()}
         write_json(folder / "comparison.json", record)
     print_summary(folder, title="score" if config.captions is not None else f"{config.split} score")
     if others is not None:

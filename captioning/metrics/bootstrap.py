@@ -1,6 +1,6 @@
-"""Is one set of captions better than another? The paired bootstrap over images.
+"""Is one system better than another? The paired bootstrap over images, and over runs where a system has several.
 
-B images, K samples, S numbers per image and metric, M scores.
+B images, R runs of a system, K samples, S numbers per image and metric, M scores.
 
 B images are drawn with replacement K times, and both systems are scored on each sample (Koehn, "Statistical
 Significance Tests for Machine Translation Evaluation", EMNLP 2004; Efron and Tibshirani, "An Introduction to the
@@ -8,7 +8,12 @@ Bootstrap", 1993). A corpus statistic such as BLEU or METEOR is computed anew fr
 (`captioning.metrics.statistics`), never averaged over images. CIDEr is a mean over images whose document frequencies
 stay those of all B images, so that an image's score does not change with the sample it is drawn into.
 
-What varies is the choice of images. That a second training of the same model gives other captions is not in it.
+A second training of the same model gives other captions. Of a system of R > 1 runs each sample therefore has R - 1
+runs too, drawn with replacement and on their own: their mean varies as that of R runs does, where R draws would give
+(R - 1) / R of its variance (Rao and Wu, "Resampling Inference with Complex Survey Data", JASA 1988). What varies with
+image and run together is counted in both draws, so that intervals are a little wide, never narrow (Owen, "The
+Pigeonhole Bootstrap", Annals of Applied Statistics, 2007). Of one run nothing is known of other trainings: the images
+alone vary.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,53 +51,80 @@ class Difference:
     p: float
 
 
+@dataclass(frozen=True)
+class Resampled:
+    """A system's scores on the scale of papers.
+
+    Attributes:
+        names: of the M scores.
+        once: `[M]`, means over the runs.
+        samples: `[K, M]`, of each sample.
+    """
+
+    names: tuple[str, ...]
+    once: Array
+    samples: Array
+
+
 @bounded
-def paired_bootstrap(
-    ours: Sequence[Statistics],
-    theirs: Sequence[Statistics],
-    samples: Samples = 1000,
-    seed: Seed = 0,
-) -> dict[str, Difference]:
-    """Compares two sets of captions of the same images, score by score.
+def resample(
+    runs: Sequence[Sequence[Statistics]], samples: Samples = 1000, seed: Seed = 0, stream: Seed = 0
+) -> Resampled:
+    """Scores a system on samples of images, which are those of every other system, and of its runs.
+
+    Args:
+        runs: of each run and metric, `Scores.statistics`, of the same metrics and images in the same order.
+        samples: K, at least 1.
+        seed: of the draws; equal seeds, equal samples.
+        stream: another one for each system: draws of runs do not go together.
+
+    Raises:
+        CaptioningError: there is one image only.
+        ValueError: a number that is not allowed.
+    """
+    images = len(runs[0][0].rows)
+    if images < 2:
+        raise CaptioningError("a bootstrap over one image says nothing: give the captions of more images")
+    names = tuple(name for metric in runs[0] for name in metric.names)
+    once = np.mean([_scores(run, np.ones((1, images)))[0] for run in runs], axis=0)
+    drawn = max(1, len(runs) - 1)
+    shares = np.concatenate(list(resamples(len(runs), samples, (seed, 1 + stream), drawn))) / drawn  # [K, R]
+    sampled = np.zeros((samples, len(names)))
+    for run, share in zip(runs, shares.T, strict=True):
+        scores = [_scores(run, counts) for counts in resamples(images, samples, seed)]
+        sampled += share[:, None] * np.concatenate(scores)
+    return Resampled(names, once, sampled)
+
+
+def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
+    """Compares two systems, score by score.
 
     The p-value inverts the percentile interval: twice the smaller share of samples on one side of 0, those at 0 counted
     on both; one is added to either count (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section
     4.2), so that it is never 0.
 
     Args:
-        ours: of each metric, `Scores.statistics` of the one set.
-        theirs: of the same metrics and images in the same order.
-        samples: K, at least 1.
-        seed: of the draws; equal seeds, equal samples.
-
-    Raises:
-        CaptioningError: there is one image only.
-        ValueError: a number that is not allowed.
+        ours: the one, resampled as often and with the same seed as the other.
+        theirs: the other.
     """
-    images = len(ours[0].rows)
-    if images < 2:
-        raise CaptioningError("a bootstrap over one image says nothing: give the captions of more images")
-    names = [name for metric in ours for name in metric.names]
-    once = np.ones((1, images))
-    ours_once, theirs_once = _scores(ours, once)[0], _scores(theirs, once)[0]
-    sampled = np.concatenate(
-        [_scores(ours, counts) - _scores(theirs, counts) for counts in resamples(images, samples, seed)]
-    )  # [K, M]
+    sampled = ours.samples - theirs.samples
     low, high = np.quantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     smaller = np.minimum((sampled <= 0).sum(axis=0), (sampled >= 0).sum(axis=0))
-    p = np.minimum(2 * (smaller + 1) / (samples + 1), 1)
-    columns = (ours_once, theirs_once, ours_once - theirs_once, low, high, p)
-    return {name: Difference(*map(float, row)) for name, row in zip(names, zip(*columns, strict=True), strict=True)}
+    p = np.minimum(2 * (smaller + 1) / (len(sampled) + 1), 1)
+    columns = (ours.once, theirs.once, ours.once - theirs.once, low, high, p)
+    rows = zip(*columns, strict=True)
+    return {name: Difference(*map(float, row)) for name, row in zip(ours.names, rows, strict=True)}
 
 
-def resamples(images: int, samples: int, seed: int) -> Iterator[Array]:
-    """How often each image is in each sample: blocks of rows `[k, B]` that sum to B, K rows in all."""
+def resamples(items: int, samples: int, seed: int | Sequence[int], drawn: int | None = None) -> Iterator[Array]:
+    """How often each item is in each sample: blocks of rows `[k, items]`, K in all, that sum to `drawn` or `items`."""
     rng = np.random.default_rng(seed)
-    block = max(1, BLOCK_NUMBERS // images)
+    drawn = drawn or items
+    block = max(1, BLOCK_NUMBERS // items)
     for start in range(0, samples, block):
         rows = min(block, samples - start)
-        drawn = rng.integers(images, size=(rows, images)) + images * np.arange(rows)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=rows * images).reshape(rows, images).astype(np.float64)
+        places = rng.integers(items, size=(rows, drawn)) + items * np.arange(rows)[:, None]
+        yield np.bincount(places.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float64)
 
 
 def _scores(metrics: Sequence[Statistics], counts: Array) -> Array:

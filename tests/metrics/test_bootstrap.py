@@ -8,7 +8,7 @@ from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer, bootstrap
-from captioning.metrics.bootstrap import paired_bootstrap, resamples
+from captioning.metrics.bootstrap import Difference, difference, resample, resamples
 from captioning.metrics.ptb import ptb_tokenize
 from captioning.metrics.statistics import Statistics, mean_statistics
 
@@ -22,6 +22,11 @@ def pair(corpus):
     scorer = Scorer(corpus.references, metrics=["BLEU", "ROUGE-L", "CIDEr"])
     ours, theirs = corpus.candidates, OTHERS + corpus.candidates[len(OTHERS) :]
     return scorer, *(scorer.score(dict(enumerate(captions))) for captions in (ours, theirs))
+
+
+def paired_bootstrap(ours, theirs, samples=1000, seed=0) -> dict[str, Difference]:
+    """Of systems of one run."""
+    return difference(resample([ours], samples, seed, 0), resample([theirs], samples, seed, 1))
 
 
 def interval(differences):
@@ -75,6 +80,40 @@ def test_against_all_samples_there_are():
     assert found.p == pytest.approx(p, abs=2 * 4 * np.sqrt(p / 2 / samples))
     assert found.low == pytest.approx(100 * np.quantile(every, 0.025), abs=1)
     assert found.high == pytest.approx(100 * np.quantile(every, 0.975), abs=1)
+
+
+def test_runs_are_drawn_too_against_all_samples_there_are():
+    """Of four images there are 256 samples, of three runs 9 of two; the other system has one run, which is in each."""
+    ours = np.array([[0.52, 0.11, 0.93, 0.38], [0.47, 0.26, 0.66, 0.41], [0.31, 0.15, 0.82, 0.22]])
+    theirs = np.array([0.3, 0.35, 0.2, 0.45])
+    every = np.array([
+        ours[np.ix_(runs, images)].mean() - theirs[list(images)].mean()
+        for images in itertools.product(range(4), repeat=4)
+        for runs in itertools.product(range(3), repeat=2)
+    ])  # fmt: skip
+    samples = 20_000
+    found = difference(
+        resample([[mean_statistics("m", run)] for run in ours], samples, 0, 0),
+        resample([[mean_statistics("m", theirs)]], samples, 0, 1),
+    )["m"]
+    p = 2 * min((every <= 0).mean(), (every >= 0).mean())
+    assert found.difference == pytest.approx(100 * (ours.mean() - theirs.mean()))
+    assert found.p == pytest.approx(p, abs=2 * 4 * np.sqrt(p / 2 / samples))
+    assert found.low == pytest.approx(100 * np.quantile(every, 0.025), abs=1)
+    assert found.high == pytest.approx(100 * np.quantile(every, 0.975), abs=1)
+
+
+def test_means_of_runs_vary_as_the_runs_say():
+    """Where the images do not vary, by the variance of a mean of R runs, s^2 / R."""
+    runs, samples = np.array([50.0, 53.0, 59.0, 51.0]), 40_000
+    found = resample([[mean_statistics("m", np.full(5, run / 100))] for run in runs], samples)
+    assert found.samples.var() == pytest.approx(runs.var(ddof=1) / len(runs), rel=0.05)
+
+
+def test_systems_draw_their_runs_on_their_own():
+    runs = [[mean_statistics("m", np.full(5, run))] for run in (0.1, 0.2, 0.4)]
+    one, other = (resample(runs, 20_000, 3, stream).samples[:, 0] for stream in (0, 1))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(20_000)
 
 
 @pytest.mark.parametrize("block", [1, 30, 10**7])

@@ -152,7 +152,8 @@ def test_the_bootstrap_between_systems(elsewhere: Path, report: Callable[..., st
     write_run(elsewhere / "runs", "good", 1, 90.0)
     write_run(elsewhere / "runs", "bad", 1, 9.0, BAD)
     table = flat(report("bootstrap.metrics=[CIDEr]", "bootstrap.samples=200"))
-    (line,) = [line for line in table.splitlines() if line.startswith("| bad - good | CIDEr (x 100) | -")]
+    assert "\n| systems | CIDEr (x 100) |\n" in table
+    (line,) = [line for line in table.splitlines() if line.startswith("| bad - good | -")]
     low, high = line.split("[")[1].split("]")[0].split(", ")
     assert float(low) < float(high) < 0
 
@@ -235,10 +236,10 @@ def test_runs_are_compared_on_the_same_images_in_any_order(elsewhere: Path, repo
     write_run(elsewhere / "runs", "c", 1, 9.0, {1: GOOD[1], 2: GOOD[2]})
     write_run(elsewhere / "runs", "d", 1, 9.0, {})
     table = flat(report("bootstrap.metrics=[CIDEr]", "bootstrap.samples=20"))
-    assert "| a - b | CIDEr (x 100) | +0.0 | [+0.0, +0.0] | 1.000 |" in table
-    assert table.count("| CIDEr (x 100) | +") == 1
+    assert "| a - b | +0.0 [+0.0, +0.0] 1.000 |" in table
+    assert table.count("] 1.000 |") == 1
     for pair in ("a - c", "b - c"):
-        assert f"left out: {pair}: their first runs were tested on different images or references" in table
+        assert f"left out: {pair}: they were tested on different images or references" in table
     assert "left out: runs/flickr8k-d-seed1/captions.jsonl has no images" in table
 
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from captioning.metrics.bootstrap import Difference, paired_bootstrap
+from captioning.metrics.bootstrap import Difference, Resampled, difference, resample
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.report.page.tested import Described
+from captioning.report.systems import System
 
 MEANS = ("CIDEr", "ROUGE-L")
 """Scores of a corpus that are means of its images' scores, which `captions.jsonl` has."""
@@ -14,17 +15,20 @@ Pairs = dict[str, dict[str, list[float]]]
 """By `one-other`, their places in the table, and by score: difference, ends of its interval, p."""
 
 
-def compare_means(images: Sequence[Described], systems: int, samples: int, seed: int) -> Pairs:
-    """The scores that need no scorer to be compared, for those two of which one was tested on the same as the other."""
+def compare_means(images: Sequence[Described], systems: Sequence[System], samples: int, seed: int) -> Pairs:
+    """The scores that need no scorer to be compared, of any two systems whose runs were all tested on the same."""
+    found: dict[int, tuple[list[Described], Resampled]] = {}
+    for place, system in enumerate(systems):
+        tested = [image for image in images if place in image.scores]
+        runs = list(zip(*(image.scores[place] for image in tested), strict=False))
+        names = [name for name in MEANS if all(s.get(name) is not None for run in runs for s in run)]
+        whole = all(len(image.scores[place]) == len(system.runs) for image in tested)
+        if names and whole and len(tested) > 1:
+            found[place] = tested, resample([_statistics(names, run) for run in runs], samples, seed, place)
     pairs: Pairs = {}
-    for one, other in combinations(range(systems), 2):
-        both = [(i.answers[one].scores, i.answers[other].scores) for i in images if {one, other} <= i.answers.keys()]
-        alone = sum((one in image.answers) != (other in image.answers) for image in images)
-        names = [name for name in MEANS if both and all(s.get(name) is not None for two in both for s in two)]
-        if alone or len(both) < 2 or not names:
-            continue
-        ours, theirs = (_statistics(names, [two[side] for two in both]) for side in (0, 1))
-        pairs[f"{one}-{other}"] = _numbers(paired_bootstrap(ours, theirs, samples, seed))
+    for (one, (these, ours)), (other, (those, theirs)) in combinations(found.items(), 2):
+        if these == those and ours.names == theirs.names:
+            pairs[f"{one}-{other}"] = _numbers(difference(ours, theirs))
     return pairs
 
 

@@ -1,7 +1,8 @@
 """What systems say of the photographs that they were tested on: `captions.jsonl`, image by image, system by system."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -31,31 +32,34 @@ class Described:
     Attributes:
         image_id: as the data set has it.
         references: of the first system that was tested on it.
-        answers: of each system by its place in the table; a system that was not tested on it has none.
+        answers: of each system by its place in the table, of its first run; those not tested on it have none.
+        scores: likewise, of each of its runs.
     """
 
     image_id: ImageId
     references: list[str]
     answers: dict[int, Line] = field(default_factory=dict)
+    scores: dict[int, list[Mapping[str, float | None]]] = field(default_factory=dict)
 
 
-def tested_images(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
-    """The photographs that the first runs of the systems were tested on, and a line on each run that is left out.
+def described_images(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
+    """The photographs that the systems were tested on, and a line on each system that is left out.
 
     A photograph is the same for two systems where it has the same id and the same references.
     """
     images: dict[tuple[ImageId, tuple[str, ...]], Described] = {}
     left_out = []
     for place, system in enumerate(systems):
-        path = system.runs[0].folder / "captions.jsonl"
         try:
-            lines = read_state(path, _lines, ADVICE)
+            runs = [read_state(run.folder / "captions.jsonl", _lines, ADVICE) for run in system.runs]
         except CaptioningError as error:
             left_out.append(f"captions of {system.label}: {error}")
             continue
-        for line in lines:
+        for line in chain.from_iterable(runs):
             key = line.image_id, tuple(line.references)
-            images.setdefault(key, Described(line.image_id, line.references)).answers[place] = line
+            image = images.setdefault(key, Described(line.image_id, line.references))
+            image.answers.setdefault(place, line)
+            image.scores.setdefault(place, []).append(line.scores)
     return list(images.values()), left_out
 
 

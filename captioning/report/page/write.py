@@ -21,7 +21,7 @@ from captioning.report.page.plots import plots
 from captioning.report.page.rendering import asset, environment
 from captioning.report.page.results import write_metafile, write_results
 from captioning.report.page.rows import table
-from captioning.report.page.tested import tested_images
+from captioning.report.page.tested import described_images
 from captioning.report.published import Published
 from captioning.report.systems import System
 
@@ -59,10 +59,10 @@ def write_page(
     """
     parts, left_out = [], []
     for each in tables:
-        images, without = tested_images(each.systems)
+        images, without = described_images(each.systems)
         gallery, damaged = gather(each.systems, images, photographs, side, heads)
         left_out += without + damaged
-        means = compare_means(images, len(each.systems), samples, seed)
+        means = compare_means(images, each.systems, samples, seed)
         parts.append((each, gallery, joined(means, each.compared)))
     pictures = [photograph for _, gallery, _ in parts for photograph in gallery.photographs]
     found = iter(addresses(pictures, output / "photographs", inside))

@@ -24,13 +24,13 @@ SAID = ["a man rides", "two dogs play", "a red bus"]
 
 
 def write_run(
-    folder: Path, model: str, bleu: float, captions: Sequence[str], ciders: Sequence[float], root: Path
+    folder: Path, model: str, bleu: float, captions: Sequence[str], ciders: Sequence[float], root: Path, seed: int = 1
 ) -> Path:
     """A tested run on photographs `1.png`, `2.png`, ... below `root`."""
-    place = folder / f"flickr8k-{model}"
+    place = folder / (f"flickr8k-{model}" if seed == 1 else f"flickr8k-{model}-seed{seed}")
     place.mkdir(parents=True)
     config = {"name": "flickr8k", "choices": {"model": model, "data": "flickr8k"}, "model": {"size": len(model)}}
-    config |= {"seed": 1, "test": True, "data": {"root": str(root.parent), "reader": {"root": str(root)}}}
+    config |= {"seed": seed, "test": True, "data": {"root": str(root.parent), "reader": {"root": str(root)}}}
     (place / "config.yaml").write_text(yaml.safe_dump(config))
     (place / "metrics.csv").write_text("epoch,seconds,val/CIDEr,val/nll\n0,60,20,2.5\n1,120,30,2\n")
     provenance = {

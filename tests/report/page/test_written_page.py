@@ -20,13 +20,13 @@ from PIL import Image
 from captioning.config.registry import CONF
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
-from captioning.metrics.bootstrap import paired_bootstrap
+from captioning.metrics.bootstrap import difference, resample
 from captioning.report.page.boxes import noun_boxes
 from captioning.report.page.comparison import compare_means
 from captioning.report.page.photographs import read_photograph
 from captioning.report.page.plots import plots
 from captioning.report.page.results import COLUMNS
-from captioning.report.page.tested import Described, Line
+from captioning.report.page.tested import described_images
 from captioning.report.systems import group
 from captioning.report.tested_runs import find_runs
 
@@ -177,20 +177,28 @@ def test_results_have_the_same_columns_whatever_was_scored(runs: Path, tmp_path:
     assert models[1]["Results"][0]["Metrics"] == {"BLEU-4": 21.0, "CIDEr": 50.0}
 
 
-def test_cider_needs_no_scorer_to_be_compared() -> None:
-    """The same as by the statistics that scorers keep."""
+def test_cider_needs_no_scorer_to_be_compared(tmp_path: Path) -> None:
+    """The same as by the statistics that scorers keep, of all runs of each system."""
     scorer = Scorer(REFERENCES, ["CIDEr"])
-    found = [scorer.score(dict(enumerate(said))) for said in (SAID, ["a man", "dogs", "the bus is"])]
-    images = [
-        Described(i, each, {place: Line(image_id=i, caption="", references=each, scores=scores.per_image[i])
-                         for place, scores in enumerate(found)})
-        for i, each in enumerate(REFERENCES)
-    ]  # fmt: skip
-    expected = paired_bootstrap(found[0].statistics, found[1].statistics, 100, 3)["CIDEr"]
-    numbers = compare_means(images, 2, 100, 3)["0-1"]["CIDEr"]
+    said = {"lstm": [["a man", "dogs", "the bus is"]], "sat_soft": [SAID, ["a man", "two dogs", "the bus"]]}
+    found = {model: [scorer.score(dict(enumerate(captions))) for captions in runs] for model, runs in said.items()}
+    for model, runs in found.items():
+        for seed, scores in enumerate(runs, start=1):
+            ciders = [image["CIDEr"] for image in scores.per_image]
+            write_run(tmp_path / "runs", model, 1.0, said[model][seed - 1], ciders, tmp_path, seed)
+    systems = group(find_runs(tmp_path / "runs")[0])
+    expected = difference(
+        *(
+            resample([scores.statistics for scores in runs], 100, 3, stream)
+            for stream, runs in enumerate(found.values())
+        )
+    )["CIDEr"]
+    images, _ = described_images(systems)
+    numbers = compare_means(images, systems, 100, 3)["0-1"]["CIDEr"]
     assert numbers == pytest.approx([expected.difference, expected.low, expected.high, expected.p], abs=1e-3)
-    del images[0].answers[1]
-    assert compare_means(images, 2, 100, 3) == {}
+    file = tmp_path / "runs" / "flickr8k-sat_soft-seed2" / "captions.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
+    assert compare_means(described_images(systems)[0], systems, 100, 3) == {}
 
 
 def test_curves_of_one_validation_have_one_tick(runs: Path) -> None:
