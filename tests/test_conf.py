@@ -24,14 +24,20 @@ OPTIONS = [
     for path in sorted(CONF.glob("*/*.yaml"))
     if not path.stem.startswith("_") and path.parent.name != "download"  # a root of its own: tests/download
 ]
-FOR_ONE_MODEL = sorted(CONF.glob("experiment/*/*.yaml"))
+FOR_ONE_MODEL = sorted({file.parent for file in CONF.glob("experiment/*/*.yaml")})
 NEEDS_MORE = {
     ("trainer", "gpu"): "needs a GPU",
     ("trainer", "ddp"): "needs GPUs",
     ("callbacks", "compiled"): "needs a compiler; tests/training/callbacks/test_compiled.py has it",
     ("logger", "wandb"): "starts a service; tests/test_run.py runs it in a process of its own",
 }
-WITH = {("objective", "reinforce"): ["model=sat_hard"], ("objective", "doubly_stochastic"): ["model=sat_soft"]}
+LARGE = ("table1", "table1_flickr30k", "sat_soft_coco", "sat_hard_coco")
+"""Experiments with a backbone that has its own turn, and takes long."""
+WITH = {
+    ("objective", "reinforce"): ["model=sat_hard"],
+    ("objective", "doubly_stochastic"): ["model=sat_soft"],
+    **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
+}
 """What an option needs beside it."""
 MEMBER = {"weights": None, "size": 48}
 MINIATURE = {
@@ -141,17 +147,21 @@ def test_options_compose_and_resolve(group: str, option: str) -> None:
         assert "_target_" in part
 
 
-@pytest.mark.parametrize("file", FOR_ONE_MODEL, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(file: Path) -> None:
-    chosen = f"experiment={file.parent.name}"
-    config = composed(chosen, f"model={file.stem}")
-    others = [composed(chosen, f"model={other.stem}") for other in file.parent.glob("*.yaml") if other != file]
-    settings = list(each_setting(OmegaConf.to_container(OmegaConf.load(file))))
-    for key, value in settings:
-        assert OmegaConf.select(config, key) == value
-        assert OmegaConf.select(composed(chosen, f"model={file.stem}", f"{key}=7"), key) == 7
+@pytest.mark.parametrize("folder", FOR_ONE_MODEL, ids=lambda folder: folder.name)
+def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(folder: Path) -> None:
+    set_for = {file.stem: dict(each_setting(OmegaConf.to_container(OmegaConf.load(file)))) for file in folder.iterdir()}
+    chosen = {model: [f"experiment={folder.name}", f"model={model}"] for model in set_for}
+    configs = {model: composed(*overrides) for model, overrides in chosen.items()}
     missing = object()
-    assert any(OmegaConf.select(other, key, default=missing) != value for other in others for key, value in settings)
+    for model, settings in set_for.items():
+        assert {key: OmegaConf.select(configs[model], key) for key in settings} == settings
+        others = [config for other, config in configs.items() if other != model]
+        differs = [
+            OmegaConf.select(config, key, default=missing) != settings[key] for config in others for key in settings
+        ]
+        assert any(differs), model
+        said = composed(*chosen[model], *(f"{key}=7" for key in settings))
+        assert {OmegaConf.select(said, key) for key in settings} == {7}, model
 
 
 @pytest.mark.parametrize(("group", "option"), [option for option in OPTIONS if option not in NEEDS_MORE])
