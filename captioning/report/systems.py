@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -38,7 +39,7 @@ class System:
 
     Attributes:
         label: the model's name, and in brackets the settings in which systems of this model differ; where these are
-            many, as few as tell the systems apart.
+            many, as few as tell the systems apart, and nothing where that is the name of most runs.
         runs: one or more, of different seeds.
     """
 
@@ -74,6 +75,9 @@ def group(runs: Iterable[Run]) -> list[System]:
     Raises:
         CaptioningError: two runs of one system have the same seed.
     """
+    runs = list(runs)
+    names = Counter(run.name for run in runs)
+    usual = next((name for name, number in names.items() if 2 * number > len(runs)), None)
     models: dict[str, dict[tuple[tuple[str, str], ...], list[Run]]] = {}
     for run in runs:
         models.setdefault(run.model, {}).setdefault(tuple(sorted(run.settings.items())), []).append(run)
@@ -85,6 +89,8 @@ def group(runs: Iterable[Run]) -> list[System]:
         for known, members in zip(every, variants.values(), strict=True):
             shown = [f"{key}={known[key].strip(chr(39))}" for key in telling if key in known]
             shown += ["..."] * (len(telling) < len(differing))
+            if telling == ["name"] and members[0].name == usual:
+                shown = []
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
             same = sum(system.label.partition(" #")[0] == label for system in systems)  # so long that it was cut
             system = System(f"{label} #{same + 1}" if same else label, tuple(members))

@@ -184,6 +184,21 @@ def test_of_many_settings_a_label_has_those_that_tell_most(elsewhere: Path) -> N
     }
 
 
+def test_the_name_that_most_runs_have_is_not_said(elsewhere: Path) -> None:
+    for model, name in (("sat_soft", "zoo"), ("sat_hard", "zoo"), ("sat_soft", "self_critical"), ("sat_hard", "other")):
+        settings = {"optimizer": {"lr": len(name)}, "objective": {"a": name, "b": name}} if name != "other" else {}
+        write_run(elsewhere / name, model, 1, 17.0, name=name, **settings)
+    write_run(
+        elsewhere / "second", "sat_soft", 2, 17.0, name="zoo", optimizer={"lr": 3}, objective={"a": "zoo", "b": "zoo"}
+    )
+    assert {system.label for system in group(find_runs(elsewhere)[0])} == {
+        "Show, Attend and Tell, soft",
+        "Show, Attend and Tell, soft (name=self_critical, ...)",
+        "Show, Attend and Tell, hard",
+        "Show, Attend and Tell, hard (name=other, ...)",
+    }
+
+
 def test_labels_that_are_cut_stay_apart(elsewhere: Path) -> None:
     for lr in (0.1, 0.2):
         settings = {"aaa": {"x": "y" * 150 + str(lr)}, "mmm": {"lr": lr}, "zzz": {"x": str(lr) + "y" * 150}}
