@@ -89,11 +89,8 @@ def resample(
     once = np.mean([_scores(run, np.ones((1, images)))[0] for run in runs], axis=0)
     drawn = max(1, len(runs) - 1)
     shares = np.concatenate(list(resamples(len(runs), samples, (seed, 1 + stream), drawn))) / drawn  # [K, R]
-    sampled = np.zeros((samples, len(names)))
-    for run, share in zip(runs, shares.T, strict=True):
-        scores = [_scores(run, counts) for counts in resamples(images, samples, seed)]
-        sampled += share[:, None] * np.concatenate(scores)
-    return Resampled(names, once, sampled)
+    blocks = [np.stack([_scores(run, counts) for run in runs], axis=1) for counts in resamples(images, samples, seed)]
+    return Resampled(names, once, np.einsum("kr,krm->km", shares, np.concatenate(blocks)))
 
 
 def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:

@@ -35,13 +35,17 @@ def compare(
             references = runs[0][0]
             if any(others != references for others, _ in runs):
                 raise CaptioningError(f"{system.label}: its runs were tested on different images or references")
-            test = next((test for test in tests if test.references == references), None)
-            if test is None:
-                tests.append(test := _Test(references, metrics))
-            statistics = [test.statistics(captions) for _, captions in runs]
-            scored.append((place, test, resample(statistics, samples, seed, place)))
         except CaptioningError as error:
             left_out.append(str(error))
+            continue
+        test = next((test for test in tests if test.references == references), None)
+        if test is None:
+            tests.append(test := _Test(references, metrics))
+        statistics = [test.statistics(captions) for _, captions in runs]
+        try:
+            scored.append((place, test, resample(statistics, samples, seed, place)))
+        except CaptioningError as error:
+            left_out.append(f"{system.label}: {error}")
     for (one, test, ours), (other, others_test, theirs) in combinations(scored, 2):
         if test is others_test:
             compared.append((one, other, difference(ours, theirs)))

@@ -17,23 +17,29 @@ Pairs = dict[str, dict[str, list[float]]]
 
 def compare_means(images: Sequence[Described], systems: Sequence[System], samples: int, seed: int) -> Pairs:
     """The scores that need no scorer to be compared, of any two systems whose runs were all tested on the same."""
-    found: dict[int, tuple[list[Described], Resampled]] = {}
+    found: dict[int, tuple[list[Described], dict[str, Resampled]]] = {}
     for place, system in enumerate(systems):
         tested = [image for image in images if place in image.scores]
-        runs = list(zip(*(image.scores[place] for image in tested), strict=False))
-        names = [name for name in MEANS if all(s.get(name) is not None for run in runs for s in run)]
-        whole = all(len(image.scores[place]) == len(system.runs) for image in tested)
-        if names and whole and len(tested) > 1:
-            found[place] = tested, resample([_statistics(names, run) for run in runs], samples, seed, place)
+        if len(tested) < 2 or any(len(image.scores[place]) != len(system.runs) for image in tested):
+            continue
+        runs = list(zip(*(image.scores[place] for image in tested), strict=True))
+        names = [name for name in MEANS if all(scores.get(name) is not None for run in runs for scores in run)]
+        found[place] = (
+            tested,
+            {name: resample([_mean(name, run) for run in runs], samples, seed, place) for name in names},
+        )
     pairs: Pairs = {}
     for (one, (these, ours)), (other, (those, theirs)) in combinations(found.items(), 2):
-        if these == those and ours.names == theirs.names:
-            pairs[f"{one}-{other}"] = _numbers(difference(ours, theirs))
+        names = [name for name in ours if name in theirs]
+        if these == those and names:
+            pairs[f"{one}-{other}"] = {}
+            for name in names:
+                pairs[f"{one}-{other}"] |= _numbers(difference(ours[name], theirs[name]))
     return pairs
 
 
-def _statistics(names: Sequence[str], scores: Sequence[Mapping[str, Any]]) -> list[Statistics]:
-    return [mean_statistics(name, [each[name] / PERCENT for each in scores]) for name in names]
+def _mean(name: str, scores: Sequence[Mapping[str, Any]]) -> list[Statistics]:
+    return [mean_statistics(name, [each[name] / PERCENT for each in scores])]
 
 
 def _numbers(found: Mapping[str, Difference]) -> dict[str, list[float]]:

@@ -201,6 +201,13 @@ def test_cider_needs_no_scorer_to_be_compared(tmp_path: Path) -> None:
     assert compare_means(described_images(systems)[0], systems, 100, 3) == {}
 
 
+def test_systems_are_compared_by_the_scores_that_both_have(runs: Path) -> None:
+    file = runs / "flickr8k-lstm" / "captions.jsonl"
+    file.write_text(file.read_text().replace('"CIDEr":', '"ROUGE-L": 40.0, "CIDEr":'))
+    systems = group(find_runs(runs)[0])
+    assert list(compare_means(described_images(systems)[0], systems, 10, 0)["0-1"]) == ["CIDEr"]
+
+
 def test_curves_of_one_validation_have_one_tick(runs: Path) -> None:
     for folder in runs.iterdir():
         (folder / "metrics.csv").write_text("epoch,seconds,val/CIDEr,val/nll\n4,60,20,2.5\n")
