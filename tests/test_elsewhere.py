@@ -13,7 +13,8 @@ from trained_runs import Run
 import captioning
 from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError
-from captioning.export.weights import export_weights
+from captioning.runs import weights_file
+from captioning.runs.checkpoint import load
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -21,7 +22,8 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT
 @pytest.fixture(scope="module")
 def export(shapes_run: Run, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("export") / "captioner.safetensors"
-    export_weights(shapes_run.checkpoint, path)
+    saved = load(shapes_run.checkpoint)
+    weights_file.write(path, saved.config, saved.words, saved.networks)
     return path.read_bytes()
 
 

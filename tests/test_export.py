@@ -53,7 +53,7 @@ def test_beside_the_checkpoint_with_its_weights_and_nothing_else(capsys: pytest.
     output = BEST.with_suffix(".safetensors")
     assert output.read_bytes() == SHARED.read_bytes()
     sizes = [path.stat().st_size for path in (output, BEST)]
-    printed = f"{output}: {sizes[0] / 1e6:.1f} MB, of the checkpoint's {sizes[1] / 1e6:.1f} MB\n"
+    printed = f"{output}: {sizes[0] / 1e3:.1f} kB, of the checkpoint's {sizes[1] / 1e6:.1f} MB\n"
     assert capsys.readouterr().out == printed
     saved = load(BEST)
     assert {name.partition(".")[0] for name in saved.state} == {"backbone", "model", "objective"}

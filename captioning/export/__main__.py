@@ -45,10 +45,12 @@ def main(config: DictConfig) -> None:
     output = checkpoint.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
     _check_output(checkpoint, output, config.overwrite, folder=config.format != "weights")
     if config.format == "weights":  # imported here, because PyTorch takes seconds
-        from captioning.export.weights import export_weights
+        from captioning.runs.checkpoint import load
+        from captioning.runs.weights_file import write
 
-        export_weights(checkpoint, output, config.half)
-        print(f"{output}: {_megabytes(output)}, of the checkpoint's {_megabytes(checkpoint)}")
+        saved = load(checkpoint)
+        write(output, saved.config, saved.words, saved.networks, config.half)
+        print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
     from captioning.export.folder import export_graphs
     from captioning.trained import TrainedCaptioner
@@ -58,7 +60,7 @@ def main(config: DictConfig) -> None:
     )
     export_graphs(captioner, output, config.format, config.quantise is not None)
     for file in sorted(output.iterdir()):
-        print(f"{file}: {_megabytes(file)}")
+        print(f"{file}: {_size(file)}")
 
 
 def _check_output(checkpoint: Path, output: Path, overwrite: bool, folder: bool) -> None:
@@ -76,8 +78,9 @@ def _check_output(checkpoint: Path, output: Path, overwrite: bool, folder: bool)
         raise CaptioningError(f"output={output} is there already: set output to another {kind}, or overwrite=true")
 
 
-def _megabytes(path: Path) -> str:
-    return f"{path.stat().st_size / 1e6:.1f} MB"
+def _size(path: Path) -> str:
+    size = path.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
 if __name__ == "__main__":

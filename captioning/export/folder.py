@@ -16,7 +16,7 @@ from captioning.config.searches import USUAL_FILTERS, search_settings
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
 from captioning.export import runner
-from captioning.export.graphs import graphs
+from captioning.export.graphs import SIZES, graphs
 from captioning.export.state import of_image
 from captioning.tokens import NAMES
 from captioning.trained import TrainedCaptioner
@@ -49,13 +49,16 @@ def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bo
     decoding = _decoding(config["decoding"], captioner)
     if config["model"].get("choice") == "sample":
         raise CaptioningError("this model draws locations (model.choice=sample), and a graph draws nothing")
+    longest = config["model"].get("max_tokens")
+    if longest is not None and longest <= SIZES["time"]:
+        raise CaptioningError(f"model.max_tokens={longest}: graphs are found by captions of {SIZES['time'] + 1} tokens")
     found = graphs(network.backbone, network.model)
     transform = network.backbone.transform
     about = {
         "version": runner.VERSION,
         "vocabulary": [*NAMES, *captioner.vocabulary.words],
         "decoding": decoding,
-        "longest": config["model"].get("max_tokens"),
+        "longest": longest,
         "grid": network.backbone.grid,
         "preprocessing": {
             name: getattr(transform, name) for name in ("size", "resize", "interpolation", "mean", "std")

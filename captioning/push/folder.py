@@ -7,7 +7,6 @@ from typing import Any
 from captioning.borders.files import write_text
 from captioning.config.settings import relocate
 from captioning.errors import CaptioningError
-from captioning.export.weights import halved
 from captioning.push.card import card
 from captioning.report.reading import Record, read_record
 from captioning.runs.checkpoint import load
@@ -22,7 +21,7 @@ def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licenc
         folder: a new one.
         checkpoint: of a run, or an export.
         called: what `checkpoint=` will be for those who use it.
-        half: as in `captioning.export.weights.halved`.
+        half: whether its matrices are in half precision.
         licence: of the weights, None where that is not said.
 
     Raises:
@@ -35,7 +34,7 @@ def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licenc
         folder.mkdir(parents=True)
     except OSError as error:
         raise CaptioningError(f"cannot make the folder {folder}: {error.strerror}; set to=FOLDER") from error
-    write(folder / FILE, config, saved.words, halved(saved.networks) if half else saved.networks)
+    write(folder / FILE, config, saved.words, saved.networks, half)
     write_text(folder / "README.md", text)
 
 

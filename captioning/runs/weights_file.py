@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,24 @@ def is_safetensors(path: Path) -> bool:
     return start[8:] == b"{" or (path.suffix == SUFFIX and not start.startswith(b"PK"))
 
 
-def write(path: Path, config: dict[str, Any], words: list[str], state: dict[str, Tensor]) -> None:
+def write(
+    path: Path, config: dict[str, Any], words: list[str], state: Mapping[str, Tensor], half: bool = False
+) -> None:
     """Writes `path`, whole or not at all; the same captioner always gives the same bytes.
 
+    Args:
+        path: the file.
+        config: of the run.
+        words: of the vocabulary, in order.
+        state: weights by name.
+        half: writes the matrices among them in half precision, from which networks take them back into single
+            precision to compute.
+
     Raises:
-        CaptioningError: the file cannot be written, or the configuration is no plain values that JSON has.
+        CaptioningError: the file cannot be written, a number is too large for half precision, or the configuration is
+            no plain values that JSON has.
     """
+    state = _halved(state) if half else state
     inside = {"config": config, "words": words}
     about = {**inside, "tensors": list(state), "digest": digest({"captioning": inside, "state_dict": state})}
     try:
@@ -85,3 +98,18 @@ def read(path: Path) -> dict[str, Any]:
             f"checkpoint={path} is damaged, or only a part of a safetensors file: {quoted(error)}"
         ) from error
     return content
+
+
+def _halved(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """With matrices in half precision, biases and the scales and statistics of normalisations as they are.
+
+    Those are few, and squares among them can be too small for it.
+    """
+    matrices = {name: t.half() for name, t in state.items() if t.is_floating_point() and t.dim() > 1}
+    for name, tensor in matrices.items():
+        if not tensor.isfinite().all():
+            raise CaptioningError(
+                f"half=true is not possible: the weights {quoted(name)} have numbers beyond "
+                f"{torch.finfo(torch.half).max:,.0f}, the largest of half precision; leave half=false"
+            )
+    return {**state, **matrices}

@@ -87,7 +87,7 @@ class Panels:
         """Draws the photograph of the file `path` as PNG and PDF; of two files of one name the second gets a number.
 
         Raises:
-            CaptioningError: the model has no attention, or none of that name.
+            CaptioningError: there is no attention, or none of that name.
         """
         shown = self._shown(photograph, prediction)
         names = (f"{path.stem}{end}" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
@@ -114,7 +114,10 @@ class Panels:
 
     def _shown(self, photograph: tuple[Tensor, ...], prediction: Prediction) -> Tensor | dict[str, Tensor]:
         if prediction.attention is None:
-            raise CaptioningError("this model has no attention to draw: leave attention=false")
+            raise CaptioningError(
+                "there is no attention to draw, as of a model without it and of an ensemble whose members look at "
+                "different grids: leave attention=false"
+            )
         if self.maps == "mean" or not prediction.words:
             return prediction.attention
         found = self.captioner.attention_maps(photograph, prediction.words)
