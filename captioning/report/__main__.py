@@ -19,6 +19,7 @@ from captioning.metrics.scorer import Metric
 from captioning.report.curves import save_curves
 from captioning.report.differences import Compared, compare, differences
 from captioning.report.figures import save_figures
+from captioning.report.intervals import save_intervals
 from captioning.report.page.write import Table, write_page
 from captioning.report.published import PUBLISHED, published_rows
 from captioning.report.systems import group
@@ -83,10 +84,11 @@ def main(config: DictConfig) -> None:
         write_text(output / "table.md", "\n".join(pages))
         write_csv(output / "table.csv", tables, config.cider)
         pictures = []
-        for number, (_, systems) in enumerate(tables):
+        for number, each in enumerate(shown):
             suffix = f"-{number + 1}" if number else ""
-            pictures += save_curves(output / f"curves{suffix}", systems)
-            joined, damaged = save_figures(output / f"attention{suffix}", systems)
+            pictures += save_curves(output / f"curves{suffix}", each.systems)
+            pictures += save_intervals(output / f"intervals{suffix}", each.systems, each.compared)
+            joined, damaged = save_figures(output / f"attention{suffix}", each.systems)
             pictures += joined
             left_out += damaged
         samples, seed = config.bootstrap.samples, config.bootstrap.seed

@@ -156,6 +156,7 @@ def test_the_bootstrap_between_systems(elsewhere: Path, report: Callable[..., st
     (line,) = [line for line in table.splitlines() if line.startswith("| bad - good | -")]
     low, high = line.split("[")[1].split("]")[0].split(", ")
     assert float(low) < float(high) < 0
+    assert (elsewhere / "report" / "intervals.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_systems_are_told_apart_by_their_settings(elsewhere: Path) -> None:
