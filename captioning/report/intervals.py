@@ -15,8 +15,8 @@ from captioning.report.drawing import any_letters, figure, save
 from captioning.report.systems import System
 from captioning.report.units import headed, printed
 
-SCORES = ("CIDEr", "METEOR", "BLEU-4", "ROUGE-L", "SPICE")
-"""Panels; the first says who is the best."""
+PANELS = ("CIDEr", "METEOR", "BLEU-4", "ROUGE-L", "SPICE")
+"""What is drawn, of what was compared; the first of them says who is the best."""
 WIDTH, HEAD, LINE, WRAP, TITLE = 9.0, 0.9, 0.17, 40, 100
 """Inches: of the page, of what is no row, of a line of a label; letters in a line of a label, and of the title."""
 APART, ALIKE = "#d55e00", "#606060"
@@ -32,7 +32,7 @@ def save_intervals(path: Path, systems: Sequence[System], compared: Compared) ->
 
 
 def _drawn(systems: Sequence[System], compared: Compared) -> Figure | None:
-    names = [name for name in SCORES if compared and all(name in found for *_, found in compared)]
+    names = [name for name in PANELS if compared and all(name in found for *_, found in compared)]
     if not names:
         return None
     scores = {one: found[names[0]].ours for one, _, found in compared}
