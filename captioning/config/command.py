@@ -43,8 +43,9 @@ NOT_HERE = (
 
 
 VALUE_ERRORS = {
-    # for model=null
-    "Config group override": "a group of settings cannot be null; set what is in it to null, part by part",
+    # for model/encoder=null and model=null
+    "Config group override": "a group of settings cannot be null: a part of a model is left out with a dot, as in "
+    "model.encoder=null, and of another group what is in it, one by one",
     "Exceeds the limit": "a number on the command line has thousands of digits; no setting is so large",
 }
 """How Hydra's own begin, and what is said in their place."""

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         ("schedule=cosin", ["no schedule=cosin", "Did you mean cosine?", "constant, cosine, linear"]),
         ("experiment=x", ["no experiment=x", "demo", "flickr8k"]),
         ("logger=null", ["a group of settings cannot be null"]),
+        ("model/encoder=null", ["a group of settings cannot be null", "model.encoder=null"]),
         pytest.param(f"seed={5000 * '9'}", ["thousands of digits"], id="digits"),
         ("model.d_feat=[1", ["no viable alternative", "[1"]),
         ("nonsense", ["nonsense", "EQUAL"]),
