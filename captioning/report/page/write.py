@@ -28,6 +28,8 @@ from captioning.report.systems import System
 SCRIPTS = ("table.js", "curves.js", "maps.js", "words.js", "gallery.js", "page.js")
 FIRST = 12
 """Photographs of a gallery that are there without a script."""
+STROKES = ("", " hollow", " dashed")
+"""Of a system's dot and line, each with all colours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,9 @@ def _render(sections: list[dict[str, Any]], samples: int) -> str:
 
 
 def _tone(place: int) -> str:
-    """The classes of a system's colour, of which there are seven, full and then hollow."""
-    colours = len(COLOURS)
-    return f"c{place % colours}{' hollow' if place // colours % 2 else ''}"
+    """The classes of a system's colour, of which there are seven, and of its stroke where these are used up."""
+    stroke, colour = divmod(place, len(COLOURS))
+    return f"c{colour}{STROKES[stroke % len(STROKES)]}"
 
 
 def _breakable(label: str) -> Markup:

@@ -208,6 +208,14 @@ def test_systems_are_compared_by_the_scores_that_both_have(runs: Path) -> None:
     assert list(compare_means(described_images(systems)[0], systems, 10, 0)["0-1"]) == ["CIDEr"]
 
 
+def test_systems_of_a_page_look_different(tmp_path: Path) -> None:
+    for number in range(16):
+        write_run(tmp_path / "runs", f"model_{number}", 1.0, ["a man"], [50], tmp_path / "images")
+    page, _ = page_of(tmp_path / "runs", tmp_path / "report", photographs=None)
+    lines = re.findall(r'<g class="([^"]+)" data-system="\d+"><polyline', page)
+    assert len(set(lines)) == 16
+
+
 def test_curves_of_one_validation_have_one_tick(runs: Path) -> None:
     for folder in runs.iterdir():
         (folder / "metrics.csv").write_text("epoch,seconds,val/CIDEr,val/nll\n4,60,20,2.5\n")
