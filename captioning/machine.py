@@ -115,13 +115,17 @@ def device_called(name: "str | torch.device") -> "torch.device":
 
 
 def has_bfloat16(device: "torch.device") -> bool:
-    """Whether the device multiplies bfloat16 matrices in hardware; a CPU without it takes hundreds of times longer."""
+    """Whether the device multiplies bfloat16 matrices in hardware; a CPU without takes up to hundreds of times longer.
+
+    A CPU's answer keeps to the limits that the environment sets (`ONEDNN_MAX_CPU_ISA`).
+    """
     import torch  # here, because commands start without it
 
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        emulated = torch.cpu._is_avx512_supported() and not torch.cpu._is_avx512_bf16_supported()
+        return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported() and not emulated
     return True
 
 

@@ -72,7 +72,7 @@ class Problems:
     def add(self, message: object) -> None:
         """Prints one line."""
         self.count += 1
-        print(f"error: {message}", file=sys.stderr, flush=True)
+        print(f"error: {one_line(str(message))}", file=sys.stderr, flush=True)
 
 
 def find(images: Any, problems: Problems) -> Iterator[Path]:

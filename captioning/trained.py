@@ -16,7 +16,7 @@ from torch import Tensor
 
 from captioning.backbones import ContextSet
 from captioning.config.paths import PRETRAINED, checkpoint_path
-from captioning.config.searches import USUAL_FILTERS, build_search
+from captioning.config.searches import USUAL_FILTERS, build_search, check_own
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.decoding.maps import all_maps, caption_maps
@@ -132,6 +132,7 @@ class TrainedCaptioner:
         if decoding:
             config["decoding"] = _with_settings(config["decoding"], decoding)
         with nullcontext() if decoding else naming(paths[0]):
+            check_own(config["decoding"], decoding)
             named = (*modules, *_named(decoding))
             search = build_search(config["decoding"], vocabulary, config["model"].get("max_tokens"), named)
         if len(paths) > 1:

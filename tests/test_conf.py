@@ -183,7 +183,6 @@ def test_options_take_a_step(group: str, option: str, tmp_path: Path, monkeypatc
     assert "CAPTIONING_RUN_FOLDER" not in os.environ
 
 
-@pytest.mark.filterwarnings("ignore:this CPU has no bfloat16")  # true on some machines, and the step is small
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_both_precisions_with_all_that_training_offers(
     precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

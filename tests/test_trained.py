@@ -310,6 +310,48 @@ def test_checkpoints_of_another_version_are_refused(
         captioning.load(path)
 
 
+def called_later(*place: str) -> Change:
+    def change(saved: dict[str, Any]) -> None:
+        node = saved["captioning"]["config"]
+        for key in place:
+            node = node[key]
+        node["_partial_"] = not node.get("_partial_", False)
+
+    return change
+
+
+def numbered(saved: dict[str, Any]) -> None:
+    saved["state_dict"][3] = torch.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (called_later("model"), r"model\._partial_=true is not allowed"),
+        (called_later("backbone"), r"backbone\._partial_=true is not allowed"),
+        (called_later("decoding"), r"decoding\._partial_=false is not allowed"),
+        (called_later("decoding", "filters"), r"decoding\.filters\._partial_=true is not allowed"),
+        (numbered, "its state_dict does not hold tensors by their names alone"),
+    ],
+)
+def test_checkpoints_that_a_stranger_has_written(tmp_path: Path, shapes_run: Run, change: Change, message: str) -> None:
+    with pytest.raises(CaptioningError, match=message):
+        captioning.load(changed(shapes_run.checkpoint, tmp_path, change))
+
+
+@pytest.mark.parametrize(("name", "value"), [("width", 1000), ("max_length", 10_000), ("n_best", 33)])
+def test_a_search_that_takes_all_of_the_machine_is_the_users_to_ask_for(
+    tmp_path: Path, shapes_run: Run, name: str, value: int
+) -> None:
+    path = changed(
+        shapes_run.checkpoint, tmp_path, lambda saved: saved["captioning"]["config"]["decoding"].update({name: value})
+    )
+    with pytest.raises(CaptioningError, match=rf"decoding\.{name}={value} is not allowed; .* in a checkpoint"):
+        captioning.load(path)
+    captioning.load(path, decoding={name: 2})
+    captioning.load(shapes_run.checkpoint, decoding={"width": 40})
+
+
 def test_what_only_training_needs_is_not_built(tmp_path: Path, shapes_run: Run, captioner: TrainedCaptioner) -> None:
     def older(saved: dict[str, Any]) -> None:
         saved["captioning"]["config"]["objective"] = {"_target_": "captioning.nowhere.Loss"}

@@ -15,7 +15,7 @@ from annotated_types import DocInfo
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.backbones.images import ImageTransform
+from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.partial import is_present, marked, on_photograph, unmarked
 from captioning.errors import CaptioningError, quoted
 
@@ -128,11 +128,11 @@ class Backbone(nn.Module):
         """The context set of images `[B, C, H, W]`, or of features `[B, L, D]` if what came are no `pixels`."""
         return self.context(self(inputs) if pixels else inputs)
 
-    def mirrored(self) -> "Backbone":
-        """This network, weights shared, for photographs that its `transform` reads with left and right exchanged."""
-        view = copy.copy(self)
-        view.transform = replace(self.transform, mirrored=True)
-        return view
+    def viewed(self, view: View | None) -> "Backbone":
+        """This network, weights shared, for photographs that its `transform` changes first as `view` says."""
+        other = copy.copy(self)
+        other.transform = replace(self.transform, view=view)
+        return other
 
     def train(self, mode: bool = True) -> "Backbone":
         """Set the mode of the module, but leave the network in evaluation mode.

@@ -8,17 +8,15 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from captioning.borders.photographs import FORMATS, WHOLE, Frame, frame_of
 from captioning.errors import CaptioningError, quoted
-
-FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
-"""The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other programs."""
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -39,6 +37,21 @@ Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lan
 T = TypeVar("T")
 
 
+class View(Protocol):
+    """A change of a photograph before it becomes a square, as those of `captioning.data.views`.
+
+    Attributes:
+        settings: all that decides what comes out, as one line of text.
+    """
+
+    @property
+    def settings(self) -> str: ...
+
+    def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
+        """The RGB image changed; it will be given `size`, and comes from `source`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ImageTransform:
     """The preprocessing of one backbone.
@@ -52,25 +65,25 @@ class ImageTransform:
         size: side of the square in pixels.
         mean: of each colour on the scale 0-1, subtracted.
         std: of each colour on the scale 0-1, divided by.
-        mirrored: left and right are exchanged.
         resize: squash, crop or pad.
         interpolation: of Pillow, in small letters; bilinear as in torchvision's own presets for its weights (D).
+        view: changes the photograph before it is resized.
     """
 
     size: int
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
-    mirrored: bool = False
     resize: Resize = "squash"
     interpolation: str = "bilinear"
+    view: View | None = None
 
     @property
     def settings(self) -> str:
         """All that decides what comes out, as one line of text for a digest."""
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
-        mirrored = ", mirrored" if self.mirrored else ""
+        view = "" if self.view is None else f", view {self.view.settings}"
         resizing = f"{self.resize} {self.size} {self.interpolation} antialias"
-        return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{mirrored}"
+        return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{view}"
 
     def read(self, source: str | Path | Image.Image) -> Tensor:
         """Decode a file, or take an image in memory, turn it upright, convert to RGB and resize.
@@ -85,7 +98,11 @@ class ImageTransform:
         Raises:
             CaptioningError: the file is missing, is no file but a pipe or a device, or is no image that can be read.
         """
-        return torch.from_numpy(np.array(self._of(source, self._resized))).permute(2, 0, 1).contiguous()
+        return (
+            torch.from_numpy(np.array(self._of(source, lambda image: self._resized(image, source))))
+            .permute(2, 0, 1)
+            .contiguous()
+        )
 
     def whole(self, source: str | Path | Image.Image, longest: int) -> Tensor:
         """The upright photograph itself, before it becomes a square; `frame` says where that lies on it.
@@ -104,18 +121,15 @@ class ImageTransform:
 
         return torch.from_numpy(np.array(self._of(source, reduced))).permute(2, 0, 1).contiguous()
 
-    def frame(self, source: str | Path) -> tuple[float, float, float, float]:
-        """Left, top, right, bottom of the square in fractions of the photograph, of which `pad` goes beyond 0 and 1.
+    def frame(self, source: str | Path | Image.Image) -> Frame:
+        """Where the square lies on the photograph, of which `pad` goes beyond 0 and 1.
 
         Raises:
             CaptioningError: as for `read`.
         """
-        if self.resize == "squash":
-            return 0.0, 0.0, 1.0, 1.0
-        width, height = self._of(source, lambda image: _upright(image).size)
-        side = min(width, height) if self.resize == "crop" else max(width, height)
-        left, top = (1 - side / width) / 2, (1 - side / height) / 2
-        return left, top, 1 - left, 1 - top
+        if self.resize == "squash":  # whatever the photograph is
+            return WHOLE
+        return frame_of(self.resize, *self._of(source, lambda image: _upright(image).size))
 
     def _of(self, source: str | Path | Image.Image, what: Callable[[Image.Image], T]) -> T:
         """What is asked of an image, or of a file's; errors name the file."""
@@ -134,17 +148,25 @@ class ImageTransform:
             reason = f"{type(error).__name__}: {quoted(error)}"
             raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
 
-    def _resized(self, image: Image.Image) -> Image.Image:
+    def _resized(self, image: Image.Image, source: str | Path | Image.Image) -> Image.Image:
         image, square = _to_rgb(_upright(image)), (self.size, self.size)
+        if self.view is not None:
+            image = self.view(image, self._size_within(image.size), source)
         sampling = Image.Resampling[self.interpolation.upper()]
         if self.resize == "crop":
-            resized = ImageOps.fit(image, square, sampling)
-        elif self.resize == "pad":
+            return ImageOps.fit(image, square, sampling)
+        if self.resize == "pad":
             beside = (*(round(255 * mean) for mean in self.mean), 0)
-            resized = ImageOps.pad(image.convert("RGBA"), square, sampling, beside)
-        else:
-            resized = image.resize(square, sampling)
-        return resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if self.mirrored else resized
+            return ImageOps.pad(image.convert("RGBA"), square, sampling, beside)
+        return image.resize(square, sampling)
+
+    def _size_within(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Width and height that a photograph of `size` will have in, or around, the square."""
+        if self.resize == "squash":
+            return self.size, self.size
+        reference = min(size) if self.resize == "crop" else max(size)
+        width, height = (max(1, round(self.size * length / reference)) for length in size)
+        return width, height
 
     def normalise(self, images: Tensor) -> Tensor:
         """`[B, 3, H, W]` uint8 to float32 with the mean and standard deviation that the weights were trained with."""

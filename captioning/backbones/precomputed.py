@@ -10,7 +10,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone
-from captioning.backbones.images import ImageTransform
+from captioning.backbones.images import ImageTransform, View
 from captioning.borders.bounds import PathText, Width, bounded
 from captioning.errors import CaptioningError
 
@@ -55,10 +55,12 @@ class Precomputed(Backbone):
             "photographs: captioning.evaluate captions the data set whose features there are"
         )
 
-    def mirrored(self) -> Backbone:
-        """Refuse to mirror.
+    def viewed(self, view: View | None) -> Backbone:
+        """Refuse to change photographs.
 
         Raises:
-            CaptioningError: always.
+            CaptioningError: there is something to change.
         """
-        raise CaptioningError("data.mirror needs photographs, and backbone=features has none: set data.mirror=0")
+        if view is None:
+            return self
+        raise CaptioningError("views need photographs, and backbone=features reads none: leave data.views at 1")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
+from captioning.backbones.images import View
 from captioning.borders.bounds import bounded
 from captioning.errors import CaptioningError
 
@@ -90,9 +91,9 @@ class SideBySide(Backbone):
         sizes = [each.dim if self.axis == 2 else each.grid[0] * each.grid[1] for each in self.members]
         return features.split(sizes, self.axis)
 
-    def mirrored(self) -> Backbone:
-        """Both, weights shared, for photographs with left and right exchanged."""
-        first, second = (each.mirrored() for each in self.members)
+    def viewed(self, view: View | None) -> Backbone:
+        """Both, weights shared, for photographs that are changed first as `view` says."""
+        first, second = (each.viewed(view) for each in self.members)
         return SideBySide(first, second, self.along)
 
 

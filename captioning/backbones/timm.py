@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import timm
-from huggingface_hub import hf_hub_url
-from timm.data import resolve_data_config
 from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone, Trainable
+from captioning.backbones.efficientnet_lite import VARIANTS, EfficientNetLite
 from captioning.backbones.feature_map import feature_map
 from captioning.backbones.images import ImageTransform, Interpolation, Resize
 from captioning.backbones.strides import place_strides
@@ -68,9 +66,9 @@ class TimmBackbone(Backbone):
             CaptioningError: unknown name or node, a size that the network cannot take, weights that cannot be had or
                 belong to another network.
         """
-        architecture = _checked(name).partition(".")[0]
+        architecture = name.partition(".")[0]
         with fixed_draws(weights is not None or not trainable):
-            full = (_pretrained if weights == "DEFAULT" else timm.create_model)(name)
+            full = _network(name, weights, checkpointing)
         place_strides(full, name, stride_in_1x1, weights)
         known = full.state_dict().keys()
         node, index = _find(full, name, node)
@@ -79,7 +77,7 @@ class TimmBackbone(Backbone):
             fill(full, known, Path(weights).expanduser(), name, lambda state: _likely(state, architecture))
         if checkpointing:
             _save_memory(full, name)
-        own = resolve_data_config(model=full)
+        own = full.pretrained_cfg
         size = _resize(full, name, own["input_size"][-1], size)
         dim, height, width = feature_map(network, name, node, size, f"; its own is {own['input_size'][-1]}")
         settings = f"timm {architecture} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
@@ -106,16 +104,31 @@ class _Truncated(nn.Module):
         return output
 
 
-def _checked(name: str) -> str:
+def _network(name: str, weights: str | None, checkpointing: bool) -> Any:
+    """The whole network: of ours where a checkpoint fills it, which equals timm's; else timm's."""
+    lite = name.removesuffix(".in1k")
+    if lite in VARIANTS and weights is None and not checkpointing:
+        return EfficientNetLite(lite)
+    import timm  # here, because that takes seconds
+
+    _check(name)
+    return _pretrained(name) if weights == "DEFAULT" else timm.create_model(name)
+
+
+def _check(name: str) -> None:
+    import timm
+
     names = {*timm.list_models(), *timm.list_models(pretrained=True)}
     if name not in names:
         near = difflib.get_close_matches(name, sorted(names), 5)
         hint = f"near it: {', '.join(near)}" if near else f"it has {len(names)}: timm.list_models() lists them"
         raise CaptioningError(f"backbone.name={quoted(name)} is no timm network; {hint}")
-    return name
 
 
-def _pretrained(name: str) -> nn.Module:
+def _pretrained(name: str) -> Any:
+    import timm
+    from huggingface_hub import hf_hub_url
+
     try:
         return timm.create_model(name, pretrained=True)
     except Exception as error:  # its client of the hub raises what it likes; a full disk; there are none
@@ -162,5 +175,7 @@ def _save_memory(network: Any, name: str) -> None:
 
 
 def _likely(state: Mapping[str, Tensor], architecture: str) -> str | None:
+    import timm
+
     family = timm.list_models(module=timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2])
     return likely_network(state, difflib.get_close_matches(architecture, family, NEAREST, cutoff=0), timm.create_model)

@@ -1,13 +1,12 @@
 """What a configuration cannot be, refused before anything is read, downloaded or computed."""
 
-import warnings
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.early import FROM_CHECKPOINT, check_early, data_settings, with_folder
 from captioning.config.optimizer import backbone_lr, optimizer_settings
+from captioning.config.precision import check_precision
 from captioning.config.registry import check_parts
 from captioning.config.rehearsal import rehearse
 from captioning.config.searches import check_decoding
@@ -15,7 +14,6 @@ from captioning.config.signatures import check_call, check_settings
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.machine import has_bfloat16
 from captioning.metrics.scorer import METRICS
 
 
@@ -31,7 +29,7 @@ def check(config: DictConfig) -> None:
     decoding: Any = OmegaConf.to_container(config.decoding, resolve=True)
     check_decoding(decoding, config.model.get("max_tokens"))
     _check_validation(config)
-    _check_precision(config)
+    check_precision(config)
     rehearse(with_folder(config))
 
 
@@ -89,27 +87,4 @@ def _check_monitor(key: str, monitor: str, chosen: list[str]) -> None:
         raise CaptioningError(
             f"{key}={monitor} is not computed with metrics.val={chosen}; "
             f"choose one of {', '.join(known)}, or add its metric"
-        )
-
-
-def _check_precision(config: DictConfig) -> None:
-    precision = str(config.trainer.precision)
-    accelerator = config.trainer.accelerator
-    if accelerator in ("gpu", "cuda") and not torch.accelerator.is_available():
-        raise CaptioningError(
-            f"trainer.accelerator={accelerator}, and PyTorch finds no GPU here; use trainer=cpu or trainer=auto"
-        )
-    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.cuda.is_available())
-    if on_cpu and precision.startswith("16"):
-        raise CaptioningError(f"trainer.precision={precision} needs a GPU; on a CPU use 32-true or bf16-mixed")
-    if on_cpu and precision.startswith("bf16") and not has_bfloat16(torch.device("cpu")):
-        warnings.warn(
-            f"this CPU has no bfloat16 instructions: trainer.precision={precision} will run many times slower than "
-            "32-true",
-            stacklevel=2,
-        )
-    if precision == "16-mixed" and config.trainer.gradient_clip_val and config.optimizer.get("fused"):
-        raise CaptioningError(
-            "trainer.precision=16-mixed scales the loss, and a fused optimizer hides the true gradients from "
-            "trainer.gradient_clip_val: use bf16-mixed or optimizer.fused=false"
         )

@@ -21,7 +21,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from captioning.config.help import help_asked, help_text
 from captioning.config.words import as_setting
-from captioning.errors import CaptioningError, Stopped, did_you_mean, no_setting
+from captioning.errors import CaptioningError, Stopped, did_you_mean, no_setting, one_line
 from captioning.machine import end_with, end_with_launcher, keep_memory, on_signal
 
 NOT_HERE = (
@@ -45,7 +45,7 @@ NOT_HERE = (
 VALUE_ERRORS = {
     # for model/encoder=null and model=null
     "Config group override": "a group of settings cannot be null: a part of a model is left out with a dot, as in "
-    "model.encoder=null, and of another group what is in it, one by one",
+    "model.encoder=null; of another group, set what is in it to null, one by one",
     "Exceeds the limit": "a number on the command line has thousands of digits; no setting is so large",
 }
 """How Hydra's own begin, and what is said in their place."""
@@ -153,7 +153,11 @@ def while_read() -> Iterator[None]:
 
 
 def explain(error: Exception) -> str:
-    """What came, what is allowed and what to do, in one line."""
+    """What came, what is allowed and what to do, in one line that no file's text can break."""
+    return one_line(_explained(error))
+
+
+def _explained(error: Exception) -> str:
     cause = error.__cause__ or error
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
@@ -165,7 +169,7 @@ def explain(error: Exception) -> str:
         return no_setting(parent, name, sorted(map(str, cause.parent_node)))
     if isinstance(error, InstantiationException):
         return str(cause) if isinstance(cause, CaptioningError) else f"{_last_line(error)}: {cause}"
-    return str(error) if isinstance(error, CaptioningError) else " ".join(str(error).split())
+    return str(error)
 
 
 def _last_line(error: Exception) -> str:

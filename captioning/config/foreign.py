@@ -26,6 +26,10 @@ BOUNDS: Mapping[str, Mapping[str, Any]] = {
     },
     "lightning.pytorch.trainer.trainer.Trainer": {
         "accelerator": Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"],
+        "precision": Literal[
+            *("auto", "32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"),
+            *("32", "bf16", "16", "64", 32, 16, 64),
+        ],
         "devices": Literal["auto", -1] | _AtLeastOne | str | Annotated[list[_Number], MinLen(1)],
         "num_nodes": Count,
         "max_epochs": Annotated[int, Ge(-1)] | None,

@@ -43,8 +43,10 @@ def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> A
                 f"{place} has the key {quoted(key)}; of special keys there are _target_ and _partial_"
             )
     partial = node.get("_partial_", False)
-    if not isinstance(partial, bool):
-        raise CaptioningError(f"{place}._partial_={quoted(partial)} is not allowed; it must be true or false")
+    allowed = _partial(place, node["_target_"])
+    if not isinstance(partial, bool) or partial not in allowed:
+        said = " or ".join(map(quoted, sorted(allowed, reverse=True)))
+        raise CaptioningError(f"{place}._partial_={quoted(partial)} is not allowed; it must be {said}")
     settings = {key: value for key, value in node.items() if key not in ("_target_", "_partial_")}
     check_call(place, target, settings, partial=partial)
     arguments = {name: _argument(f"{place}.{name}", value, modules) for name, value in settings.items()}
@@ -89,8 +91,8 @@ def check_parts(place: str, node: Any) -> None:
     Raises:
         CaptioningError: names it.
     """
-    for keys, target in _targets(node, tuple(place.split("."))):
-        locate(".".join(keys), target, [str(target).rpartition(".")[0]])
+    for keys, part in _parts(node, tuple(place.split("."))):
+        locate(".".join(keys), part["_target_"], [str(part["_target_"]).rpartition(".")[0]])
 
 
 @functools.cache
@@ -99,28 +101,41 @@ def registered(place: str) -> frozenset[str]:
 
     Within a backbone there may be others, since two can stand side by side.
     """
+    return frozenset(target for target, _ in _shipped(place))
+
+
+@functools.cache
+def _shipped(place: str) -> frozenset[tuple[str, bool]]:
+    """What the shipped configuration names at `place`, and whether some of its arguments are kept for later."""
     outermost = ("data", "reader") if place.startswith("data.") else (place.partition(".")[0],)
     within = tuple(place.split(".")) != outermost
     group = CONF / outermost[0]
-    found: set[str] = set()
+    found: set[tuple[str, bool]] = set()
     for file in sorted(group.rglob("*.yaml")):
         path = (outermost[0], *file.relative_to(group).parts[:-1])
-        for keys, target in _targets(yaml.load(file.read_text(encoding="utf-8"), LOADER), path):
+        for keys, node in _parts(yaml.load(file.read_text(encoding="utf-8"), LOADER), path):
             if (keys != outermost) == within or outermost == ("backbone",):
-                found.add(target)
+                found.add((node["_target_"], node.get("_partial_", False)))
     return frozenset(found)
 
 
-def _targets(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every `_target_` below a node and the keys that lead there."""
+def _partial(place: str, target: str) -> set[bool]:
+    """What `_partial_` may be: as it is shipped; of the user's own what is shipped at that place, within others any."""
+    shipped = _shipped(place)
+    ours = {partial for name, partial in shipped if name == target}
+    return ours or ({partial for _, partial in shipped} if "." not in place else {False, True})
+
+
+def _parts(node: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[Any, Any]]]:
+    """Every mapping with a `_target_` below a node, and the keys that lead there."""
     if isinstance(node, Mapping):
         if "_target_" in node:
-            yield keys, node["_target_"]
+            yield keys, node
         for key, value in node.items():
-            yield from _targets(value, (*keys, str(key)))
+            yield from _parts(value, (*keys, str(key)))
     elif isinstance(node, list):
         for value in node:
-            yield from _targets(value, (*keys, "[]"))
+            yield from _parts(value, (*keys, "[]"))
 
 
 def _argument(place: str, value: Any, modules: Sequence[str]) -> Any:

@@ -15,7 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.config.optimizer import optimizer_settings
+from captioning.config.precision import precision_of
 from captioning.config.settings import without_weights
+from captioning.data.views import Change
 from captioning.errors import CaptioningError, quoted
 from captioning.tokens import NAMES
 
@@ -50,7 +52,7 @@ def rehearse(config: DictConfig) -> None:
         with _refusing("schedule"):
             instantiate(config.schedule)(optimizer, 1)
         callbacks = [_built(config, f"callbacks.{name}") for name, part in config.callbacks.items() if part is not None]
-        _built(config, "trainer", callbacks=callbacks, logger=False)
+        _built(config, "trainer", callbacks=callbacks, logger=False, precision=precision_of(config.trainer))
 
 
 def _networks(config: DictConfig) -> nn.Module | None:
@@ -61,7 +63,7 @@ def _networks(config: DictConfig) -> nn.Module | None:
         with torch.device("meta"):
             backbone = _built(described, "backbone")
             if config.data.mirror:
-                backbone.mirrored()
+                backbone.viewed(Change(mirror=True))
             return _built(described, "model", vocab_size=len(NAMES) + 1, **backbone.sizes)
     except CaptioningError as refusal:
         if isinstance(refusal.__cause__, RuntimeError):

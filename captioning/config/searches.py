@@ -1,19 +1,42 @@
 """The search that a configuration names: its settings checked, its words turned into ids."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Interval
 
 from captioning.config.registry import build
 from captioning.config.signatures import check_settings, check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, check_limits
 from captioning.errors import CaptioningError, did_you_mean, quoted
-from captioning.metrics.wording import BAD_ENDINGS
 from captioning.tokens import UNK
 
 USUAL_FILTERS = "captioning.decoding.Filters"
 BAD_ENDING = "no_bad_ending"
 """Their setting that is true or false, and becomes the ids of `BAD_ENDINGS`."""
+LONGEST = 100
+OF_OTHERS: Mapping[str, Any] = {
+    **dict.fromkeys(("width", "groups", "n_best", "n"), Annotated[int, Interval(ge=1, le=32)]),
+    "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
+}
+"""What a checkpoint or a visitor may ask for: more could take all of the machine."""
+
+
+def check_own(decoding: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuses a checkpoint's own search where it takes more than another's may, and the user has not asked for it.
+
+    Raises:
+        CaptioningError: says what is allowed, and how to ask for more.
+    """
+    for name in (name for name in OF_OTHERS if name in decoding and name not in given):
+        try:
+            check_value(f"decoding.{name}", decoding[name], OF_OTHERS[name])
+        except CaptioningError as error:
+            raise CaptioningError(
+                f"{error} in a checkpoint; what its search shall have is set with decoding.{name}=NUMBER in predict "
+                "and evaluate"
+            ) from error
 
 
 def check_decoding(decoding: Mapping[str, Any], max_tokens: int | None) -> None:
@@ -90,8 +113,7 @@ def search_settings(decoding: Mapping[str, Any], vocabulary: Vocabulary) -> dict
     filters = dict(search["filters"])
     if filters.get("_target_") == USUAL_FILTERS:
         _words(filters)
-        chosen = sorted(BAD_ENDINGS) if filters.pop(BAD_ENDING, False) else []
-        filters[BAD_ENDING] = [i for i in vocabulary.encode(chosen) if i != UNK]
+        filters[BAD_ENDING] = _bad_endings(vocabulary) if filters.get(BAD_ENDING) else []
     for word in filters.get("prefix") or ():
         if vocabulary.encode([word]) == [UNK]:
             hint = did_you_mean(str(word), vocabulary.words)
@@ -100,6 +122,12 @@ def search_settings(decoding: Mapping[str, Any], vocabulary: Vocabulary) -> dict
         if filters.get(name):
             filters[name] = [i for i in vocabulary.encode(map(str, filters[name])) if i != UNK]
     return search | {"filters": filters}
+
+
+def _bad_endings(vocabulary: Vocabulary) -> list[int]:
+    from captioning.metrics.wording import BAD_ENDINGS  # here, because it imports all metrics
+
+    return [i for i in vocabulary.encode(sorted(BAD_ENDINGS)) if i != UNK]
 
 
 def build_search(

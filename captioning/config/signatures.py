@@ -50,6 +50,16 @@ def each_part(path: str, node: Any) -> Iterator[tuple[str, Mapping[Any, Any]]]:
             yield from each_part(f"{path}[{number}]", value)
 
 
+def defaults(path: str, node: Any) -> dict[str, Any]:
+    """What the targets in a checked configuration take for settings that are left out, by the settings' keys."""
+    return {
+        f"{key}.{name}": parameter.default
+        for key, part in each_part(path, node)
+        for name, parameter in inspect.signature(_located(part["_target_"])).parameters.items()
+        if parameter.default is not parameter.empty
+    }
+
+
 def _located(target: str) -> Any:
     """What a `_target_` names; an attribute wins over a module of the same name, as in Hydra."""
     first, *rest = target.split(".")

@@ -25,6 +25,8 @@ class Caption:
             has alternatives of its own.
         attended: `[T, L]` likewise, the location that hard attention took at each step; None where it took the expected
             context.
+        entropy: in nats, of the distribution that each token was chosen from, where `captioning.decoding.entropy` has
+            measured it.
     """
 
     tokens: list[int]
@@ -32,6 +34,7 @@ class Caption:
     attention: Tensor | None
     alternatives: list[Self] = field(default_factory=list)
     attended: Tensor | None = None
+    entropy: list[float] = field(default_factory=list)
 
     @classmethod
     def of(cls, tokens: list[int], score: float, maps: Sequence[Tensor]) -> Self:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.protocol import Captioner, DecodeState, Step
+from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Step
 
 
 class Contexts(tuple[ContextSet, ...]):
@@ -51,6 +51,15 @@ class Ensemble:
     def __init__(self, models: Sequence[Captioner]) -> None:
         self.models = tuple(models)
 
+    def __call__(self, context: Contexts, tokens: Tensor) -> CaptionOutput:
+        """Teacher forcing; `hidden` are the logarithms of the mean probabilities, `[B, N, C, V]`."""
+        each = zip(self.models, context, strict=True)
+        return CaptionOutput(_joined([m.readout(m(c, tokens).hidden) for m, c in each]))
+
+    def readout(self, hidden: Tensor) -> Tensor:
+        """They are logits already."""
+        return hidden
+
     def start(self, context: Contexts, n: int) -> EnsembleState:
         """Each member reads its own context set."""
         return EnsembleState(tuple(m.start(c, n) for m, c in zip(self.models, context, strict=True)))
@@ -61,10 +70,14 @@ class Ensemble:
         Attention is the mean of the members' maps, if all have maps of one size, and None otherwise.
         """
         steps = [model.step(tokens, member) for model, member in zip(self.models, state.members, strict=True)]
-        log_probs = [s.logits.to(torch.promote_types(s.logits.dtype, torch.float32)).log_softmax(-1) for s in steps]
-        logits = torch.stack(log_probs).logsumexp(dim=0) - math.log(len(steps))
+        logits = _joined([s.logits for s in steps])
         maps = [s.attention for s in steps]
         return Step(logits, _mean(maps), EnsembleState(tuple(s.state for s in steps)))
+
+
+def _joined(logits: Sequence[Tensor]) -> Tensor:
+    log_probs = [each.to(torch.promote_types(each.dtype, torch.float32)).log_softmax(-1) for each in logits]
+    return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(logits))
 
 
 def _mean(maps: Sequence[Tensor | None]) -> Tensor | None:

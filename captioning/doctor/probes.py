@@ -74,7 +74,7 @@ def devices(timeout: float) -> Iterator[Finding]:
             "for data=shapes nothing; for photographs use a machine with one",
         )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    bfloat16 = "bfloat16" if has_bfloat16(torch.device("cpu")) else "no bfloat16: leave trainer.precision=32-true"
+    bfloat16 = "bfloat16" if has_bfloat16(torch.device("cpu")) else "no bfloat16: trainer.precision=auto is 32-true"
     yield Finding("CPU", "ok", f"{cores} cores for this process, {bfloat16}")
 
 

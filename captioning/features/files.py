@@ -5,7 +5,7 @@
 | a folder | `NAME.npy`, or `NAME.npz` with one array, or one called `features`, `feat` or `x` |
 | `FILE.npz` | an array for each image, called by its name |
 | `FILE.npy` | `[R, L, D]`, and beside it `FILE.txt` with R names, one a line |
-| `FILE.h5`, `FILE.hdf5` | a data set for each image, called by its name |
+| `FILE.h5`, `FILE.hdf5` | a data set for each image, called by its name, stored in this file itself |
 
 L context vectors of D features, R images.
 """
@@ -130,5 +130,14 @@ def _hdf5(path: Path) -> Opened:
         import h5py  # an extra
     except ImportError as error:
         raise CaptioningError(f"{path} needs h5py, which is not installed: pip install 'captioning[hdf5]'") from error
+
+    def read(name: str) -> Array:
+        # links are not followed: even one within this file may lead on into another one
+        found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+        if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+            raise ValueError("it is no array of this file itself, but a group, or a link or reference elsewhere")
+        array: Array = found[()]
+        return array
+
     with h5py.File(path, "r") as file:
-        yield list(file), lambda name: file[name][()]
+        yield list(file), read

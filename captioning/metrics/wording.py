@@ -1,23 +1,28 @@
 """How captions are worded, whatever the photographs show: endings, lengths, and how much of the language is used."""
 
-from collections.abc import Container, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
+from statistics import fmean
 
 _PEERS = ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", "on", "upon", "near", "to")
 BAD_ENDINGS = frozenset([*_PEERS, "is", "are", "am", "and"])  # "and" is our addition (D)
 """Words that no whole sentence ends with (ruotianluo/self-critical.pytorch, `captioning/models/AttModel.py`)."""
 PERCENT = 100.0
-WORDING = ("bad_endings", "length", "distinct-1", "distinct-2", "vocabulary used")
+WORDING = ("bad_endings", "repeated", "length", "distinct-1", "distinct-2", "vocabulary used")
 ENDED = "ended"
 """The percentage of captions that were not cut at the longest length; the words alone do not tell it."""
 
-NOVEL = "novel"
+AGAINST_TRAINING = ("novel", "unseen pairs")
+UNSEEN = 0.4
+"""The share of its word pairs beyond which a caption counts as made of unseen ones (D)."""
+ENTROPY = ("first word entropy", "word entropy")
 
 
 def wording(captions: Sequence[str]) -> dict[str, float]:
     """Statistics of captions, words separated by spaces, at least one caption.
 
     - bad_endings: the percentage whose last word is one of `BAD_ENDINGS`.
+    - repeated: the percentage with a word twice in a row.
     - length: the mean number of words.
     - distinct-1, distinct-2: different words, and pairs of neighbours, in percent of all (Li et al., "A
       Diversity-Promoting Objective Function", 2016).
@@ -29,6 +34,7 @@ def wording(captions: Sequence[str]) -> dict[str, float]:
     bad = sum(caption[-1] in BAD_ENDINGS for caption in split if caption)
     values = (
         PERCENT * bad / len(split),
+        PERCENT * sum(any(a == b for a, b in pairwise(caption)) for caption in split) / len(split),
         len(words) / len(split),
         _distinct(words),
         _distinct(pairs),
@@ -41,9 +47,39 @@ def _distinct(found: Sequence[object]) -> float:
     return PERCENT * len(set(found)) / max(1, len(found))
 
 
-def novel(captions: Sequence[str], training: Container[str]) -> dict[str, float]:
-    """The percentage of captions, at least one, that are none of those in training; the others may be copied whole."""
-    return {NOVEL: PERCENT * sum(caption not in training for caption in captions) / len(captions)}
+class TrainingCaptions:
+    """The captions of training, each a sequence of words, to compare generated ones with."""
+
+    def __init__(self, captions: Iterable[Sequence[str]]) -> None:
+        self._texts: set[str] = set()
+        self._pairs: set[tuple[str, str]] = set()
+        for words in captions:
+            self._texts.add(" ".join(words))
+            self._pairs.update(pairwise(words))
+
+    def compared(self, captions: Sequence[str]) -> dict[str, float]:
+        """Statistics of generated captions, words separated by spaces, at least one caption.
+
+        - novel: the percentage that are none of those in training; the others may be copied whole.
+        - unseen pairs: the percentage of which more than `UNSEEN` of the pairs of neighbouring words are in no caption
+          of training.
+        """
+        values = (sum(caption not in self._texts for caption in captions), sum(map(self._unseen, captions)))
+        return {name: PERCENT * value / len(captions) for name, value in zip(AGAINST_TRAINING, values, strict=True)}
+
+    def _unseen(self, caption: str) -> bool:
+        pairs = list(pairwise(caption.split()))
+        return sum(pair not in self._pairs for pair in pairs) > UNSEEN * len(pairs)
+
+
+def entropy(captions: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Means of the entropies in nats with which the tokens of captions were chosen, at least one of each.
+
+    - first word entropy: over captions, of the distribution of the first word.
+    - word entropy: over all words of all captions, their ends included.
+    """
+    means = fmean(each[0] for each in captions), fmean(chain.from_iterable(captions))
+    return dict(zip(ENTROPY, means, strict=True))
 
 
 def ended(finished: Iterable[bool]) -> dict[str, float]:

@@ -70,6 +70,7 @@ class Recurrent(nn.Module):
         temperature: divisor of the scores.
         smoothing: sigmoids in place of exponentials.
         window: places around the last ones.
+        energy_bias: with smoothing, a learned number is added to the energies.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Recurrent(nn.Module):
         temperature: Positive = 1.0,
         smoothing: bool = False,
         window: Window | None = None,
+        energy_bias: bool = False,
     ) -> None:
         super().__init__()
         if not grid[0] * grid[1]:
@@ -107,7 +109,8 @@ class Recurrent(nn.Module):
         built = cell(**sizes, d_image=each_step)
         # in the order in which they are drawn
         self.initial = initial(d_context=d_image, grid=grid, d_hidden=d_hidden, memories=built.memories)
-        self.attention = Attention(look, d_hidden, gate, choice, temperature, smoothing, window) if look else None
+        how = (gate, choice, temperature, smoothing, window, energy_bias)
+        self.attention = Attention(look, d_hidden, *how) if look else None
         self.inject = shown
         self.cell = built
         self.head = head(**sizes, vocab_size=vocab_size)

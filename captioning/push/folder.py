@@ -9,6 +9,8 @@ from captioning.config.settings import relocate
 from captioning.errors import CaptioningError
 from captioning.push.card import card
 from captioning.report.reading import Record, read_record
+from captioning.report.systems import HEADLINE
+from captioning.report.units import printed
 from captioning.runs.checkpoint import load
 from captioning.runs.weights_file import write
 from captioning.transfer.named import FILE
@@ -29,12 +31,15 @@ def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licenc
     """
     saved = load(checkpoint)
     config = without_places(saved.config)
-    text = card(config, saved.words, _record(checkpoint), called, licence)
+    record = _record(checkpoint)
+    text = card(config, saved.words, record, called, licence)
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise CaptioningError(f"cannot make the folder {folder}: {error.strerror}; set to=FOLDER") from error
-    write(folder / FILE, config, saved.words, saved.networks, half)
+    tested = None if record is None else record.scores.get(HEADLINE)
+    score = saved.score if tested is None else f"test/{HEADLINE} {printed(HEADLINE, tested)}"
+    write(folder / FILE, config, saved.words, saved.networks, half, score)
     write_text(folder / "README.md", text)
 
 

@@ -8,9 +8,9 @@ import matplotlib
 import torch
 from torch import Tensor
 
-Frame = tuple[float, float, float, float]
-"""Left, top, right, bottom of what the network saw, in fractions of the photograph."""
-WHOLE: Frame = (0.0, 0.0, 1.0, 1.0)
+from captioning.borders.photographs import WHOLE, Frame
+from captioning.report.even import looks_alike, on_photograph, places
+
 PALETTE = torch.tensor(matplotlib.colormaps["viridis"].colors)  # type: ignore[attr-defined]
 """`[colours, 3]` from zero to a peak: perceptually uniform, and to be told apart by the colour-blind and in grey."""
 
@@ -23,7 +23,8 @@ FADED = 0.25  # the share of the photograph that is left where the network saw n
 def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
     """Lays each map over the photograph, coloured and ever less transparent from zero to its own peak.
 
-    So an even map has the peak's colour all over, and nowhere does a map look like the photograph alone.
+    So an even map has the peak's colour all over, one that is nearly even too (`report.even`), and nowhere does a map
+    look like the photograph alone.
 
     Args:
         photograph: `[3, H, W]`, 0..1.
@@ -35,6 +36,8 @@ def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
     """
     left, top, right, bottom = frame
     (high, wide), (rows, columns) = photograph.shape[1:], maps.shape[1:]
+    even = torch.from_numpy(looks_alike(maps.numpy(), places((rows, columns), frame)))
+    maps = maps.masked_fill(even[:, None, None], 1)
     smooth = _spread(high, rows, top, bottom) @ maps @ _spread(wide, columns, left, right).T  # [T, H, W]
     peaks = smooth.masked_fill(~_inside(high, wide, frame), 0).amax(dim=(1, 2), keepdim=True)
     strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny)).clamp(max=1)[:, None]  # [T, 1, H, W]
@@ -51,28 +54,11 @@ def seen(pictures: Tensor, frame: Frame) -> Tensor:
     return torch.where(_inside(pictures.shape[-2], pictures.shape[-1], frame), pictures, faded)
 
 
-def places(grid: tuple[int, int], frame: Frame) -> int:
-    """How many cells of the grid lie on the photograph."""
-    left, top, right, bottom = frame
-    return int(_on(grid[0], top, bottom).sum() * _on(grid[1], left, right).sum())
-
-
 def _inside(high: int, wide: int, frame: Frame) -> Tensor:
     """`[H, W]` bool: the pixels that the network saw."""
     left, top, right, bottom = frame
     down, across = (torch.arange(high) + 0.5) / high, (torch.arange(wide) + 0.5) / wide
     return ((down > top) & (down < bottom))[:, None] & ((across > left) & (across < right))
-
-
-def _centres(cells: int, start: float, end: float) -> Tensor:
-    return start + (torch.arange(cells) + 0.5) / cells * (end - start)
-
-
-def _on(cells: int, start: float, end: float) -> Tensor:
-    """Which cells along a side lie on the photograph, by the rule of `backbones.partial.on_photograph`."""
-    centres = _centres(cells, start, end)
-    found = (centres > -1e-6) & (centres < 1 + 1e-6)
-    return found if found.any() else torch.arange(cells) == cells // 2
 
 
 def _spread(pixels: int, cells: int, start: float, end: float) -> Tensor:
@@ -81,6 +67,8 @@ def _spread(pixels: int, cells: int, start: float, end: float) -> Tensor:
     Bicubic interpolation would show the cells as squares, and undershoot beside a peak. Cells beside the photograph
     have no value, which is not the value 0.
     """
-    distances = ((torch.arange(pixels) + 0.5) / pixels)[:, None] - _centres(cells, start, end)
+    centres = start + (torch.arange(cells) + 0.5) / cells * (end - start)
+    distances = ((torch.arange(pixels) + 0.5) / pixels)[:, None] - centres
     distances *= cells / (end - start)  # in cells
-    return (-(distances**2) / (2 * SMOOTH**2)).masked_fill(~_on(cells, start, end), -torch.inf).softmax(dim=1)
+    beside = torch.from_numpy(~on_photograph(cells, start, end))
+    return (-(distances**2) / (2 * SMOOTH**2)).masked_fill(beside, -torch.inf).softmax(dim=1)

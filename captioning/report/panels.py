@@ -14,8 +14,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from captioning.borders.photographs import WHOLE, Frame
 from captioning.report.drawing import DPI, figure, save
-from captioning.report.overlay import PALETTE, WHOLE, Frame, overlay, places, seen
+from captioning.report.even import looks_alike, places
+from captioning.report.overlay import PALETTE, overlay, seen
 
 COLUMNS = 6
 # All in inches.
@@ -41,8 +43,8 @@ def save_panel(
 ) -> None:
     """Saves a PNG, and beside it a PDF: the photograph, then for each word the photograph below the word's map.
 
-    Every map has a scale of its own, from zero to its peak, and is smoothed by a Gaussian; beneath it stand the largest
-    weight of a cell and the entropy.
+    Every map has a scale of its own, from zero to its peak, and is smoothed by a Gaussian; one that looks everywhere
+    alike is drawn as even. Beneath it stand the largest weight of a cell and the entropy.
 
     Args:
         path: the PNG to write; its folder exists.
@@ -80,8 +82,8 @@ def _panel(
         each = each.detach().to("cpu", torch.float32)
         pictures += [seen(photograph, frame), *overlay(photograph, each, frame)]
         labels += [name, *words]
-        notes += ["", *map(_note, each)]
         cells = places((each.shape[1], each.shape[2]), frame)
+        notes += ["", *map(_note, each, looks_alike(each.numpy(), cells))]
         even = f"an even map of {cells} places: {100 / cells:.1f} %, {math.log(cells):.2f} nats"
 
     columns = 1 + len(words) if many else min(COLUMNS, len(pictures))
@@ -135,9 +137,9 @@ def _resized(photograph: Tensor, high: int, wide: int) -> Tensor:
     return interpolate(photograph[None], (high, wide), mode="bicubic", antialias=True)[0].clamp(0, 1)
 
 
-def _note(weights: Tensor) -> str:
+def _note(weights: Tensor, even: bool) -> str:
     entropy = torch.special.entr(weights.double()).sum().item()
-    return f"peak {100 * weights.max():.1f} %, {entropy:z.2f} nats"
+    return f"peak {100 * weights.max():.1f} %, {entropy:z.2f} nats{', even' if even else ''}"
 
 
 def _line(points: float) -> float:

@@ -56,6 +56,8 @@ class Provenance(BaseModel):
     model_config = ConfigDict(strict=True)
 
     data_digest: Line | None = None
+    images_tested: Annotated[int, Field(ge=1)] | None = None
+    images_of_split: Annotated[int, Field(ge=1)] | None = None
     parameters: dict[Line, Annotated[int, Field(ge=0, le=10**15)]] = {}
     seconds_to_best: Score | None = None
     seconds_trained: Score | None = None

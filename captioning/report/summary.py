@@ -4,6 +4,7 @@ from itertools import islice
 from pathlib import Path
 
 from captioning.data.caption_files import read_captions, read_references
+from captioning.errors import one_line
 from captioning.report.reading import read_record
 from captioning.report.units import printed, unit
 
@@ -27,9 +28,9 @@ def print_summary(folder: Path, title: str = "test score") -> None:
         shown = f"{'-':>7}" if value is None else f"{printed(name, value):>7}  {unit(name).name}"
         print(f"{name:<32}{shown}".rstrip())
     for image_id, caption in islice(captions.items(), SHOWN):
-        print(f"\nimage {image_id}: {caption}")
+        print(f"\n{one_line(f'image {image_id}: {caption}')}")
         for reference in references[image_id]:
-            print(f"    reference: {reference}")
+            print(f"    {one_line(f'reference: {reference}')}")
     print(f"\nrun folder: {folder}")
     if (folder / "attention").is_dir():
         print(f"pictures of attention: {folder / 'attention'}")

@@ -13,6 +13,8 @@ from captioning.report.tested_runs import Run
 
 FEW = 3
 """Settings that a label has room for."""
+HEADLINE = "CIDEr"
+"""The score that systems are ordered by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,24 @@ class System:
 
     Attributes:
         label: the model's name, and in brackets the settings in which systems of this model differ; where these are
-            many, as few as tell the systems apart, and nothing where that is the name of most runs.
+            many, as few as tell the systems apart, and nothing where that is the name of most runs. A test of a part of
+            the split is marked, `320 of 1,000`.
         runs: one or more, of different seeds.
     """
 
     label: str
     runs: tuple[Run, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its runs were tested on all of the split."""
+        return not any(run.part for run in self.runs)
+
+    @property
+    def counted(self) -> str:
+        """How many runs there are, with their seeds."""
+        seeds = ", ".join(str(run.seed) for run in self.runs)
+        return f"{len(self.runs)} (seed{'s' if len(self.runs) > 1 else ''} {seeds})"
 
     def score(self, name: str) -> Value | None:
         """Of the test split; None where no run has it."""
@@ -70,7 +84,7 @@ def mean(values: Iterable[float | None]) -> Value | None:
 
 
 def group(runs: Iterable[Run]) -> list[System]:
-    """Systems in the order of their first runs.
+    """Systems, the best first, and those behind them that were tested on a part of the split or have no `HEADLINE`.
 
     Raises:
         CaptioningError: two runs of one system have the same seed.
@@ -92,11 +106,18 @@ def group(runs: Iterable[Run]) -> list[System]:
             if telling == ["name"] and members[0].name == usual:
                 shown = []
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
+            parts = dict.fromkeys(run.part for run in members if run.part)
+            label += f" [test images: {'; '.join(parts)}]" if parts else ""
             same = sum(system.label.partition(" #")[0] == label for system in systems)  # so long that it was cut
             system = System(f"{label} #{same + 1}" if same else label, tuple(members))
             _check_seeds(system)
             systems.append(system)
-    return systems
+    return sorted(systems, key=_rank)
+
+
+def _rank(system: System) -> tuple[bool, float]:
+    score = system.score(HEADLINE)
+    return not system.whole, math.inf if score is None else -score.mean
 
 
 def _differing(variants: Sequence[dict[str, str]]) -> list[str]:

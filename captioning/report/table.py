@@ -2,17 +2,18 @@
 
 import csv
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
-from captioning.metrics.wording import ENDED, NOVEL, WORDING
+from captioning.metrics.wording import AGAINST_TRAINING, ENDED, ENTROPY, WORDING
 from captioning.report.markdown import markdown_table
 from captioning.report.published import Published
-from captioning.report.systems import System, Value
+from captioning.report.systems import HEADLINE, System, Value
 from captioning.report.units import NO_PENALTY, headed, printed
 
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 SCORES = [*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
-CAPTIONS = [*WORDING, NOVEL, ENDED]
+CAPTIONS = [*WORDING, *AGAINST_TRAINING, ENDED, *ENTROPY]
 
 
 def columns(system: System, cider: float | None) -> dict[str, Value | None]:
@@ -26,11 +27,16 @@ def columns(system: System, cider: float | None) -> dict[str, Value | None]:
 
 
 def markdown(title: str, systems: Sequence[System], published: Sequence[Published], cider: float | None) -> str:
-    """One table of scores, one of BLEU without brevity penalty, one of wording, one of cost."""
+    """One table of scores, one of BLEU without brevity penalty, one of wording, one of cost; the best scores bold."""
     rows = [(system, columns(system, cider)) for system in systems]
+    best = best_scores(systems)
+
+    def cell(system: System, name: str, value: Value | None) -> str:
+        return f"**{shown(name, value)}**" if system in best.get(name, ()) else shown(name, value)
+
     scores = [n for n in SCORES if any(v[n] for _, v in rows) or any(n in p.scores for p in published)]
     cost = [name for name in rows[0][1] if name not in SCORES + CAPTIONS and NO_PENALTY not in name]
-    ours = [[s.label, _seeds(s), *(shown(n, values[n]) for n in scores)] for s, values in rows]
+    ours = [[s.label, s.counted, *(cell(s, n, values[n]) for n in scores)] for s, values in rows]
     theirs = [
         [f"*{p.system}, {p.source}*", "", *(f"*{p.scores[n]:g}*" if n in p.scores else "" for n in scores)]
         for p in published
@@ -38,14 +44,16 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
     devices = ["; ".join(sorted({run.provenance.device for run in s.runs})) for s in systems]
     parts = [
         f"# {title}",
+        ". ".join(overview(systems)) + ".",
         "Test split, mean ± standard deviation over seeds; 0-100 where no other unit is given.",
-        markdown_table(["system", "seeds", *map(headed, scores)], ours + theirs),
+        markdown_table(["system", "runs", *map(headed, scores)], ours + theirs),
     ]
     if published:
         caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
         parts.append(f"Published rows, with backbones and training of their own: {caveats}.")
     if any(values[BLEU[0] + NO_PENALTY] for _, values in rows):
-        bleu = [[s.label, *(shown(n, values[n + NO_PENALTY]) for n in BLEU)] for s, values in rows]
+        without = [n + NO_PENALTY for n in BLEU]
+        bleu = [[s.label, *(cell(s, n, values[n]) for n in without)] for s, values in rows]
         parts += ["BLEU without brevity penalty:", markdown_table(["system", *BLEU], bleu)]
     found = [name for name in CAPTIONS if any(v[name] for _, v in rows)]
     worded = [[s.label, *(shown(name, v[name]) for name in found)] for s, v in rows if any(v[n] for n in found)]
@@ -65,7 +73,8 @@ def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider:
                 "data": title,
                 "system": system.label,
                 "model": system.runs[0].model,
-                "seeds": _seeds(system),
+                "runs": len(system.runs),
+                "seeds": " ".join(str(run.seed) for run in system.runs),
             }
             for name, value in columns(system, cider).items():
                 row[name] = None if value is None else value.mean
@@ -77,8 +86,29 @@ def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider:
         writer.writerows(rows)
 
 
-def _seeds(system: System) -> str:
-    return " ".join(str(run.seed) for run in system.runs)
+def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:
+    """By score the systems that are best as printed, of several that were tested on all of the split."""
+    found = {}
+    whole = [system for system in systems if system.whole]
+    for name in (*SCORES, *(name + NO_PENALTY for name in BLEU)):
+        means = [(system, value.mean) for system in whole if (value := system.score(name))]
+        if len(means) > 1:
+            most = printed(name, max(mean for _, mean in means))
+            found[name] = [system for system, mean in means if printed(name, mean) == most]
+    return found
+
+
+def overview(systems: Sequence[System]) -> list[str]:
+    """Sentences on a table: its sizes, the day, and the system that leads it."""
+    runs = [run for system in systems for run in system.runs]
+    images = max((run.provenance.images_tested or 0 for run in runs), default=0)
+    sizes = {"test photographs": images, "systems": len(systems), "runs": len(runs)}
+    counted = ", ".join(f"{n:,} {name if n > 1 else name[:-1]}" for name, n in sizes.items() if n)
+    leader = systems[0]
+    value = leader.score(HEADLINE) if leader.whole and len(systems) > 1 else None
+    led = [f"Best {headed(HEADLINE)}: {leader.label}, {shown(HEADLINE, value)}"] if value else []
+    data = ", ".join(dict.fromkeys(run.data for run in runs))
+    return [f"{data}: {counted}; written on {date.today():%d %B %Y}", *led]
 
 
 def shown(name: str, value: Value | None) -> str:

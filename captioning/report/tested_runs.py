@@ -1,15 +1,17 @@
 """Finished runs, read back from their folders."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
+from captioning.borders.files import read_state
 from captioning.config.settings import is_in
 from captioning.errors import CaptioningError
-from captioning.report.reading import Config, Provenance, read_config, read_history, read_record
+from captioning.report.reading import ADVICE, Config, Provenance, read_config, read_history, read_record
 
 FREE = ("seed", "callbacks")
 """Decisive settings in which runs of one system may differ."""
@@ -77,6 +79,16 @@ class Run:
         return float(np.interp(row["step"], [0.0, *steps], [0.0, *seconds])) if steps else None
 
     @property
+    def part(self) -> str:
+        """Of the test split what it was tested on, where that is not all; earlier versions have not recorded it."""
+        tested, every = self.provenance.images_tested, self.provenance.images_of_split
+        if tested is not None and every is not None:
+            return f"{tested:,} of {every:,}" if tested < every else ""
+        if self.settings.get("trainer.limit_test_batches", "None") in ("None", "1.0"):
+            return ""
+        return "not all" if tested is None else f"{tested:,}, not all"
+
+    @property
     def captions_per_second(self) -> float | None:
         """The mean of those logged in training."""
         logged = [row[SPEED] for row in self.history if SPEED in row]
@@ -120,6 +132,9 @@ def _read(folder: Path, config: Config) -> Run:
     digest = record.provenance.data_digest
     if digest is None:
         raise CaptioningError(f"{folder / 'scores.json'} has no data_digest, so it is not known what was scored")
+    if record.provenance.images_tested is None:  # of an earlier version
+        with suppress(CaptioningError):
+            record.provenance.images_tested = read_state(folder / "captions.jsonl", _count_lines, ADVICE)
     metrics = folder / "metrics.csv"
     return Run(
         folder=folder,
@@ -134,3 +149,7 @@ def _read(folder: Path, config: Config) -> Run:
         provenance=record.provenance,
         history=read_history(metrics) if metrics.exists() else [],
     )
+
+
+def _count_lines(content: str) -> int:
+    return sum(bool(line.strip()) for line in content.split("\n"))

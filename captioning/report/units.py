@@ -23,10 +23,11 @@ UNITS = {
     **dict.fromkeys(("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"), SCORE),
     "CIDEr": Unit("x 100"),  # of at most 10
     **dict.fromkeys(("pointing", "pointing (images shuffled)", "attention coverage"), PERCENT),
-    "attention entropy": Unit("nats", 2),
     "attention entropy variance": Unit("nats^2", 2),
     "attention movement": Unit("0-1", 2),
-    **dict.fromkeys(("bad_endings", "distinct-1", "distinct-2", "novel", "ended"), PERCENT),
+    **dict.fromkeys(("bad_endings", "repeated", "distinct-1", "distinct-2"), PERCENT),
+    **dict.fromkeys(("novel", "unseen pairs", "ended"), PERCENT),
+    **dict.fromkeys(("first word entropy", "word entropy", "attention entropy"), Unit("nats", 2)),
     **dict.fromkeys(("length", "vocabulary used"), WORDS),
 }
 OTHER = Unit("")

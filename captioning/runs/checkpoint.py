@@ -37,7 +37,7 @@ class Checkpoint:
         config: the resolved configuration of the run, plain values.
         words: of the vocabulary.
         state: tensors by name, those of the networks begin with `backbone.` and `model.`.
-        score: what validation gave them, as `val/CIDEr 54.3`, where that is recorded.
+        score: what validation gave them, as `val/CIDEr 54.3`, or a test, where that is recorded.
     """
 
     path: Path
@@ -66,12 +66,13 @@ def load(path: Path) -> Checkpoint:
         raise _no_captioner(path, f"its configuration has not the sections {', '.join(SECTIONS)}")
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise _no_captioner(path, "its vocabulary is no list of words")
-    if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
-        raise _no_captioner(path, "its state_dict does not hold tensors alone")
+    if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(t, Tensor) for k, t in state.items()):
+        raise _no_captioner(path, "its state_dict does not hold tensors by their names alone")
     for name, tensor in state.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise _no_captioner(path, f"its weights {quoted(name)} are not all numbers (NaN or infinite)")
-    return Checkpoint(path, config, words, state, _score(saved.get("callbacks")))
+    score = inside.get("score")
+    return Checkpoint(path, config, words, state, quoted(score) if score else _score(saved.get("callbacks")))
 
 
 def _score(callbacks: Any) -> str | None:

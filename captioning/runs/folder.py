@@ -2,10 +2,13 @@
 
 import errno
 import hashlib
+import itertools
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
@@ -43,18 +46,40 @@ def _swept() -> str:
     return f"-{name}" if name else ""
 
 
-def new_folder(config: DictConfig, base: Path) -> Path:
-    """Makes `base`, with a number behind it where that exists, and sets `config.folder`.
+def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | None = None) -> Path:
+    """Makes `base`, with a number behind it where something lies there, and sets `config.folder`.
 
-    Writes the resolved configuration as `config.yaml`.
+    The folder appears with the resolved configuration in it as `config.yaml`, or not at all, whenever it is stopped.
+
+    Args:
+        config: of the run.
+        base: the folder's path; an empty folder there is taken.
+        begin: writes further files into the folder that it is given.
 
     Raises:
         CaptioningError: the folder cannot be made, or not be written to.
     """
-    folder = _make_folder(base)
-    OmegaConf.update(config, "folder", str(folder))
-    write_text(folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
-    return folder
+    numbered = (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".run-", dir=base.parent) as place:
+            draft = Path(place, "run")
+            draft.mkdir()  # readable for others as the user has it, unlike the folder around it
+            if begin is not None:
+                begin(draft)
+            for folder in itertools.chain([base], numbered):
+                if folder.is_dir() and any(folder.iterdir()):
+                    continue
+                OmegaConf.update(config, "folder", str(folder))
+                write_text(draft / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+                try:
+                    return draft.rename(folder)  # replaces an empty folder alone
+                except OSError:
+                    if not os.path.lexists(folder):
+                        raise
+    except OSError as error:
+        raise CaptioningError(f"cannot make the run folder {base}: {error.strerror}; set runs=FOLDER") from error
+    raise AssertionError  # numbers have no end
 
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
@@ -90,16 +115,3 @@ def lock(folder: Path) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)  # while it is held: who waits for it takes another file
         held.release()
-
-
-def _make_folder(base: Path) -> Path:
-    folder, number = base, 1
-    while True:
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            number += 1
-            folder = base.with_name(f"{base.name}-{number}")
-        except OSError as error:
-            raise CaptioningError(f"cannot make the run folder {folder}: {error.strerror}; set runs=FOLDER") from error

@@ -10,13 +10,14 @@ from typing import Any
 from torch import nn
 
 from captioning.config.settings import each_setting
+from captioning.config.signatures import defaults
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.runs.checkpoint import fill_network, load
 from captioning.runs.digest import digest
 
 CAN_DIFFER = {
-    "model": ("dropout", "choice"),
+    "model": ("dropout", "choice", "bias", "energy_bias"),  # whether there is a bias is in the weights' names
     "backbone": ("weights", "trainable", "checkpointing", "size", "resize", "dilation", "path", "regions"),
 }
 """Settings of networks, and of their parts, that are not of the architecture which weights were trained in."""
@@ -49,8 +50,8 @@ class InitialWeights:
     def check_architecture(self, config: Mapping[str, Any]) -> None:
         """Refuses a backbone or a model, of a run's plain settings, whose settings are not those that the weights had.
 
-        What only one of the two has is left to the weights' names and sizes; but a backbone's settings that are null
-        and false mean the same.
+        A setting that the checkpoint lacks is what its part takes when it is left out. What only the checkpoint has is
+        left to the weights' names and sizes; a backbone's settings that are null and false mean the same.
 
         Raises:
             CaptioningError: names the settings that differ.
@@ -59,9 +60,10 @@ class InitialWeights:
             self._check_architecture(name, config[name])
 
     def _check_architecture(self, name: str, given: Mapping[str, Any]) -> None:
-        before, now = dict(each_setting(self._saved.config[name])), dict(each_setting(given))
+        unsaid = defaults(name, given)
+        before, now = (unsaid | dict(each_setting(settings, name)) for settings in (self._saved.config[name], given))
         differing = [
-            f"{name}.{key}={quoted(now[key])} (it has {quoted(before[key])})"
+            f"{key}={quoted(now[key])} (it has {quoted(before[key])})"
             for key in sorted(before.keys() & now.keys())
             if before[key] != now[key] and (name == "model" or before[key] or now[key])
             if key.rpartition(".")[2] not in CAN_DIFFER[name]

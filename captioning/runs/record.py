@@ -29,9 +29,10 @@ class Result(BaseModel, extra="allow"):
 
 
 class Record(BaseModel):
-    """What `run.json` holds: digests, none of which an early version has left, and the result of a run that ended."""
+    """What `run.json` holds; an early version has left neither digests nor precision."""
 
     digests: dict[str, str] = {}
+    precision: str | None = None
     result: Result | None = None
 
 
@@ -58,14 +59,14 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in decisive_settings(config).items() if not WEIGHTS.fullmatch(key)}
 
 
-def begin(folder: Path, digests: Mapping[str, str]) -> None:
-    """Leaves the digests of a run that begins."""
-    write_json(folder / NAME, {"digests": dict(digests)})
+def begin(folder: Path, digests: Mapping[str, str], precision: str) -> None:
+    """Leaves the digests of a run that begins, and what `trainer.precision=auto` is on its machine."""
+    write_json(folder / NAME, {"digests": dict(digests), "precision": precision})
 
 
 def end(folder: Path, result: Mapping[str, Any]) -> None:
     """Notes that the run has ended, and with what."""
-    write_json(folder / NAME, {"digests": _read(folder).digests, "result": dict(result)})
+    write_json(folder / NAME, _read(folder).model_dump(exclude={"result"}) | {"result": dict(result)})
 
 
 def recorded_digests(folder: Path) -> dict[str, str]:
@@ -75,6 +76,15 @@ def recorded_digests(folder: Path) -> dict[str, str]:
         CaptioningError: the file is damaged.
     """
     return _read(folder).digests
+
+
+def recorded_precision(folder: Path) -> str | None:
+    """The precision with which a run began; None for one that an earlier version has left.
+
+    Raises:
+        CaptioningError: the file is damaged.
+    """
+    return _read(folder).precision
 
 
 def result(folder: Path) -> dict[str, Any] | None:

@@ -9,10 +9,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from captioning.config.precision import precision_of
 from captioning.machine import is_first
 from captioning.runs.earlier import earlier_run, resume_point
 from captioning.runs.folder import lock, new_folder, run_folder
-from captioning.runs.record import begin, end, result
+from captioning.runs.record import begin, end, recorded_precision, result
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class RecordedRun:
 
     Attributes:
         folder: of the run; that of a new one is made when it is opened.
+        precision: with which it began, on whatever machine; of a new one what `trainer.precision` is here.
         result: what it has ended with; None while it has not.
 
     Raises:
@@ -35,6 +37,8 @@ class RecordedRun:
     def __init__(self, config: DictConfig, digests: Mapping[str, str]) -> None:
         self._earlier, self._digests = earlier_run(config, digests), digests
         self.folder: Path = self._earlier or run_folder(config)
+        began = recorded_precision(self._earlier) if self._earlier else None
+        self.precision: str = began or precision_of(config.trainer)
         self.result = self._result()
         if self.finished(config) and is_first():
             log.info("this run is finished: %s; a new one begins with resume=false", self.folder)
@@ -56,8 +60,7 @@ class RecordedRun:
             CaptioningError: the folder cannot be made, or another process trains in it.
         """
         if self._earlier is None and is_first():
-            self.folder = new_folder(config, self.folder)
-            begin(self.folder, self._digests)
+            self.folder = new_folder(config, self.folder, lambda folder: begin(folder, self._digests, self.precision))
         OmegaConf.update(config, "folder", str(self.folder))
         with lock(self.folder):
             self.result = self._result()  # another process may have ended it meanwhile

@@ -34,7 +34,12 @@ def is_safetensors(path: Path) -> bool:
 
 
 def write(
-    path: Path, config: dict[str, Any], words: list[str], state: Mapping[str, Tensor], half: bool = False
+    path: Path,
+    config: dict[str, Any],
+    words: list[str],
+    state: Mapping[str, Tensor],
+    half: bool = False,
+    score: str | None = None,
 ) -> None:
     """Writes `path`, whole or not at all; the same captioner always gives the same bytes.
 
@@ -45,13 +50,14 @@ def write(
         state: weights by name.
         half: writes the matrices among them in half precision, from which networks take them back into single
             precision to compute.
+        score: that it has reached, such as `test/CIDEr 58.0`.
 
     Raises:
         CaptioningError: the file cannot be written, a number is too large for half precision, or the configuration is
             no plain values that JSON has.
     """
     state = _halved(state) if half else state
-    inside = {"config": config, "words": words}
+    inside = {"config": config, "words": words, **({"score": score} if score else {})}
     about = {**inside, "tensors": list(state), "digest": digest({"captioning": inside, "state_dict": state})}
     try:
         text = json.dumps(about)
@@ -84,7 +90,7 @@ def read(path: Path) -> dict[str, Any]:
             if len(metadata[KEY]) > LARGEST_TEXT:
                 raise ValueError(f"its header has {len(metadata[KEY]):,} characters")
             about = json.loads(metadata[KEY])
-            inside = {name: about[name] for name in ("config", "words")}
+            inside = {name: about[name] for name in ("config", "words", "score") if name in about}
             if sorted(about["tensors"]) != sorted(names):
                 raise ValueError("its tensors are others than its header names")
             state = {name: file.get_tensor(name) for name in about["tensors"]}

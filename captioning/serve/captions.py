@@ -6,7 +6,6 @@ its caption). A beam knows its words only in the end, so the page's script shows
 """
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -16,18 +15,19 @@ from urllib.parse import parse_qs, urlsplit
 
 from PIL import Image
 
+from captioning.config.registry import PACKAGE
 from captioning.errors import CaptioningError, quoted
 from captioning.report.page.rendering import asset, environment
 from captioning.serve.columns import Column, answers, shown
 from captioning.serve.controls import choices, decoding_of
-from captioning.serve.server import PATIENCE, PIECE, Handler, Refused
+from captioning.serve.server import Handler, Refused
 from captioning.serve.upload import MEGA, read_upload
 
+EXAMPLES = PACKAGE.parent / "experiments" / "photographs"
+"""Photographs of a checkout; a wheel has none, and its page does without."""
 REPORT = "captioning.report.page"
 KIND = "application/octet-stream"
 """Of what is posted: a page elsewhere cannot have a browser send it without asking here first."""
-LARGEST_TIME = 2 * PATIENCE
-"""Seconds that a photograph may take to arrive."""
 
 
 class Captions:
@@ -49,10 +49,12 @@ class Captions:
 
     def _files(self) -> Iterator[tuple[str, tuple[str, bytes]]]:
         """The page and what it loads: the style and the maps of the report's, and its own."""
+        examples = {path.name: path.read_bytes() for path in sorted(EXAMPLES.glob("*.jpg"))}
+        yield from ((f"/examples/{name}", ("image/jpeg", content)) for name, content in examples.items())
         page = (
             environment(__package__)
             .get_template("captions.html")
-            .render(columns=self.columns, choices=self.choices, megabytes=self.megabytes)
+            .render(columns=self.columns, choices=self.choices, megabytes=self.megabytes, examples=examples)
         )
         yield "/", ("text/html; charset=utf-8", page.encode())
         style = [asset(REPORT, "page.css"), asset(__package__, "captions.css")]
@@ -94,8 +96,8 @@ class CaptionsHandler(Handler):
     """Serves the page of `captions`."""
 
     policy = (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; "
-        "form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
     def __init__(self, *connection: Any, captions: Captions) -> None:
@@ -117,7 +119,7 @@ class CaptionsHandler(Handler):
         except CaptioningError as error:
             raise Refused(HTTPStatus.BAD_REQUEST, error) from error
         with self._captions.place():
-            image = read_upload(self._content(length), self._captions.megapixels)
+            image = read_upload(self.receive(length), self._captions.megapixels)
             lines = self._captions.say(columns, image)
             try:
                 first = next(lines)
@@ -161,18 +163,3 @@ class CaptionsHandler(Handler):
             return json.loads(text)
         except (KeyError, ValueError, RecursionError) as error:
             raise Refused(HTTPStatus.BAD_REQUEST, "the query has the settings as JSON, settings={}") from error
-
-    def _content(self, length: int) -> bytes:
-        end = time.monotonic() + LARGEST_TIME
-        content = bytearray()
-        try:
-            while len(content) < length and time.monotonic() < end:
-                piece = self.rfile.read1(min(PIECE, length - len(content)))
-                if not piece:
-                    break
-                content += piece
-        except TimeoutError:
-            pass
-        if len(content) < length:
-            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "the photograph did not arrive whole")
-        return bytes(content)

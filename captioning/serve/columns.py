@@ -8,12 +8,13 @@ from typing import Any
 
 from PIL import Image
 
-from captioning.config.searches import build_search
+from captioning.borders.photographs import Frame
+from captioning.config.paths import PRETRAINED, checkpoint_path
+from captioning.config.searches import LONGEST, build_search
 from captioning.decoding import Caption
 from captioning.errors import CaptioningError
 from captioning.report.page.attention import packed
 from captioning.report.page.photographs import as_jpeg
-from captioning.serve.controls import LONGEST
 from captioning.trained import TrainedCaptioner
 
 SIDE = 640
@@ -70,16 +71,16 @@ class Column:
         features = backbone(pixels[None].to(captioner.device))  # once for all captions
         (best,) = captioner.decode([features], [False])
         captions: list[Caption] = [best, *best.alternatives]
+        frame = backbone.transform.frame(image)
         return {
-            "captions": [self._described(caption, features) for caption in captions],
-            "resize": backbone.transform.resize,
+            "captions": [self._described(caption, features, frame) for caption in captions],
             "seconds": round(time.perf_counter() - begun, 3),
         }
 
-    def _described(self, caption: Caption, features: Any) -> dict[str, Any]:
+    def _described(self, caption: Caption, features: Any, frame: Frame) -> dict[str, Any]:
         words = self.captioner.vocabulary.each_word(caption.tokens)
         kept = self.captioner.kept("", caption, [features], [False]) if words else []
-        return {"words": words, "score": round(caption.score, 4), "maps": packed(kept[0].maps) if kept else None}
+        return {"words": words, "score": round(caption.score, 4), "maps": packed(kept[0].maps, frame) if kept else None}
 
 
 def load_columns(checkpoints: Sequence[Path], device: str, modules: Sequence[str]) -> list[Column]:
@@ -93,9 +94,14 @@ def load_columns(checkpoints: Sequence[Path], device: str, modules: Sequence[str
         captioner = TrainedCaptioner.from_checkpoint(path, device, modules=modules)
         if not captioner.networks[0].backbone.reads_photographs:
             raise CaptioningError(f"checkpoint={path} reads features that were computed elsewhere, and no photographs")
-        title = path.absolute().parents[1].name if path.parent.name == "checkpoints" else path.stem
-        columns.append(Column(title, captioner))
+        columns.append(Column(_title(path), captioner))
     return columns
+
+
+def _title(path: Path) -> str:
+    if path == checkpoint_path(PRETRAINED):
+        return "the bundled captioner"
+    return path.absolute().parents[1].name if path.parent.name == "checkpoints" else path.stem
 
 
 def shown(columns: Sequence[Column], image: Image.Image) -> dict[str, Any]:

@@ -15,16 +15,11 @@ from pydantic import TypeAdapter
 
 from captioning.borders.bounds import hints_of
 from captioning.config.registry import CONF, LOADER, locate
+from captioning.config.searches import OF_OTHERS
 from captioning.config.signatures import check_value
 from captioning.errors import CaptioningError, no_setting, quoted
 
-LONGEST = 100
-_Some = Annotated[int, Interval(ge=1, le=32)]
-NARROWER: Mapping[str, Any] = {
-    **dict.fromkeys(("width", "groups", "n_best", "n"), _Some),
-    "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
-    "temperature": Annotated[float, Interval(ge=0.01, le=100)],
-}
+NARROWER: Mapping[str, Any] = {**OF_OTHERS, "temperature": Annotated[float, Interval(ge=0.01, le=100)]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 Every refusal is one sentence. Nothing is logged but a line for each request that was refused or posted.
 """
 
+import io
 import ipaddress
 import json
 import socket
@@ -21,8 +22,14 @@ from captioning.errors import CaptioningError, quoted
 
 CONNECTIONS = 64
 """At a time; further ones are closed."""
-PATIENCE = 30
-"""Seconds without a byte after which a connection is given up."""
+PATIENCE = 10
+"""Seconds in which what is asked must have come."""
+LONGEST = 60
+"""Seconds in which all of a request must have come, with what is posted."""
+SLOWEST = 50_000
+"""Bytes per second that what is posted must have come with, `PATIENCE` apart."""
+ANSWERED = 30
+"""Seconds that a piece of the answer may take to be sent."""
 LINGER = 3
 """Seconds for which what a refused visitor goes on to send is read and forgotten."""
 PIECE = 2**16
@@ -103,14 +110,64 @@ class Server(ThreadingHTTPServer):
         return not self.local or (host or "").lower() in self._hosts
 
 
+class Incoming(io.RawIOBase):
+    """What comes over a connection until `deadline`, however slowly: a socket waits for each byte anew."""
+
+    def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
+        self._raw, self._connection = raw, connection
+        self.deadline = time.monotonic() + PATIENCE
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request came too slowly")
+        self._connection.settimeout(left)
+        try:
+            return self._raw.readinto(buffer)
+        finally:
+            self._connection.settimeout(ANSWERED)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers one request; `get` and `post` are what a page adds."""
 
     server: Server
     server_version, sys_version = "captioning", ""
-    timeout = PATIENCE
+    timeout = ANSWERED
     policy = "frame-ancestors 'none'"
     """The Content-Security-Policy."""
+
+    def setup(self) -> None:
+        """Before the request."""
+        super().setup()
+        self._incoming = Incoming(self.rfile.detach(), self.connection)
+        self.rfile = io.BufferedReader(self._incoming)
+
+    def receive(self, length: int) -> bytes:
+        """What is posted.
+
+        Raises:
+            Refused: less than `length` bytes come, or they come too slowly.
+        """
+        content, begun = bytearray(), time.monotonic()
+        with suppress(TimeoutError):
+            while len(content) < length:
+                allowed = min(LONGEST, PATIENCE + len(content) / SLOWEST)
+                self._incoming.deadline = begun + allowed
+                piece = self.rfile.read1(min(PIECE, length - len(content)))
+                if not piece:
+                    break
+                content += piece
+        if len(content) < length:
+            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "what was posted did not arrive whole, or came too slowly")
+        return bytes(content)
 
     def get(self) -> None:
         """Answers GET, and HEAD with `send`.
@@ -167,11 +224,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _forget(self) -> None:
         """Reads on for a moment: closed with bytes unread a connection is reset, and the sentence lost on its way."""
-        end = time.monotonic() + LINGER
+        self._incoming.deadline = time.monotonic() + LINGER
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
-            self.connection.settimeout(LINGER)
-            while time.monotonic() < end and self.rfile.read1(PIECE):
+            while self.rfile.read1(PIECE):
                 pass
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:

@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 from PIL import Image, UnidentifiedImageError
 
-from captioning.backbones.images import FORMATS
+from captioning.borders.photographs import FORMATS
 from captioning.errors import quoted
 from captioning.serve.server import Refused
 

@@ -22,12 +22,11 @@ from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
+from captioning.decoding.entropy import Search, measured
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.caption_scores import CaptionScores
 from captioning.models.protocol import Captioner
 from captioning.training.objectives import Draws, Loss, Objective
-
-Search = Callable[[Captioner, ContextSet], list[Caption]]
 
 
 class CaptioningModule(L.LightningModule):
@@ -168,7 +167,7 @@ class CaptioningModule(L.LightningModule):
         self._log_scores("test", self.test_scores)
 
     def _decode(self, context: ContextSet, batch: Batch, scores: CaptionScores) -> list[Caption]:
-        captions = self.search(self.model, context)
+        captions = measured(self.search)(self.model, context)
         scores.update(batch.index, [self.vocabulary.decode(caption.tokens) for caption in captions])
         return captions
 

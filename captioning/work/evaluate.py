@@ -13,7 +13,7 @@ from captioning.config.composed import settings_given
 from captioning.config.early import FROM_CHECKPOINT
 from captioning.config.paths import given_path
 from captioning.config.settings import merged, relocate
-from captioning.config.signatures import check_call
+from captioning.config.signatures import check_call, check_value
 from captioning.data.caption_files import ImageId
 from captioning.data.example import Splits, digest, photographs, reference_texts
 from captioning.data.inputs import Inputs
@@ -117,7 +117,8 @@ def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> N
     if settings == FROM_CHECKPOINT:  # of another data set, before this one
         return
     words = (reference.words for example in splits["train"] for reference in example.references)
-    check_call("data.vocabulary", Vocabulary.from_captions, settings if isinstance(settings, dict) else {})
+    check_value("data.vocabulary", settings, dict[str, Any])
+    check_call("data.vocabulary", Vocabulary.from_captions, settings)
     found = Vocabulary.from_captions(words, **settings)
     if found != vocabulary:
         shared = len(set(found.words) & set(vocabulary.words))

@@ -15,7 +15,6 @@ from torch import Tensor
 from captioning.config.composed import settings_given
 from captioning.config.paths import given_path
 from captioning.errors import CaptioningError
-from captioning.report.panels import LONGEST, save_panel
 from captioning.runs.kept_attention import FILE, KeptCaption, write
 from captioning.trained import Prediction, TrainedCaptioner
 
@@ -89,6 +88,8 @@ class Panels:
         Raises:
             CaptioningError: there is no attention, or none of that name.
         """
+        from captioning.report.panels import LONGEST, save_panel  # here, because Matplotlib takes half a second
+
         shown = self._shown(photograph, prediction)
         names = (f"{path.stem}{end}" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
         name = next(name for name in names if name.lower() not in self._taken)  # some file systems ignore the case

@@ -20,6 +20,7 @@ from captioning.config.check import check
 from captioning.config.early import FROM_CHECKPOINT, data_settings
 from captioning.config.optimizer import backbone_lr, optimizer_settings
 from captioning.config.paths import checkpoint_path
+from captioning.config.precision import tell_precision
 from captioning.config.searches import search_settings
 from captioning.config.settings import without_weights
 from captioning.data.example import Splits, reference_texts
@@ -27,11 +28,13 @@ from captioning.data.mirror import Mirror
 from captioning.data.module import CaptionData
 from captioning.data.photographs import readable
 from captioning.data.readers.reading import read
+from captioning.data.views import Change
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.features.brought import check_features
 from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
 from captioning.metrics import Scorer
+from captioning.models import Recurrent
 from captioning.report.summary import print_summary
 from captioning.runs.checkpoint import read as read_checkpoint
 from captioning.runs.debug import few
@@ -57,11 +60,12 @@ def train(config: DictConfig) -> float | None:
     splits = build_splits(config, backbone)
     run = RecordedRun(config, digests(config, splits, backbone, initial))
     if not run.finished(config):
+        tell_precision(config.trainer, run.precision)
         module = build_module(config, splits, backbone, initial)
         data = build_data(config, few(config, splits), module)
         with run.open(config):
             if not run.finished(config):
-                trainer = build_trainer(config)
+                trainer = build_trainer(config, run.precision)
                 fit(trainer, module, data, run.resume_point(module.state_dict()))
                 result = select(config, trainer, module, data, run.result)
                 run.end(result)  # before the test: should that fail, it alone comes again
@@ -155,11 +159,14 @@ def build_module(
     """Model, objective, search and scorers, meeting in the Lightning module."""
     vocabulary = build_vocabulary(config, splits, initial)
     model = instantiate(config.model, vocab_size=len(vocabulary), **backbone.sizes)
+    task = Task(splits["train"], vocabulary)
     if initial is not None:
         initial.fill("model", model)
+    elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
+        model.head.begin(task.counts())
     settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     objective: Objective = instantiate(config.objective)
-    objective.prepare(Task(splits["train"], vocabulary))
+    objective.prepare(task)
     return CaptioningModule(
         backbone=backbone,
         model=model,
@@ -200,15 +207,15 @@ def build_data(config: DictConfig, splits: Splits, module: CaptioningModule) -> 
     if config.init_from is None:  # else the model knows them as they were scaled
         to_unit_scale(backbone, inputs["train"])
     if config.data.mirror:
-        view = inputs_of(splits["train"], backbone.mirrored(), cache, "train, mirrored")
+        view = inputs_of(splits["train"], backbone.viewed(Change(mirror=True)), cache, "train, mirrored")
         mirror = Mirror(config.data.mirror, view, config.seed)
     data = CaptionData(splits, inputs, module.vocabulary, mirror=mirror, **data_settings(config))
     say("%s", describe(data, module))
     return data
 
 
-def build_trainer(config: DictConfig) -> L.Trainer:
-    """The trainer with its callbacks and loggers; those set to null are left out."""
+def build_trainer(config: DictConfig, precision: str) -> L.Trainer:
+    """The trainer of that precision with its callbacks and loggers; those set to null are left out."""
     callbacks, loggers = (
         [instantiate(part) for part in (group or {}).values() if part is not None]
         for group in (config.callbacks, config.logger)
@@ -216,6 +223,7 @@ def build_trainer(config: DictConfig) -> L.Trainer:
     bar = any(isinstance(callback, ProgressBar) for callback in callbacks)  # or Lightning would add its own
     trainer: L.Trainer = instantiate(
         config.trainer,
+        precision=precision,
         logger=loggers,
         callbacks=callbacks,
         default_root_dir=config.folder,

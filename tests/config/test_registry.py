@@ -31,6 +31,9 @@ COMMANDS = [
     {**GREEDY, "_args_": [1]},
     {**GREEDY, "_recursive_": False},
     {**GREEDY, "_partial_": 1},
+    {**GREEDY, "_partial_": [True]},
+    {**GREEDY, "_partial_": False},
+    {**GREEDY, "_convert_": "all"},
     {**GREEDY, 3: 4},
     {**GREEDY, "width": 3},
     {**GREEDY, "max_length": "five"},
@@ -74,6 +77,21 @@ def test_parts_stand_only_where_they_belong() -> None:
         build("model", GREEDY)
     with pytest.raises(CaptioningError, match="no part of captioning that may stand there"):
         build("decoding", {**GREEDY, "filters": GREEDY})
+
+
+def test_what_is_called_later_is_what_the_shipped_configuration_calls_later() -> None:
+    filters = {"_target_": "captioning.decoding.Filters"}
+    cnn = {"_target_": "captioning.backbones.small_cnn.SmallCNN"}
+    mlp = {"_target_": "captioning.models.parts.scores.MLP"}
+    for place, node in (
+        ("decoding", {**GREEDY, "filters": {**filters, "_partial_": True}}),
+        ("decoding", {key: value for key, value in GREEDY.items() if key != "_partial_"}),
+        ("backbone", {**cnn, "_partial_": True}),
+        ("model.score", mlp),
+    ):
+        with pytest.raises(CaptioningError, match=r"\._partial_="):
+            build(place, node)
+    assert build("model.score", {**mlp, "_partial_": True}, width=7).keywords == {"width": 7}
 
 
 def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,35 @@ def test_damaged_files_and_objects_that_could_run_code_are_refused_by_name(tmp_p
             brought(tmp_path / name, tmp_path)
 
 
+@pytest.mark.parametrize("way", ["external link", "soft link to one", "behind a group", "virtual", "external storage"])
+def test_hdf5_leads_into_no_other_file(way: str, tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    found = arrays()
+    secret = one_hdf5(tmp_path / "secret", {"b.jpg": found["b.jpg"]})
+    raw = tmp_path / "raw"
+    raw.write_bytes(found["b.jpg"].tobytes())
+    path = one_hdf5(tmp_path / "features", {name: found[name] for name in ("7", "c")})
+    with h5py.File(path, "a") as file:
+        if way == "external link":
+            file["b.jpg"] = h5py.ExternalLink(secret.name, "/b.jpg")
+        elif way == "soft link to one":
+            file["group/away"] = h5py.ExternalLink(secret.name, "/")
+            file["b.jpg"] = h5py.SoftLink("/group/away/b.jpg")
+        elif way == "behind a group":
+            file["b.jpg"] = h5py.ExternalLink(secret.name, "/")
+        elif way == "virtual":
+            layout = h5py.VirtualLayout((4, D), "f4")
+            layout[:] = h5py.VirtualSource(secret, "b.jpg", (4, D))
+            file.create_virtual_dataset("b.jpg", layout)
+        else:
+            file.create_dataset("b.jpg", (4, D), "f4", external=[(str(raw), 0, raw.stat().st_size)])
+    if way != "behind a group":
+        with h5py.File(path) as file:
+            assert np.array_equal(file["b.jpg"], found["b.jpg"])  # what HDF5 itself would give
+    with pytest.raises(CaptioningError, match=rf"cannot read the features b\.jpg in {path}: "):
+        brought(path, tmp_path)
+
+
 def test_an_archive_of_several_arrays_must_say_which(tmp_path: Path) -> None:
     path = folder_of_npy(tmp_path / "features", {name: a for name, a in arrays().items() if name != "7"})
     np.savez(path / "7.npz", first=np.zeros((2, D)), second=np.zeros((2, D)))

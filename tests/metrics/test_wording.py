@@ -2,19 +2,33 @@
 
 import pytest
 
-from captioning.metrics.wording import ended, novel, wording
+from captioning.metrics.wording import TrainingCaptions, ended, entropy, wording
 
 
 def test_of_three_captions() -> None:
     assert wording(["a dog on a", "a dog runs", "dogs"]) == {
         "bad_endings": pytest.approx(100 / 3),
+        "repeated": 0,
         "length": pytest.approx(8 / 3),
         "distinct-1": 100 * 5 / 8,  # a, dog, on, runs, dogs
         "distinct-2": 100 * 4 / 5,  # "a dog" twice
         "vocabulary used": 5,
     }
     assert ended([True, True, False, True]) == {"ended": 75}
-    assert novel(["a dog on a", "dogs"], {"dogs", "a dog"}) == {"novel": 50}
+    said = ["a dog dog runs", "dogs and dogs", "a a", "the dog the dog"]
+    assert wording(said)["repeated"] == 50
+
+
+def test_beside_the_captions_of_training() -> None:
+    training = TrainingCaptions([("a", "dog", "runs", "by"), ("dogs",), ("by", "a", "bus")])
+    said = ["dogs", "a dog runs by a bus", "a dog by a bus stop", "a dog runs by", "bus a dog by", "a cat", ""]
+    # unseen: "bus a" and "dog by" of 3, "a cat" of 1; "dog by" and "bus stop" of 5 are 40 % and no more
+    assert training.compared(said) == {"novel": pytest.approx(100 * 5 / 7), "unseen pairs": pytest.approx(100 * 2 / 7)}
+
+
+def test_entropies_of_first_words_and_of_all_words() -> None:
+    found = entropy([[2.0, 1.0, 0.0], [4.0]])
+    assert found == {"first word entropy": 3.0, "word entropy": 7 / 4}
 
 
 def test_of_captions_without_words() -> None:

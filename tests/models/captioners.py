@@ -46,14 +46,16 @@ MIXTURES: dict[str, dict[str, Any]] = {
     "sat_soft model/score=scaled_dot": RECURRENT | {"d_hidden": D},
     "sat_soft model/score=projected_dot": RECURRENT | {"score.d_attention": 19},
     "hui_soft": RECURRENT | {"score.learned_scale": True},
-    "sat_hard model/score=location model/cell=gru": RECURRENT | {"temperature": 0.5},
+    "sat_hard model/score=location model/cell=gru": RECURRENT | {"temperature": 0.5, "cell.reset": "after"},
     "sat_hard model/cell=up_down model/inject=first": RECURRENT,
     "gru_attention model/cell=gru_printed model/inject=every": RECURRENT | {"smoothing": True, "gate": True},
     "show_tell model/cell=gru_printed": RECURRENT,
-    "gru_conditional model/inject=first": RECURRENT | {"cell.query": "before", "head.width": 19},
+    "gru_conditional model/inject=first": RECURRENT
+    | {"cell.query": "before", "cell.reset": "before", "head.width": 19},
     "up_down": RECURRENT | {"cell.query": "before", "window": 3},
     "sat_soft model/encoder=layers model/initial=layer": RECURRENT
-    | {"encoder.d_feat": 14, "encoder.heads": 2, "encoder.d_hidden": 19, "encoder.dropout": 0.0, "head.tanh": True},
+    | {"encoder.d_feat": 14, "encoder.heads": 2, "encoder.d_hidden": 19, "encoder.dropout": 0.0, "head.tanh": True}
+    | {"initial.norm": True, "head.bias": "zero"},
     "lstm_bottleneck": RECURRENT | {"initial.pool": "flat"},
     "sat_soft": RECURRENT | {"choice": "argmax"},
     "spatial_transformer ~model/encoder": DECODER,

@@ -7,7 +7,7 @@ import pytest
 
 from captioning.metrics import Scorer
 from captioning.metrics.attention import STATISTICS
-from captioning.metrics.wording import ENDED, NOVEL, WORDING
+from captioning.metrics.wording import AGAINST_TRAINING, ENDED, ENTROPY, WORDING
 from captioning.report.summary import print_summary
 from captioning.report.units import OTHER, unit
 from captioning.training.callbacks.pointing import NAMES as POINTING
@@ -45,8 +45,20 @@ def test_table_three_captions_and_paths(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"pictures of attention: {tmp_path / 'attention'}" in capsys.readouterr().out
 
 
+def test_captions_of_a_file_give_the_terminal_no_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "scores.json").write_text(json.dumps({"scores": {"CIDEr": 1.0}, "provenance": {}}))
+    orders = "a\x1b]0;title\x07 dog\u202e\x9b2J\r\nimage 9: fake"
+    line = {"image_id": orders, "caption": orders, "references": [orders]}
+    (tmp_path / "captions.jsonl").write_text(json.dumps(line) + "\n")
+    print_summary(tmp_path)
+    printed = capsys.readouterr().out
+    assert all(character.isprintable() for character in printed.replace("\n", ""))
+    shown = "a ]0;title dog 2J image 9: fake"
+    assert f"\nimage {shown}: {shown}\n    reference: {shown}\n" in printed
+
+
 def test_all_that_a_run_scores_has_a_unit() -> None:
     scored = Scorer([["a dog"], ["a cat"]], ["BLEU", "ROUGE-L", "CIDEr"]).score({0: "a dog", 1: "a cat"}).corpus
-    every = [*scored, "METEOR", "SPICE", *STATISTICS, *POINTING, *WORDING, NOVEL, ENDED]
+    every = [*scored, "METEOR", "SPICE", *STATISTICS, *POINTING, *WORDING, *AGAINST_TRAINING, ENDED, *ENTROPY]
     assert [name for name in every if unit(name) is OTHER] == []
     assert {unit(name).name for name in scored if name != "CIDEr"} == {"0-100"}

@@ -1,5 +1,6 @@
 """Runs that begin from another run's checkpoint."""
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from test_conf import composed, miniature
 
 from captioning.config.check import check
@@ -74,6 +75,9 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
     data = load(folder / "checkpoints" / "best.ckpt").config["data"]
     assert data["vocabulary"] == "checkpoint"
     check_vocabulary({"train": []}, data["vocabulary"], Vocabulary(["a"]))
+    for other in (["a"], None, 5):
+        with pytest.raises(CaptioningError, match=r"data\.vocabulary=.* is not allowed; it must be settings by their"):
+            check_vocabulary({"train": []}, other, Vocabulary(["a"]))
 
 
 @pytest.mark.parametrize(
@@ -106,6 +110,19 @@ def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:
     initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": False}})
     with pytest.raises(CaptioningError, match=r"backbone.stride_in_1x1=true \(it has null\)\. Give its backbone's"):
         initial.check_architecture({**saved, "backbone": own | {"stride_in_1x1": True}})
+
+
+def test_a_setting_that_an_earlier_version_had_not_is_what_it_did(first: Path) -> None:
+    """Its conditional GRU reset before the matrix; whether there are biases is in the names of the weights."""
+    initial, config = InitialWeights(first), OmegaConf.to_container(composed("model=gru_conditional"), resolve=True)
+    saved: Any = copy.deepcopy(config)
+    initial._saved.config.update(saved)
+    initial.check_architecture(config)
+    del saved["model"]["cell"]["reset"], saved["model"]["energy_bias"], saved["model"]["head"]["bias"]
+    with pytest.raises(CaptioningError, match=r"model\.cell\.reset=after \(it has before\)\. Give"):
+        initial.check_architecture(config)
+    config["model"]["cell"]["reset"] = "before"
+    initial.check_architecture(config)
 
 
 def test_no_weights_are_read_beside_those_that_a_run_begins_from() -> None:

@@ -10,7 +10,7 @@ from test_check import config
 from captioning.backbones import Backbone
 from captioning.backbones.small_cnn import SmallCNN
 from captioning.data.example import Example, Reference, Splits
-from captioning.runs.record import begin, digests, end, recorded_digests, result
+from captioning.runs.record import begin, digests, end, recorded_digests, recorded_precision, result
 
 
 def backbone(seed: int = 0) -> Backbone:
@@ -75,11 +75,13 @@ def test_code_is_what_the_process_runs(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_folder_remembers(tmp_path: Path) -> None:
     assert recorded_digests(tmp_path) == {}
     assert result(tmp_path) is None
-    begin(tmp_path, {"data": "d"})
+    assert recorded_precision(tmp_path) is None
+    begin(tmp_path, {"data": "d"}, "bf16-mixed")
     assert recorded_digests(tmp_path) == {"data": "d"}
     assert result(tmp_path) is None
     end(tmp_path, {"best": 0.0})
     assert recorded_digests(tmp_path) == {"data": "d"}
+    assert recorded_precision(tmp_path) == "bf16-mixed"
     assert result(tmp_path) == {"best": 0.0}
 
 

@@ -1,9 +1,11 @@
 """The folder of a run: made, locked, found again."""
 
 import logging
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 from test_check import config
 
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, Stopped
 from captioning.runs.earlier import earlier_run
 from captioning.runs.folder import lock, new_folder, run_folder
 from captioning.runs.record import begin
@@ -76,7 +78,7 @@ NOW = THEN | {"configuration": "of another version", "code": "new"}
 def earlier(elsewhere: Path) -> Path:
     now = config(*SETTINGS)
     folder = new_folder(now, run_folder(now))
-    begin(folder, THEN)
+    begin(folder, THEN, "32-true")
     return folder
 
 
@@ -105,3 +107,28 @@ def test_a_folder_is_never_an_earlier_ones(earlier: Path) -> None:
     assert now.folder == str(again)
     assert OmegaConf.load(again / "config.yaml").folder == str(again)
     assert "${" not in (again / "config.yaml").read_text()
+
+
+def test_a_folder_appears_with_its_record_or_not_at_all(elsewhere: Path) -> None:
+    def stop() -> None:
+        raise Stopped("stopped", signal.SIGINT)
+
+    OmegaConf.register_new_resolver("stop", stop, replace=True)
+    now = config(*SETTINGS)
+    base = run_folder(now)
+    with pytest.raises(Stopped):
+        new_folder(config(*SETTINGS, "+data.stops=${stop:}"), base, lambda folder: begin(folder, THEN, "32-true"))
+    assert not list(base.parent.iterdir())
+    base.mkdir()  # as earlier versions have left it
+    assert new_folder(now, base, lambda folder: begin(folder, THEN, "32-true")) == base
+    assert sorted(path.name for path in base.iterdir()) == ["config.yaml", "run.json"]
+    assert earlier_run(config(*SETTINGS), THEN) == base
+
+
+def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
+    configs = [config(*SETTINGS) for _ in range(8)]
+    base = run_folder(configs[0])
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda each: new_folder(each, base), configs))
+    assert len(set(folders)) == 8
+    assert [OmegaConf.load(folder / "config.yaml").folder for folder in folders] == list(map(str, folders))

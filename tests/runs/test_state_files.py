@@ -112,7 +112,7 @@ def test_records_of_wrong_types(tmp_path: Path, content: Any) -> None:
 
 
 def test_a_score_that_is_no_number_is_none(tmp_path: Path) -> None:
-    begin(tmp_path, {"data": "d"})
+    begin(tmp_path, {"data": "d"}, "32-true")
     end(tmp_path, {"best": float("nan"), "widths": {1: float("inf"), 3: 1.0}})
     assert "NaN" not in (tmp_path / "run.json").read_text()
     assert result(tmp_path) == {"best": None, "widths": {"1": None, "3": 1.0}}

@@ -4,9 +4,11 @@ import base64
 import io
 import json
 import math
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from PIL import Image
 from serving import CORNERS, GRID, HEAD, SAID, Answer, ask, column, post, served
 
+import captioning.serve.server as serve_server
 from captioning.serve.captions import Captions, CaptionsHandler
 from captioning.serve.controls import choices, decoding_of
 from captioning.serve.server import Server
@@ -200,6 +203,41 @@ def test_one_at_a_time_a_few_wait_and_further_ones_are_sent_away() -> None:
         assert [len(lines(answer)) for answer in found] == [3, 3]
         assert post(server, b"broken").status == 415
         assert post(server, file()).status == 200  # every place is free again
+
+
+SLOW_GET = "GET / HTTP/1.0\r\nHost: 127.0.0.1\r\nX: "
+SLOW_POST = (
+    "POST /captions?settings=%7B%22decoding%22:%22greedy%22%7D HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n"
+    "Origin: http://127.0.0.1:{port}\r\nContent-Type: application/octet-stream\r\nContent-Length: 99999\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("begin", [SLOW_GET, SLOW_POST], ids=["head", "body"])
+def test_slow_visitors_shut_nobody_out(begin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve_server, "CONNECTIONS", 3)
+    monkeypatch.setattr(serve_server, "PATIENCE", 0.5)
+    with served(partial(CaptionsHandler, captions=page())) as server:
+
+        def drip() -> bool:
+            """Until the server has had enough."""
+            with socket.create_connection(("127.0.0.1", server.port), timeout=0.05) as connection:
+                connection.sendall(begin.format(port=server.port).encode())
+                for _ in range(600):
+                    try:
+                        connection.sendall(b"a")
+                        if not connection.recv(1000):
+                            return True
+                    except TimeoutError:
+                        pass
+                    except ConnectionError:
+                        return True
+            return False
+
+        with ThreadPoolExecutor(3) as pool:
+            slow = [pool.submit(drip) for _ in range(3)]
+            assert all(each.result() for each in slow)
+        assert ask(server, "/").status == 200
+        assert post(server, file()).status == 200
 
 
 def test_the_first_checkpoints_search_is_what_the_page_begins_with() -> None:

@@ -50,6 +50,8 @@ class Attention(nn.Module):
             location drawn from alpha (Eq. 8), or the likeliest one.
         temperature: divisor of e; below 1 it sharpens, by beta = 1 / temperature (Chorowski et al. 2015, section 2.3).
         smoothing: sigmoid(e) in place of exp(e) (there).
+        energy_bias: with smoothing, adds a learned number to e, in which the softmax alone does not change (the
+            authors' code, attention-lvcsr).
         window: leaves out what is more than so many places from where half of the last weights lie (there), along each
             axis of the grid (D); the first step sees all (D). None: no window.
     """
@@ -63,12 +65,14 @@ class Attention(nn.Module):
         temperature: Positive = 1.0,
         smoothing: bool = False,
         window: Window | None = None,
+        energy_bias: bool = False,
     ) -> None:
         super().__init__()
         self.score = score
         self.gate = nn.Linear(d_query, 1) if gate else None  # f_beta
         self.choice: Choice = choice
         self.temperature, self.smoothing, self.window = temperature, smoothing, window
+        self.energy_bias = nn.Parameter(torch.zeros(())) if smoothing and energy_bias else None
         self.looks_back = score.looks_back or window is not None
 
     def read(self, context: ContextSet) -> Annotations:
@@ -93,7 +97,10 @@ class Attention(nn.Module):
             sampled: `[B]`, see `StochasticCaptioner`; None: `choice` for all, and no policy.
             uniform: `[B, N]`, see there.
         """
-        scores = self.score(image.keys, query, past) / self.temperature
+        scores = self.score(image.keys, query, past)
+        if self.energy_bias is not None:
+            scores = scores + self.energy_bias
+        scores = scores / self.temperature
         if self.smoothing:
             scores = F.logsigmoid(scores)
         allowed = image.mask

@@ -6,11 +6,13 @@ tensor is its output h_t.
 """
 
 from abc import ABC, abstractmethod
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 Memory = tuple[Tensor, ...]
+Reset = Literal["before", "after"]
 
 
 class Cell(nn.Module, ABC):
@@ -96,20 +98,27 @@ class LSTM(Unit):
 class GRU(Unit):
     """h_t = u * h~ + (1 - u) * h_{t-1}; h~ = tanh(W x + U (r * h_{t-1})); u, r = sigmoid of the map (Cho et al. 2014).
 
-    torch's GRUCell has 1 - u in the place of u, and r * (U h) in that of U (r * h): another function.
+    Args:
+        reset: `before` the matrix, U (r * h) (Cho et al.), or `after` it, r * (U h), as Nematus and torch's GRUCell
+            (whose u is 1 - u here): another function.
     """
 
     memories = 1
 
-    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int) -> None:
+    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int, reset: Reset = "before") -> None:
         super().__init__(3 * d_hidden, d_word, d_image, d_context, d_hidden, 2 * d_hidden)
+        self.reset: Reset = reset
         self.candidate = nn.Linear(d_hidden, d_hidden, bias=False)  # U
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         (hidden,) = memory
         gates, candidate = self.seen(x, context).split((2 * hidden.shape[-1], hidden.shape[-1]), dim=-1)
         u, r = (gates + self.hidden(hidden)).sigmoid().chunk(2, dim=-1)
-        candidate = (candidate + self.candidate((r * hidden).to(hidden.dtype))).tanh()
+        if self.reset == "after":
+            recurrent = r * self.candidate(hidden)
+        else:
+            recurrent = self.candidate((r * hidden).to(hidden.dtype))
+        candidate = (candidate + recurrent).tanh()
         return ((u * candidate + (1 - u) * hidden).to(hidden.dtype),)
 
     def initialise(self) -> None:

@@ -6,9 +6,12 @@ m features of a word's embedding E y, n of the state h, Z of the context z (0: n
 from abc import ABC, abstractmethod
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from captioning.borders.bounds import Width
+
+Bias = Literal["none", "zero", "frequencies"]
 
 
 class Head(nn.Module, ABC):
@@ -16,13 +19,21 @@ class Head(nn.Module, ABC):
 
     Attributes:
         output: the last layer.
+        bias: of the last layer at first: `none` at all, `zero`, or `frequencies` of the words, by `begin` (NeuralTalk,
+            the code of Karpathy, Fei-Fei 2015).
     """
 
     output: nn.Linear
+    bias: Bias = "zero"
 
     @abstractmethod
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
         """What words are chosen by, `[..., E]`, from `[..., m]`, `[..., n]` and `[..., Z]`."""
+
+    @torch.no_grad()
+    def begin(self, counts: Tensor) -> None:
+        """Makes the bias the words' log-frequencies, log((n_v + 1) / sum_v (n_v + 1)), of `counts` n `[V]`."""
+        self.output.bias.copy_(((counts + 1) / (counts + 1).sum()).log())
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits `[..., V]`."""
@@ -32,9 +43,10 @@ class Head(nn.Module, ABC):
 class Linear(Head):
     """W h + b."""
 
-    def __init__(self, d_word: int, d_hidden: int, d_context: int, vocab_size: int) -> None:
+    def __init__(self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, bias: Bias = "zero") -> None:
         super().__init__()
-        self.output = nn.Linear(d_hidden, vocab_size)
+        self.bias = bias
+        self.output = nn.Linear(d_hidden, vocab_size, bias=bias != "none")
 
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
         return hidden
@@ -45,14 +57,23 @@ class Xu(Head):
 
     Args:
         tanh: around the argument of L_o, which the authors' released code has and Eq. 7 has not.
+        bias: see `Head`; Eq. 7 has none.
     """
 
-    def __init__(self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, tanh: bool = False) -> None:
+    def __init__(
+        self,
+        d_word: int,
+        d_hidden: int,
+        d_context: int,
+        vocab_size: int,
+        tanh: bool = False,
+        bias: Bias = "none",
+    ) -> None:
         super().__init__()
-        self.tanh = tanh
+        self.tanh, self.bias = tanh, bias
         self.hidden = nn.Linear(d_hidden, d_word, bias=False)  # L_h
         self.context = nn.Linear(d_context, d_word, bias=False) if d_context else None  # L_z
-        self.output = nn.Linear(d_word, vocab_size, bias=False)  # L_o
+        self.output = nn.Linear(d_word, vocab_size, bias=bias != "none")  # L_o
 
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
         features = words + self.hidden(hidden)
@@ -68,6 +89,7 @@ class Deep(Head):
         pool: f. `tanh` (Sennrich et al. 2017, "Nematus", section 2), or `maxout`, the larger of each pair of neighbours
             (Goodfellow et al. 2013; Bahdanau et al. 2015, appendix A.2.2, who have h_{t-1} where this has h_t (D)).
         width: of the sum. None is m for tanh, and 2 m for maxout (D).
+        bias: b', see `Head`.
     """
 
     def __init__(
@@ -78,8 +100,10 @@ class Deep(Head):
         vocab_size: int,
         pool: Literal["tanh", "maxout"] = "tanh",
         width: Width | None = None,
+        bias: Bias = "zero",
     ) -> None:
         super().__init__()
+        self.bias = bias
         self.pairs = pool == "maxout"
         width = width or (2 * d_word if self.pairs else d_word)
         if self.pairs and width % 2:
@@ -87,7 +111,7 @@ class Deep(Head):
         self.hidden = nn.Linear(d_hidden, width, bias=False)  # U
         self.word = nn.Linear(d_word, width)  # V, b
         self.context = nn.Linear(d_context, width, bias=False) if d_context else None  # C
-        self.output = nn.Linear(width // 2 if self.pairs else width, vocab_size)  # W, b'
+        self.output = nn.Linear(width // 2 if self.pairs else width, vocab_size, bias=bias != "none")  # W, b'
 
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
         features = self.word(words) + self.hidden(hidden)

@@ -11,6 +11,8 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
+from captioning.borders.bounds import Share
+from captioning.models.parts.dropout import dropout as drop
 
 
 class Initial(nn.Module, ABC):
@@ -38,6 +40,8 @@ class MLP(Initial):
     Args:
         layers: 1 is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean).
         pool: `mean`, or `flat` for all vectors side by side, those that are masked zero; then h w is fixed.
+        norm: layer-normalises what is pooled, so that photographs unlike those of training say no more than these.
+        dropout: on what the first layer reads, one draw for all captions of an image.
     """
 
     def __init__(
@@ -48,10 +52,14 @@ class MLP(Initial):
         memories: int,
         layers: Annotated[int, Interval(ge=1, le=100)] = 2,
         pool: Literal["mean", "flat"] = "mean",
+        norm: bool = False,
+        dropout: Share = 0.0,
     ) -> None:
         super().__init__()
+        self.dropout = dropout
         self.flat = pool == "flat"
         widths = [d_context * (grid[0] * grid[1] if self.flat else 1)] + [d_hidden] * layers
+        self.norm = nn.LayerNorm(widths[0]) if norm else None
         self.maps = nn.ModuleList(
             nn.Sequential(*(part for sizes in pairwise(widths) for part in (nn.Linear(*sizes), nn.Tanh())))
             for _ in range(memories)
@@ -62,4 +70,7 @@ class MLP(Initial):
             seen = (context.vectors if context.mask is None else context.vectors * context.mask[..., None]).flatten(1)
         else:
             seen = context.mean()
+        if self.norm is not None:
+            seen = self.norm(seen)
+        seen = drop(seen, self.dropout, self.training)
         return tuple(map_(seen) for map_ in self.maps)

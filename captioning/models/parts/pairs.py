@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from captioning.models.parts.cells import GRU, LSTM, Cell, Memory, Unit
+from captioning.models.parts.cells import GRU, LSTM, Cell, Memory, Reset, Unit
 
 Query = Literal["after", "before"]
 
@@ -63,14 +63,26 @@ class ConditionalGRU(Pair):
     """One state through two GRUs (Sennrich et al. 2017, "Nematus", section 2).
 
     s'_t = GRU_1(E y_{t-1}, s_{t-1}); attention by s'_t; s_t = GRU_2(z_t, s'_t).
+
+    Args:
+        reset: of both, see `GRU`; theirs is `after`.
     """
 
     memories = 1
 
-    def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int, query: Query = "after") -> None:
+    def __init__(
+        self,
+        d_word: int,
+        d_image: int,
+        d_context: int,
+        d_hidden: int,
+        query: Query = "after",
+        reset: Reset = "before",
+    ) -> None:
         if not d_context:
             raise ValueError("the conditional GRU has attention between its cells, and the model has none: set a score")
-        super().__init__(GRU(d_word, d_image, 0, d_hidden), GRU(d_context, 0, 0, d_hidden), query)
+        first, second = GRU(d_word, d_image, 0, d_hidden, reset), GRU(d_context, 0, 0, d_hidden, reset)
+        super().__init__(first, second, query)
 
     def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         first = self.first(x, None, memory)

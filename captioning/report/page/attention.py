@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from captioning.borders.photographs import Frame
 from captioning.errors import CaptioningError
+from captioning.report.even import looks_alike, places
 from captioning.report.page.tested import Described, folder_of
 from captioning.report.systems import System
 from captioning.runs.kept_attention import FILE, KeptCaption, read
@@ -15,12 +17,15 @@ ATTENDED = "attended"
 """Hard attention's place at each word, which a page has as the number of a cell: its path over the photograph."""
 
 
-def packed_maps(systems: Sequence[System], images: Sequence[Described], heads: int) -> tuple[list[Any], list[str]]:
+def packed_maps(
+    systems: Sequence[System], images: Sequence[Described], frames: Sequence[Sequence[Frame]], heads: int
+) -> tuple[list[Any], list[str]]:
     """Of each system the maps by the images' places, None where none are kept; and a line on each file left out.
 
     Args:
         systems: in the order of the table.
         images: in the order of the page.
+        frames: of each system and image, where its grid lies on the photograph.
         heads: the images whose every layer and head is shown; others have the mean alone.
     """
     packed: list[Any] = []
@@ -32,7 +37,7 @@ def packed_maps(systems: Sequence[System], images: Sequence[Described], heads: i
         except CaptioningError as error:
             left_out.append(f"attention of {system.label}: {error}")
             kept = {}
-        packed.append(_of_system(place, images, kept, heads) or None)
+        packed.append(_of_system(place, images, frames[place], kept, heads) or None)
     return packed, left_out
 
 
@@ -43,30 +48,40 @@ def state(system: System, maps: Any) -> str:
     return "not kept" if any("attention" in name for name in system.runs[0].scores) else "none"
 
 
-def _of_system(place: int, images: Sequence[Described], kept: Mapping[Any, KeptCaption], heads: int) -> dict[int, Any]:
+def _of_system(
+    place: int, images: Sequence[Described], frames: Sequence[Frame], kept: Mapping[Any, KeptCaption], heads: int
+) -> dict[int, Any]:
     found: dict[int, Any] = {}
-    for number, image in enumerate(images):
+    for number, (image, frame) in enumerate(zip(images, frames, strict=True)):
         line, caption = image.answers.get(place), kept.get(image.image_id)
         if line is None or caption is None or caption.words != tuple(line.caption.split()) or not caption.words:
             continue  # another test has left these maps
         shown = (
             caption.maps if len(found) < heads else {k: m for k, m in caption.maps.items() if k in ("mean", ATTENDED)}
         )
-        found[number] = packed(shown)
+        found[number] = packed(shown, frame)
     return found
 
 
-def packed(maps: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
-    """Maps `[T, h, w]` by name as `maps.js` reads them."""
+def packed(maps: Mapping[str, np.ndarray[Any, Any]], frame: Frame) -> dict[str, Any]:
+    """Maps `[T, h, w]` by name as `maps.js` reads them, with the words at which each looks everywhere alike."""
     weights = {name: each for name, each in maps.items() if name != ATTENDED}
-    grid = next(iter(weights.values())).shape[1:]
-    found = {"names": list(weights), "grid": list(grid), "maps": _bytes(list(weights.values()))}
+    stacked = np.stack(list(weights.values()))
+    height, width = stacked.shape[2:]
+    cells = places((height, width), frame)
+    found = {
+        "names": list(weights),
+        "grid": [height, width],
+        "frame": [round(side, 4) for side in frame],
+        "places": cells,
+        "even": [np.flatnonzero(even).tolist() for even in looks_alike(stacked, cells)],
+        "maps": _bytes(stacked),
+    }
     return found | ({"path": [int(taken.argmax()) for taken in maps[ATTENDED]]} if ATTENDED in maps else {})
 
 
-def _bytes(maps: Sequence[np.ndarray[Any, Any]]) -> str:
-    """`M` of `[T, h, w]`, each word's map in shares of its largest weight."""
-    stacked = np.stack(maps)
-    peaks = stacked.max(axis=(2, 3), keepdims=True)
-    shares = np.divide(stacked, peaks, out=np.zeros_like(stacked), where=peaks > 0)
+def _bytes(maps: np.ndarray[Any, Any]) -> str:
+    """`[M, T, h, w]`, each word's map in shares of its largest weight."""
+    peaks = maps.max(axis=(2, 3), keepdims=True)
+    shares = np.divide(maps, peaks, out=np.zeros_like(maps), where=peaks > 0)
     return base64.b64encode(np.round(255 * shares).astype(np.uint8).tobytes()).decode()

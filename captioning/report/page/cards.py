@@ -42,12 +42,18 @@ def common_settings(systems: Sequence[System]) -> dict[str, str]:
 
 
 def shown_settings(system: System) -> dict[str, str]:
-    """As they are typed."""
-    return {key: _typed(value) for key, value in sorted(system.runs[0].settings.items())}
+    """As they are typed, a part of the system by the name of its class."""
+    return dict(sorted(_told(key, value) for key, value in system.runs[0].settings.items() if not _is_partial(key)))
 
 
-def _typed(value: str) -> str:
-    return value.strip("'")
+def _told(key: str, value: str) -> tuple[str, str]:
+    group, _, last = key.rpartition(".")
+    value = value.strip("'")
+    return (group, value.rpartition(".")[2]) if last == "_target_" else (key, value)
+
+
+def _is_partial(key: str) -> bool:
+    return key.endswith("._partial_")  # how a part is made, which says nothing of it
 
 
 def card(
@@ -60,7 +66,12 @@ def card(
         command=_command(system),
         settings={key: value for key, value in shown_settings(system).items() if key not in common},
         experiment=system.runs[0].experiment,
-        differences=found and {key: (_typed(ours), _typed(theirs)) for key, (ours, theirs) in found.items()},
+        differences=found
+        and {
+            _told(key, ours)[0]: (_told(key, ours)[1], _told(key, theirs)[1])
+            for key, (ours, theirs) in found.items()
+            if not _is_partial(key)
+        },
         provenance=_provenance(system.runs[0]),
         signature=_signature(system.runs[0], mine),
         mistakes=worst(mine, place, metric) if metric else [],

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from captioning.borders.photographs import WHOLE, frame_of
 from captioning.config.settings import read_settings
 from captioning.data.example import Box
 from captioning.report.page.attention import packed_maps, state
@@ -25,7 +26,6 @@ class Gallery:
         boxes: of the images, by word.
         maps: of each system, by the images' places.
         attention: of each system, what is to be said of it.
-        resize: of each system, how a photograph became the square that its maps lie on.
     """
 
     images: Sequence[Described]
@@ -34,7 +34,6 @@ class Gallery:
     boxes: list[Mapping[str, list[Box]]]
     maps: list[Any]
     attention: list[str]
-    resize: list[str]
 
     def each_map(self) -> Iterator[tuple[int, int, Any]]:
         """The places of a system and an image, and the maps; the page reads those alone that are looked at."""
@@ -87,15 +86,17 @@ def gather(
     roots = [None if photographs is None else root_of(folder_of(system), photographs) for system in systems]
     places = [_place(roots, image) for image in images]
     boxes = noun_boxes([root / name for root, name in filter(None, places)])
-    maps, left_out = packed_maps(systems, images, heads)
+    shown = [place and read_photograph(*place, side) for place in places]
+    ways = [_resize(folder_of(system)) for system in systems]
+    frames = [[frame_of(way, each.width, each.height) if each else WHOLE for each in shown] for way in ways]
+    maps, left_out = packed_maps(systems, images, frames, heads)
     found = Gallery(
         images=images,
         metrics=metrics(images),
-        photographs=[place and read_photograph(*place, side) for place in places],
+        photographs=shown,
         boxes=[boxes.get(place[0] / place[1], {}) if place else {} for place in places],
         maps=maps,
         attention=[state(system, kept) for system, kept in zip(systems, maps, strict=True)],
-        resize=[_resize(folder_of(system)) for system in systems],
     )
     return found, left_out
 
@@ -109,5 +110,6 @@ def _place(roots: Sequence[Path | None], image: Described) -> tuple[Path, str] |
 
 
 def _resize(run: Path) -> str:
+    """How a photograph became the square that its maps lie on."""
     backbone = read_settings(run / "config.yaml").get("backbone")
     return str(backbone.get("resize", "squash")) if isinstance(backbone, dict) else "squash"

@@ -10,9 +10,9 @@ from pathlib import Path, PurePath
 from PIL import Image, ImageOps
 
 from captioning.borders.files import atomic_write
+from captioning.borders.photographs import FORMATS
 from captioning.config.settings import read_settings
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")
 QUALITY = 72
 MEGABYTE = 1_000_000
 

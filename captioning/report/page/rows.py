@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from captioning.report.page.results import ALL_SCORES
 from captioning.report.published import Published
 from captioning.report.systems import System, Value, mean
-from captioning.report.table import CAPTIONS, NO_PENALTY, SCORES, columns
+from captioning.report.table import CAPTIONS, NO_PENALTY, SCORES, best_scores, columns
+from captioning.report.units import unit
 
 EMPTY = ""
+SCORE, BLEU_ALONE, WORDING = "scores", "BLEU without brevity penalty", "wording"
+ATTENTION, OTHERS, COST = "attention", "other scores", "cost of training"
+GROUPS = (SCORE, BLEU_ALONE, WORDING, ATTENTION, OTHERS, COST)
+"""Of columns, in their order."""
+COSTS = ("parameters", "seconds trained", "captions per second")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +32,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is shown, and the number by which rows are sorted."""
+    """What is shown, the number by which rows are sorted, and whether it is the best of its column."""
 
     text: str = EMPTY
     number: float | None = None
+    best: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Row:
     label: str
     cells: list[Cell]
     place: int | None = None
-    seeds: str = EMPTY
+    runs: str = EMPTY
     caveat: str = EMPTY
     device: str = EMPTY
 
@@ -54,14 +61,14 @@ def table(
         for name in dict.fromkeys(name for row in values for name in row)
         if any(row.get(name) for row in values) or any(name in row.scores for row in published)
     ]
-    groups = list(dict.fromkeys(["scores", *(column.group for column in shown)]))
-    shown.sort(key=lambda column: groups.index(column.group))
+    shown.sort(key=lambda column: GROUPS.index(column.group))
+    best = best_scores(systems)
     ours = [
         Row(
             system.label,
-            [_cell(row.get(column.name), column) for column in shown],
+            [_cell(row.get(column.name), column, system in best.get(column.name, ())) for column in shown],
             place,
-            " ".join(str(run.seed) for run in system.runs),
+            system.counted,
             device=", ".join(sorted({run.provenance.device for run in system.runs})),
         )
         for place, (system, row) in enumerate(zip(systems, values, strict=True))
@@ -78,7 +85,7 @@ def table(
 
 
 def _further(system: System) -> dict[str, Value | None]:
-    """What the other tables do not have: speed, and whatever else was scored, such as statistics of attention."""
+    """What the other tables do not have: speed, and whatever else was scored."""
     scored = {name for run in system.runs for name in run.scores if name not in ALL_SCORES}
     return {
         "seconds trained": system.provenance(lambda run: run.provenance.seconds_trained),
@@ -88,19 +95,20 @@ def _further(system: System) -> dict[str, Value | None]:
 
 
 def _group(name: str) -> str:
-    groups: list[tuple[str, Callable[[str], bool]]] = [
-        ("scores", lambda name: name in SCORES),
-        ("BLEU without brevity penalty", lambda name: name.endswith(NO_PENALTY)),
-        ("wording", lambda name: name in CAPTIONS),
-        ("cost of training", lambda name: name == "parameters" or "second" in name),
-    ]
-    return next((group for group, holds in groups if holds(name)), "attention")
+    kinds: dict[str, Callable[[str], bool]] = {
+        SCORE: lambda name: name in SCORES,
+        BLEU_ALONE: lambda name: name.endswith(NO_PENALTY),
+        WORDING: lambda name: name in CAPTIONS,
+        ATTENTION: lambda name: name.startswith(("attention ", "pointing")),
+        COST: lambda name: name in COSTS or name.startswith("seconds to "),
+    }
+    return next((group for group, holds in kinds.items() if holds(name)), OTHERS)
 
 
-def _cell(value: Value | None, column: Column) -> Cell:
+def _cell(value: Value | None, column: Column, best: bool = False) -> Cell:
     if value is None:
         return Cell()
-    digits = {"cost of training": 0, "attention": 2}.get(column.group, 1)
+    digits = {COST: 0, OTHERS: 2}.get(column.group, unit(column.name).digits)
     known = value.deviation is not None and (digits or value.deviation)  # whole numbers may be the same in all runs
     deviation = f" ± {value.deviation:,.{digits}f}" if known else ""
-    return Cell(f"{value.mean:,.{digits}f}{deviation}", value.mean)
+    return Cell(f"{value.mean:,.{digits}f}{deviation}", value.mean, best)

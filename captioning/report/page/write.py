@@ -24,6 +24,7 @@ from captioning.report.page.rows import table
 from captioning.report.page.tested import described_images
 from captioning.report.published import Published
 from captioning.report.systems import System
+from captioning.report.table import overview
 
 SCRIPTS = ("table.js", "curves.js", "maps.js", "words.js", "gallery.js", "page.js")
 FIRST = 12
@@ -84,14 +85,15 @@ def _section(each: Table, gallery: Any, pairs: Any, pictures: list[str | None], 
     cards = [card(place, system, common, gallery.images, metric) for place, system in enumerate(each.systems)]
     columns, rows = table(each.systems, each.published, cider)
     systems = [
-        {"label": system.label, "settings": dict(own.settings), "attention": attention, "resize": resize}
-        for system, own, attention, resize in zip(each.systems, cards, gallery.attention, gallery.resize, strict=True)
+        {"label": system.label, "settings": dict(own.settings), "attention": attention}
+        for system, own, attention in zip(each.systems, cards, gallery.attention, strict=True)
     ]
     return {
         "title": each.title,
         "systems": each.systems,
         "columns": columns,
         "rows": rows,
+        "overview": overview(each.systems),
         "published": each.published,
         "plots": plots(each.systems),
         "common": common,

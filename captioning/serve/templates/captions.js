@@ -22,9 +22,17 @@ class Column {
     this.which.addEventListener("input", () => this.words.again());
   }
 
-  begin({ photograph, size }) {
+  // Nothing is left of another photograph.
+  clear() {
     this.words.leave();
     clearInterval(this.timer);
+    this.element.querySelector(".seen").hidden = true;
+    this.answers.replaceChildren();
+    this.element.removeAttribute("aria-busy");
+  }
+
+  begin({ photograph, size }) {
+    this.clear();
     this.maps = new Map(); // of each caption
     this.size = size;
     [this.picture.width, this.picture.height] = size;
@@ -32,12 +40,10 @@ class Column {
     this.picture.parentElement.style.maxWidth = `${(60 * size[0]) / size[1]}vh`; // the caption is to be seen below it
     this.element.querySelector(".seen").hidden = false;
     this.which.hidden = true;
-    this.answers.replaceChildren();
     this.element.setAttribute("aria-busy", "true");
   }
 
-  show({ captions, resize, seconds }) {
-    this.resize = resize;
+  show({ captions, seconds }) {
     this.element.removeAttribute("aria-busy");
     this.answers.append(...captions.map((caption) => this.row(caption)));
     this.answers.title = `${seconds} s`;
@@ -95,14 +101,14 @@ class Column {
   look(caption, number) {
     const [maps, [width, height]] = [this.maps.get(caption), this.size];
     const { name } = maps.of(number, this.which.querySelector("select").value);
-    const [canvas, frame] = [this.element.querySelector("canvas"), Maps.frame(this.resize, width, height)];
-    maps.draw(canvas, number, name, frame, width, height);
-    if (maps.path) this.mark(canvas, frame, maps, maps.middle(maps.path[number]));
+    const canvas = this.element.querySelector("canvas");
+    maps.draw(canvas, number, name, width, height);
+    if (maps.path) this.mark(canvas, maps.frame, maps, maps.middle(maps.path[number]));
     const readout = this.element.querySelector(".readout");
     readout.setAttribute("aria-live", this.words.active ? "polite" : "off"); // not while words appear by themselves
     readout.textContent = [
       `“${caption.children[number].textContent}”`, ...(name === "mean" ? [] : [name]),
-      `entropy ${maps.entropy(number, name).toFixed(1)} of ${Math.log(maps.width * maps.height).toFixed(1)} nats`,
+      maps.told(number, name),
       ...(maps.path ? [`took the frame, weight ${maps.share(number).toFixed(2)}`] : []),
     ].join(" · ");
   }
@@ -141,6 +147,11 @@ function say(sentence) {
   form.querySelector(".error").textContent = sentence;
 }
 
+function refuse(sentence) {
+  say(sentence);
+  for (const column of columns) column.clear();
+}
+
 function take(line) {
   if (line.error) throw new Error(line.error);
   if (line.photograph) {
@@ -162,7 +173,7 @@ async function ask() {
   const { signal } = asked;
   if (!photograph) return;
   if (photograph.size > form.dataset.megabytes * 1e6) {
-    say(`The photograph has ${(photograph.size / 1e6).toFixed(1)} MB; at most ${form.dataset.megabytes} MB are taken: scale it down.`);
+    refuse(`The photograph has ${(photograph.size / 1e6).toFixed(1)} MB; at most ${form.dataset.megabytes} MB are taken: scale it down.`);
     return;
   }
   say("");
@@ -184,7 +195,7 @@ async function ask() {
       for (const line of lines) take(JSON.parse(line));
     }
   } catch (error) {
-    if (!signal.aborted) say(error instanceof TypeError ? "The server does not answer." : error.message);
+    if (!signal.aborted) refuse(error instanceof TypeError ? "The server does not answer." : error.message);
   } finally {
     if (!signal.aborted) form.removeAttribute("aria-busy");
   }
@@ -202,9 +213,13 @@ form.addEventListener("change", ({ target }) => {
     look(target.files);
     return;
   }
+  if (!target.name) return; // which map a column shows
   for (const part of form.querySelectorAll(".settings")) part.hidden = part.dataset.decoding !== form.elements.decoding.value;
   ask();
 });
+for (const example of form.querySelectorAll(".examples button")) {
+  example.addEventListener("click", async () => look([await (await fetch(example.querySelector("img").src)).blob()]));
+}
 document.addEventListener("dragover", (event) => {
   event.preventDefault();
   form.classList.add("over");

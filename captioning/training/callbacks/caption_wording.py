@@ -6,21 +6,24 @@ import lightning as L
 
 from captioning.data.batch import Batch
 from captioning.machine import gathered
-from captioning.metrics.wording import ended, novel, wording
+from captioning.metrics.wording import TrainingCaptions, ended, entropy, wording
 from captioning.training.module import CaptioningModule
+
+Said = tuple[str, bool, list[float]]
+"""A caption's words, whether it ended by itself, and the entropy of each token."""
 
 
 class LogWording(L.Callback):
     """Logs `val/bad_endings` and the others of `captioning.metrics.wording`, over the images of all processes."""
 
     def __init__(self) -> None:
-        self._captions: dict[int, tuple[str, bool]] = {}
-        self._training: frozenset[str] = frozenset()
+        self._captions: dict[int, Said] = {}
+        self._training = TrainingCaptions([])
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Notes the captions of training, as a model spells them."""
         examples = trainer.datamodule.examples("train")  # type: ignore[attr-defined]
-        self._training = frozenset(" ".join(reference.words) for each in examples for reference in each.references)
+        self._training = TrainingCaptions(reference.words for each in examples for reference in each.references)
 
     def on_validation_batch_end(
         self,
@@ -34,7 +37,7 @@ class LogWording(L.Callback):
         """`outputs` are the captions of the batch."""
         assert isinstance(pl_module, CaptioningModule)
         for position, caption in zip(batch.index.tolist(), outputs, strict=True):
-            self._captions[position] = pl_module.vocabulary.decode(caption.tokens), caption.finished
+            self._captions[position] = pl_module.vocabulary.decode(caption.tokens), caption.finished, caption.entropy
 
     on_test_batch_end = on_validation_batch_end
 
@@ -45,10 +48,10 @@ class LogWording(L.Callback):
         self._log("test", pl_module)
 
     def _log(self, split: str, module: L.LightningModule) -> None:
-        every: dict[int, tuple[str, bool]] = {}
+        every: dict[int, Said] = {}
         for captions in gathered(self._captions):  # some processes have repeated images
             every |= captions
         self._captions = {}
-        texts, finished = zip(*every.values(), strict=True)
-        found = wording(texts) | novel(texts, self._training) | ended(finished)
+        texts, finished, entropies = zip(*every.values(), strict=True)
+        found = wording(texts) | self._training.compared(texts) | ended(finished) | entropy(entropies)
         module.log_dict({f"{split}/{name}": value for name, value in found.items()})

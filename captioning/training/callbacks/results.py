@@ -39,7 +39,8 @@ class Results(L.Callback):
             for name, value in trainer.callback_metrics.items()
             if name.startswith("test/") and name.removeprefix("test/") not in scores.corpus
         }
-        source = provenance(trainer)
+        split = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
+        source = provenance(trainer) | {"images_tested": len(self._captions), "images_of_split": len(split)}
         if trainer.is_global_zero:
             write_scores(self.folder / "scores.json", scores.corpus | logged, source)
 

@@ -57,6 +57,17 @@ def test_smoothing_takes_sigmoids() -> None:
     assert weights(smoothing=True, temperature=0.5) == shares([1 / (1 + math.exp(-2 * e)) for e in E.tolist()])
 
 
+def test_smoothing_with_a_bias_has_a_threshold_that_is_learned() -> None:
+    attention = Attention(Fixed(E), 1, smoothing=True, temperature=0.5, energy_bias=True)
+    assert attention.energy_bias is not None
+    with torch.no_grad():
+        attention.energy_bias.fill_(-1.5)
+    image = attention.read(ContextSet(torch.zeros(1, 6, 1, dtype=torch.float64), (1, 6)))
+    alpha = attention(image, torch.zeros(1, 1, 1).double()).alpha
+    assert alpha.flatten().tolist() == shares([1 / (1 + math.exp(-2 * (e - 1.5))) for e in E.tolist()])
+    assert not list(Attention(Fixed(E), 1, energy_bias=True).parameters())  # a softmax would not notice
+
+
 def kept(*places: int) -> Any:
     return shares([math.exp(e) if i in places else 0.0 for i, e in enumerate(E.tolist())])
 

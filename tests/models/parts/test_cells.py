@@ -83,20 +83,23 @@ def test_gru_resets_the_state() -> None:
     torch.testing.assert_close(step(cell)[1][0], gru(cell, X, memory(cell)[0]), **CLOSE)
 
 
-@torch.no_grad()
-def test_gru_is_that_of_pytorch_where_the_reset_cannot_tell_them_apart() -> None:
-    """With U diagonal, r * (U h) is U (r * h); their z is 1 - u."""
-    cell = randomised(GRU(**SIZES))
-    cell.candidate.weight.copy_(torch.diag(normal(STATE)))
-    theirs = nn.GRUCell(WORD + IMAGE + CONTEXT, STATE, dtype=torch.float64)
-    u, r, new = whole(cell).chunk(3)
+def pytorch_gru(cell: Any, matrix: Tensor) -> nn.GRUCell:
+    """PyTorch's with the weights of ours: its z is 1 - u, and its reset gate comes after the matrix."""
+    theirs = nn.GRUCell(matrix.shape[1], STATE, dtype=torch.float64)
+    u, r, new = matrix.chunk(3)
     theirs.weight_ih.copy_(torch.cat((r, -u, new)))
     u, r = cell.hidden.weight.chunk(2)
     theirs.weight_hh.copy_(torch.cat((r, -u, cell.candidate.weight)))
     u, r, new = cell.word.bias.chunk(3)
     theirs.bias_ih.copy_(torch.cat((r, -u, new)))
     theirs.bias_hh.zero_()
-    expected = theirs(X.flatten(0, 1), memory(cell)[0].flatten(0, 1))
+    return theirs
+
+
+@torch.no_grad()
+def test_gru_that_resets_after_the_matrix_is_that_of_pytorch() -> None:
+    cell = randomised(GRU(**SIZES, reset="after"))
+    expected = pytorch_gru(cell, whole(cell))(X.flatten(0, 1), memory(cell)[0].flatten(0, 1))
     torch.testing.assert_close(step(cell)[1][0].flatten(0, 1), expected, **CLOSE)
 
 
@@ -139,6 +142,18 @@ def test_conditional_gru_is_one_state_through_two(query: Any) -> None:
     asked, found = step(cell)
     torch.testing.assert_close(asked, between if query == "after" else s, **CLOSE)
     torch.testing.assert_close(found[0], after, **CLOSE)
+
+
+@torch.no_grad()
+def test_conditional_gru_of_nematus_is_two_of_pytorch() -> None:
+    cell = randomised(ConditionalGRU(**SIZES, reset="after"))
+    first = torch.cat((cell.first.word.weight, cell.first.constant.weight), dim=1)
+    read = torch.cat((WORDS, SHOWN.expand(-1, N, -1)), dim=-1).flatten(0, 1)
+    between = pytorch_gru(cell.first, first)(read, memory(cell)[0].flatten(0, 1))
+    after = pytorch_gru(cell.second, cell.second.word.weight)(FOUND.flatten(0, 1), between)
+    asked, found = step(cell)
+    torch.testing.assert_close(asked.flatten(0, 1), between, **CLOSE)
+    torch.testing.assert_close(found[0].flatten(0, 1), after, **CLOSE)
 
 
 def test_conditional_gru_needs_attention() -> None:

@@ -10,6 +10,7 @@ import torch
 from models.captioners import normal, randomised
 
 from captioning.backbones.context import ContextSet
+from captioning.models.parts.dropout import dropout
 from captioning.models.parts.heads import Deep, Head, Linear, Xu
 from captioning.models.parts.initial import MLP, Initial, Zero
 from captioning.models.parts.inject import Inject, Mean, State
@@ -22,7 +23,7 @@ CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
 
 
 @pytest.mark.parametrize("attends", [True, False])
-@pytest.mark.parametrize("name", ["linear", "xu", "xu, tanh", "deep", "maxout"])
+@pytest.mark.parametrize("name", ["linear", "xu", "xu, tanh", "xu, bias", "deep", "maxout"])
 @torch.no_grad()
 def test_heads(name: str, attends: bool) -> None:
     sizes = SIZES | ({} if attends else {"d_context": 0})
@@ -30,6 +31,7 @@ def test_heads(name: str, attends: bool) -> None:
         "linear": Linear(**sizes),
         "xu": Xu(**sizes),
         "xu, tanh": Xu(**sizes, tanh=True),
+        "xu, bias": Xu(**sizes, bias="zero"),
         "deep": Deep(**sizes),
         "maxout": Deep(**sizes, pool="maxout", width=6),
     }
@@ -49,7 +51,19 @@ def test_heads(name: str, attends: bool) -> None:
         total = torch.stack([torch.maximum(total[:, 2 * k], total[:, 2 * k + 1]) for k in range(3)], dim=1)
     expected = total @ p["output.weight"].T + p.get("output.bias", torch.zeros(V))
     torch.testing.assert_close(found, expected, **CLOSE)
-    assert ("output.bias" in p) == (not name.startswith("xu"))
+    assert ("output.bias" in p) == (name not in ("xu", "xu, tanh"))
+
+
+def test_without_a_bias() -> None:
+    assert all(head.output.bias is None for head in (Linear(**SIZES, bias="none"), Deep(**SIZES, bias="none")))
+
+
+def test_a_bias_of_frequencies() -> None:
+    """Of a word seen thrice, one seen once and 15 never seen, each counted once more: 4, 2 and 1 of 21."""
+    head = Xu(**SIZES, bias="frequencies")
+    head.begin(torch.tensor([0, 3, 1, *[0] * 14]))
+    probabilities = head(torch.zeros(WORD)).softmax(dim=-1) * 21
+    torch.testing.assert_close(probabilities, torch.tensor([1.0, 4, 2, *[1] * 14]))
 
 
 def test_an_odd_width_has_no_pairs() -> None:
@@ -87,6 +101,25 @@ def test_initial_states(masked: bool) -> None:
     for k, found in enumerate(outputs(flat)):
         inner = (kept.reshape(B, L * D) @ flat.maps[k][0].weight.T + flat.maps[k][0].bias).tanh()
         torch.testing.assert_close(found, (inner @ flat.maps[k][2].weight.T + flat.maps[k][2].bias).tanh(), **CLOSE)
+
+
+def test_an_initial_state_of_a_normalised_mean() -> None:
+    """While training, features of it are dropped, of all tensors the same."""
+    sizes = {"d_context": D, "grid": (1, L), "d_hidden": STATE, "memories": 2, "layers": 1}
+    context, mean = image(True)
+    initial = randomised(MLP(**sizes, norm=True, dropout=0.25))
+    scale, shift = initial.norm.weight, initial.norm.bias
+    centred = mean - mean.mean(dim=1, keepdim=True)
+    seen = centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt() * scale + shift
+    for found, map_ in zip(initial(context), initial.maps, strict=True):
+        torch.testing.assert_close(found, (seen @ map_[0].weight.T + map_[0].bias).tanh(), **CLOSE)
+    torch.manual_seed(1)
+    found = initial.train()(context)
+    torch.manual_seed(1)
+    dropped = dropout(seen, 0.25, True)
+    assert not torch.equal(dropped, seen)
+    for state, map_ in zip(found, initial.maps, strict=True):
+        torch.testing.assert_close(state, (dropped @ map_[0].weight.T + map_[0].bias).tanh(), **CLOSE)
 
 
 @pytest.mark.parametrize("masked", [True, False])

@@ -153,7 +153,7 @@ class Gallery {
   look(caption, number) {
     const [card, span] = [caption.closest(".card"), caption.children[number]];
     const [system, place] = [Number(caption.closest("li").dataset.system), Number(card.dataset.image)];
-    const { label, resize } = this.data.systems[system];
+    const { label } = this.data.systems[system];
     const [image, readout] = [this.data.images[place], card.querySelector(".readout")];
     const maps = this.mapsOf(system, place);
     if (!maps) {
@@ -163,8 +163,8 @@ class Gallery {
     const chosen = this.tools.elements.map.value;
     const { name } = maps.of(number, chosen);
     const [width, height] = image.size ?? [1, 1];
-    const frame = Maps.frame(image.size ? resize : "squash", width, height);
-    maps.draw(card.querySelector("canvas"), number, name, frame, width, height);
+    const { frame } = maps;
+    maps.draw(card.querySelector("canvas"), number, name, width, height);
     const word = span.textContent;
     const boxes = image.boxes?.[word] ?? [];
     const [x, y] = onPhotograph(maps.peak(number, name), frame);
@@ -173,12 +173,11 @@ class Gallery {
       ? Array.from({ length: number + 1 }, (_, i) => onPhotograph(maps.path ? maps.middle(maps.path[i]) : maps.peak(i, name), frame)) : [];
     const cell = maps.path && [(frame[2] - frame[0]) / maps.width, (frame[3] - frame[1]) / maps.height];
     this.mark(card, boxes, trail, cell, width, height);
-    const most = Math.log(maps.width * maps.height).toFixed(1);
     readout.textContent = [
       `${label}: “${word}”`, ...(name === "mean" ? [] : [name]),
-      `entropy ${maps.entropy(number, name).toFixed(1)} of ${most} nats`,
+      maps.told(number, name),
       ...(maps.path ? [`took the frame, weight ${maps.share(number).toFixed(2)}`] : []),
-      ...(boxes.length ? [hit ? "points into its box" : "points beside its box"] : []),
+      ...(boxes.length && !maps.looksAlike(number, name) ? [hit ? "points into its box" : "points beside its box"] : []),
       ...(name !== chosen ? [`no map ${chosen} here`] : []),
     ].join(" · ");
   }

@@ -9,6 +9,9 @@ class Maps {
   constructor(kept) {
     [this.height, this.width] = kept.grid;
     this.names = kept.names;
+    this.frame = kept.frame; // left, top, right, bottom of the square that the network saw, in fractions of the photograph
+    this.places = kept.places; // cells on the photograph
+    this.even = kept.even; // of each map the words at which it looks everywhere alike
     this.path = kept.path; // of hard attention: the cell that it took at each word
     this.bytes = Uint8Array.from(atob(kept.maps), (letter) => letter.charCodeAt(0));
     this.words = this.bytes.length / (this.names.length * this.height * this.width);
@@ -40,23 +43,27 @@ class Maps {
     return weights[this.path[word]] / weights.reduce((a, b) => a + b, 0);
   }
 
-  // In nats; even weights have the logarithm of the number of cells.
+  looksAlike(word, name) {
+    return this.even[Math.max(0, this.names.indexOf(name))].includes(word);
+  }
+
+  // In nats; even weights have the logarithm of the number of places.
   entropy(word, name) {
     const { weights } = this.of(word, name);
     const sum = weights.reduce((a, b) => a + b, 0);
     return weights.reduce((found, weight) => (weight ? found - (weight / sum) * Math.log(weight / sum) : found), 0);
   }
 
-  // Left, top, right, bottom of the square that the network saw, in fractions of a photograph of this size.
-  static frame(resize, width, height) {
-    if (resize === "squash") return [0, 0, 1, 1];
-    const side = resize === "crop" ? Math.min(width, height) : Math.max(width, height);
-    const [left, top] = [(1 - side / width) / 2, (1 - side / height) / 2];
-    return [left, top, 1 - left, 1 - top];
+  // What is said of a word's map.
+  told(word, name) {
+    const entropy = `entropy ${this.entropy(word, name).toFixed(1)} of ${Math.log(this.places).toFixed(1)} nats`;
+    return this.looksAlike(word, name) ? `looked everywhere alike, ${entropy}` : entropy;
   }
 
-  draw(canvas, word, name, [left, top, right, bottom], width, height) {
-    const { weights } = this.of(word, name);
+  draw(canvas, word, name, width, height) {
+    const [left, top, right, bottom] = this.frame;
+    const found = this.of(word, name).weights;
+    const weights = this.looksAlike(word, name) ? found.map(() => 255) : found; // or its own peak would be lit
     const scale = SIDE / Math.max(width, height);
     const [across, down] = [Math.max(1, Math.round(width * scale)), Math.max(1, Math.round(height * scale))];
     const columns = spread(across, this.width, left, right);

@@ -58,7 +58,10 @@ function showDifferences(section, row, data) {
   }
   const other = data.systems[above.dataset.system];
   const keys = [...new Set([...Object.keys(other.settings), ...Object.keys(mine.settings)])].sort();
-  const differing = keys.filter((key) => mine.settings[key] !== other.settings[key]);
+  const differ = keys.filter((key) => mine.settings[key] !== other.settings[key]);
+  // What one of two different parts alone has to be told is a part of that difference.
+  const differing = differ.filter((key) => (key in mine.settings && key in other.settings)
+    || !differ.some((part) => key.startsWith(`${part}.`)));
   const list = element("dl");
   for (const key of differing) {
     const pair = element("div");

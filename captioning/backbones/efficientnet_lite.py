@@ -1,0 +1,111 @@
+"""EfficientNet-Lite as timm has it, by the same names and to the bit, without timm: its import takes seconds of CPU.
+
+Tan and Le, "EfficientNet", ICML 2019, Table 1, without squeeze-and-excitation and with ReLU6, as TensorFlow's
+`efficientnet/lite` has it. Channels of the stem are not scaled, nor is the depth of the first and the last stage.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+STAGES = ((16, 1, 3, 1), (24, 2, 3, 2), (40, 2, 5, 2), (80, 3, 3, 2), (112, 3, 5, 1), (192, 4, 5, 2), (320, 1, 3, 1))
+"""Channels, blocks, kernel and stride of each before scaling."""
+VARIANTS: Mapping[str, tuple[float, float, int, str]] = {
+    "tf_efficientnet_lite0": (1.0, 1.0, 224, "bicubic"),
+    "tf_efficientnet_lite1": (1.0, 1.1, 240, "bicubic"),
+    "tf_efficientnet_lite2": (1.1, 1.2, 260, "bicubic"),
+    "tf_efficientnet_lite3": (1.2, 1.4, 300, "bilinear"),
+    "tf_efficientnet_lite4": (1.4, 1.8, 380, "bilinear"),
+}
+"""What multiplies channels and blocks, the side of the images, and how timm resizes them, by timm's names."""
+
+
+class EfficientNetLite(nn.Module):
+    """The stages of one of `VARIANTS` with random weights, and what timm's networks tell of themselves."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        wider, deeper, side, interpolation = VARIANTS[name]
+        halves = (0.5, 0.5, 0.5)
+        self.pretrained_cfg = {
+            "input_size": (3, side, side), "mean": halves, "std": halves, "interpolation": interpolation
+        }  # fmt: skip
+        self.conv_stem, self.bn1, self.act1 = _Conv(3, 32, 3, 2), _norm(32), nn.ReLU6(inplace=True)
+        self.blocks, channels = nn.Sequential(), 32
+        for number, (width, depth, kernel, stride) in enumerate(STAGES):
+            width = _divisible(width * wider)
+            depth = depth if number in (0, len(STAGES) - 1) else math.ceil(depth * deeper)
+            sizes = [(channels, stride), *[(width, 1)] * (depth - 1)]
+            stage = (_Block(d, width, kernel, step, 6 if number else 1) for d, step in sizes)
+            self.blocks.append(nn.Sequential(*stage))
+            channels = width
+        # The last stage of each resolution.
+        coarser = [stride == 2 for *_, stride in STAGES[1:]] + [True]
+        self.feature_info = [{"module": f"blocks.{i}"} for i, last in enumerate(coarser) if last]
+
+    def prune_intermediate_layers(self, indices: list[int], **_: Any) -> list[int]:
+        """Leave out what is behind one of the nodes in `feature_info`."""
+        last = int(self.feature_info[indices[0]]["module"].rpartition(".")[2])
+        self.blocks = self.blocks[: last + 1]
+        return indices
+
+    def forward_intermediates(self, images: Tensor, **_: Any) -> list[Tensor]:
+        """The last node's output `[B, D, h, w]` for normalised images `[B, 3, H, W]`."""
+        return [self.blocks(self.act1(self.bn1(self.conv_stem(images))))]
+
+
+class _Conv(nn.Conv2d):
+    """A convolution without bias, padded as TensorFlow's "SAME": an odd pixel goes to the right and the bottom."""
+
+    def __init__(self, d_in: int, d_out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+        super().__init__(
+            d_in, d_out, kernel, stride, (kernel - 1) // 2 if stride == 1 else 0, groups=groups, bias=False
+        )
+
+    def reset_parameters(self) -> None:
+        """As timm draws them."""
+        nn.init.normal_(self.weight, std=math.sqrt(2 * self.groups / (self.kernel_size[0] ** 2 * self.out_channels)))
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.stride[0] > 1:
+            kernel, stride = self.kernel_size[0], self.stride[0]
+            over = [max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in images.shape[-2:]]
+            (top, left), (bottom, right) = [n // 2 for n in over], [n - n // 2 for n in over]
+            images = functional.pad(images, (left, right, top, bottom))
+        return super().forward(images)
+
+
+class _Block(nn.Sequential):
+    """Expansion by a 1x1 convolution, a convolution of each channel, projection; the input is added where it fits."""
+
+    def __init__(self, d_in: int, d_out: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        inner = d_in * expansion
+        each = {"conv_dw": _Conv(inner, inner, kernel, stride, groups=inner)}
+        if expansion > 1:
+            each = {"conv_pw": _Conv(d_in, inner, 1), **each, "conv_pwl": _Conv(inner, d_out, 1)}
+        else:
+            each |= {"conv_pw": _Conv(inner, d_out, 1)}
+        for number, (name, conv) in enumerate(each.items(), 1):
+            self.add_module(name, conv)
+            self.add_module(f"bn{number}", _norm(conv.out_channels))
+            if number < len(each):
+                self.add_module(f"act{number}", nn.ReLU6(inplace=True))
+        self.skips = stride == 1 and d_in == d_out
+
+    def forward(self, maps: Tensor) -> Tensor:
+        output: Tensor = super().forward(maps)
+        return output + maps if self.skips else output
+
+
+def _norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, eps=1e-3)
+
+
+def _divisible(channels: float) -> int:
+    """The nearest multiple of 8 that is not smaller by more than a tenth."""
+    near = max(8, int(channels + 4) // 8 * 8)
+    return near if near >= 0.9 * channels else near + 8
