@@ -76,7 +76,7 @@ def repeated(context: ContextSet, n: int) -> ContextSet:
 def naive_beam(
     model: Captioner, context: ContextSet, width: int, max_length: int, forbidden: Sequence[int] = FORBIDDEN
 ) -> list[Caption]:
-    """The captions of `beam_search`, without maps, from a search with lists that keeps no state.
+    """The captions of `beam_search` by probability, without maps, from a search with lists that keeps no state.
 
     One image at a time; at each step the image, once for each of the K beams, and the whole of their t tokens go
     through the parallel forward pass.

@@ -43,15 +43,15 @@ from captioning.tokens import BOS, EOS, PAD, UNK
 MAX_LENGTH = 4
 SEARCHES: dict[str, tuple[Search, float]] = {
     "greedy": (greedy, 0.0),
-    "beam 1": (partial(beam_search, width=1), 0.0),
+    "beam 1": (partial(beam_search, width=1), 1.0),
     "beam 2, 0.7": (partial(beam_search, width=2, length_penalty=0.7), 0.7),
-    "beam 3": (partial(beam_search, width=3), 0.0),
+    "beam 3": (partial(beam_search, width=3), 1.0),
     "beam 5, 1": (partial(beam_search, width=5, length_penalty=1.0), 1.0),
-    "3 best of beam 4": (partial(beam_search, width=4, n_best=3), 0.0),
+    "3 best of beam 4": (partial(beam_search, width=4, n_best=3, length_penalty=0), 0.0),
     "diverse beam": (partial(diverse_beam_search, width=4, groups=2, diversity=1.5, length_penalty=0.7), 0.7),
     "sample": (partial(sample, seed=3), 0.0),
     "3 samples of a nucleus": (partial(sample, n=3, temperature=1.5, top_k=5, top_p=0.9), 0.0),
-    "beam 2 of few repetitions": (partial(beam_search, width=2, filters=Filters(1, 2, no_word_twice=True)), 0.0),
+    "beam 2 of few repetitions": (partial(beam_search, width=2, filters=Filters(1, 2, no_word_twice=True)), 1.0),
     "sample of few repetitions": (partial(sample, n=2, filters=Filters(2, no_repeat_ngram=1)), 0.0),
 }
 CAPTIONERS = {
