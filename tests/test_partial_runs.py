@@ -61,7 +61,7 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(trainable: bool, monke
         "backbone=small_cnn",
         "backbone.resize=pad",
         f"backbone.trainable={str(trainable).lower()}",
-        "data.mirror=0.5",
+        "data.views=2",
     )
     folder = trained(*chosen, size=48, grid=6)
     rows = torch.zeros(6, 6, dtype=torch.bool)
@@ -100,8 +100,8 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
     shutil.rmtree("photographs/images")
     with pytest.raises(CaptioningError, match=r"^4 of 4 photographs are not on disk: photographs/images/0\.jpg, "):
         trained("backbone=small_cnn")
-    with pytest.raises(CaptioningError, match=r"data\.mirror needs photographs"):
-        trained(*chosen, "data.mirror=0.5", data="flickr8k")
+    with pytest.raises(CaptioningError, match="views need photographs"):
+        trained(*chosen, "data.views=2", data="flickr8k")
     Path("features/2.npy").rename("2.npy")
     with pytest.raises(CaptioningError, match=r"but not of 1 of the 4: 2 \(2\.jpg\)\. They are looked for"):
         trained(*chosen, data="flickr8k")

@@ -221,7 +221,8 @@ def test_photographs_with_cached_features_and_wandb(tmp_path: Path) -> None:
         "backbone=squeezenet1_1",
         "backbone.weights=null",
         "backbone.size=48",
-        "data.mirror=0.5",
+        "data.views=2",
+        "data/view=mirrored",
     ]
     first = run(tmp_path, *command)
     assert "images: train 4, val 1, test 1" in first.stdout
@@ -235,7 +236,7 @@ def test_photographs_with_cached_features_and_wandb(tmp_path: Path) -> None:
     assert not any("pointing" in name for name in scores)  # these photographs have no boxes
     saved = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
     assert saved["state_dict"]["backbone.scale"] != 1
-    for view in ("train", "val", "test", "train, mirrored"):
+    for view in ("train", "val", "test", "train, view 2 of 2"):
         assert f"features of {view}:" in first.stderr
     cached = contents(tmp_path / "cache")
     assert sum(name.endswith("features.npy") for name in cached) == 4

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from captioning.borders.bounds import Name, PathText, Probability, Seconds, Seed
+from captioning.borders.bounds import Count, Name, PathText, Seconds, Seed
 from captioning.config.composed import check_table
 from captioning.config.paths import check_checkpoint, check_data_root
 from captioning.config.signatures import Part, check_value
@@ -34,7 +34,8 @@ SETTINGS: Mapping[str, Any] = {
     "metrics.timeout": Seconds,
     "data.reader": Part,
     "data.vocabulary": dict[str, Any] | Literal[FROM_CHECKPOINT],
-    "data.mirror": Probability,
+    "data.views": Count,
+    "data.view": Part,
     "data.skip_broken": bool,
     **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
     "callbacks": dict[str, Part | None],

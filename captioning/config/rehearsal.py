@@ -17,7 +17,6 @@ from torch import nn
 from captioning.config.optimizer import optimizer_settings
 from captioning.config.precision import precision_of
 from captioning.config.settings import without_weights
-from captioning.data.views import Change
 from captioning.errors import CaptioningError, quoted
 from captioning.tokens import NAMES
 
@@ -58,12 +57,13 @@ def rehearse(config: DictConfig) -> None:
 def _networks(config: DictConfig) -> nn.Module | None:
     """The model behind its backbone; None where one cannot be built without content, which is no fault."""
     described = config.copy()
+    changes = _built(config, "data.view")
     described.backbone = without_weights(OmegaConf.to_container(config.backbone, resolve=True))
     try:
         with torch.device("meta"):
             backbone = _built(described, "backbone")
-            if config.data.mirror:
-                backbone.viewed(Change(mirror=True))
+            if config.data.views > 1:
+                backbone.viewed(changes.view(1))
             return _built(described, "model", vocab_size=len(NAMES) + 1, **backbone.sizes)
     except CaptioningError as refusal:
         if isinstance(refusal.__cause__, RuntimeError):

@@ -11,8 +11,7 @@ from torch.utils.data import Dataset
 
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
-from captioning.data.inputs import Inputs
-from captioning.data.mirror import Mirror
+from captioning.data.inputs import Inputs, Views
 from captioning.data.sampler import Request
 from captioning.data.vocabulary import Vocabulary
 
@@ -29,7 +28,7 @@ class CaptionDataset(Dataset[Batch]):
             anew, keyed by (seed, epoch, position).
         drop_uncaptioned: leave out the images all of whose references are too long, as training does.
         seed: of the draws.
-        mirror: mirrors some images, or none of them.
+        views: further views of the images, of which each epoch draws one for each, or `inputs`.
     """
 
     def __init__(
@@ -42,9 +41,10 @@ class CaptionDataset(Dataset[Batch]):
         drop_uncaptioned: bool,
         seed: int = 0,
         *,
-        mirror: Mirror | None = None,
+        views: Sequence[Inputs] = (),
     ) -> None:
-        self.examples, self.inputs, self.mirror = examples, inputs, mirror
+        self.examples, self.inputs = examples, inputs
+        self._views = Views([inputs, *views], seed) if views else None
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because each worker process would soon have a copy of its own of every Python object that it reads.
         usable = [[n for n, r in enumerate(e.references) if 0 < len(r.words) <= max_words] for e in examples]
@@ -82,9 +82,8 @@ class CaptionDataset(Dataset[Batch]):
     def __getitem__(self, request: Request) -> Batch:
         positions = self.positions[request.positions].tolist()
         captions = [[self._caption(caption) for caption in self._chosen(i, request.epoch)] for i in positions]
-        inputs = self.inputs.rows(positions)
-        if self.mirror is not None:
-            inputs = self.mirror(inputs, positions, request.epoch)
+        views = self._views
+        inputs = self.inputs.rows(positions) if views is None else views.rows(positions, request.epoch)
         return collate(positions, inputs, captions, self.inputs.pixels)
 
     def _caption(self, caption: int) -> list[int]:

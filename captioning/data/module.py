@@ -11,7 +11,6 @@ from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Example, Splits, digest
 from captioning.data.inputs import Inputs
 from captioning.data.loader import Loader
-from captioning.data.mirror import Mirror
 from captioning.data.sampler import BucketSampler
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -30,7 +29,7 @@ class CaptionData(L.LightningDataModule):
         max_words: longest caption of training, in words.
         num_workers: worker processes of each loader; 0 loads in the training process.
         seed: of the order of images and the choice of captions.
-        mirror: mirrors some training images, or none of them.
+        views: further views of the training images, of which each epoch shows one, or the first.
     """
 
     @bounded
@@ -46,7 +45,7 @@ class CaptionData(L.LightningDataModule):
         max_words: Length = 14,
         num_workers: Workers = 0,
         seed: Seed = 0,
-        mirror: Mirror | None = None,
+        views: Sequence[Inputs] = (),
     ) -> None:
         super().__init__()
         self.splits, self.vocabulary = splits, vocabulary
@@ -66,7 +65,7 @@ class CaptionData(L.LightningDataModule):
                 captions_per_image=captions_per_image,
                 drop_uncaptioned=name == "train",
                 seed=seed,
-                mirror=mirror if name == "train" else None,
+                views=views if name == "train" else (),
             )
             for name, examples in splits.items()
         }

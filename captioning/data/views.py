@@ -1,17 +1,35 @@
 """Views of photographs: other qualities, sizes, crops and colours of the same picture.
 
 A view changes the upright photograph before a backbone's own preprocessing makes it a square. `NAMED` views are the
-same for every photograph; those of `View` are drawn for each of them.
+same for every photograph; those of `RandomChange` are drawn for each of them.
 """
 
+import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Annotated
 
+import numpy as np
+from annotated_types import Interval
 from PIL import Image, ImageEnhance, ImageFilter
 
+from captioning.borders.bounds import Probability, Seed, Share, bounded
+from captioning.errors import CaptioningError
+
+Crop = Annotated[float, Interval(ge=0, le=0.25)]
+"""A share of width or height; of a photograph of any size something is left between two."""
+Quality = Annotated[int, Interval(ge=1, le=100)]
+"""Of a JPEG file, on Pillow's scale."""
+Side = Annotated[float, Interval(ge=0.05, le=8)]
+"""In units of the size that the backbone will give to the photograph."""
 KERNELS = ("box", "bilinear", "hamming", "bicubic", "lanczos")
+SUBSAMPLINGS = (0, 2)
+"""Of colours in a JPEG file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0."""
+OFTEN = 2 / 3
+"""Share of drawn views that are resampled, and of those that are saved as JPEG."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +103,100 @@ NAMED: Mapping[str, Change | None] = {
     "dark": Change(brightness=0.5),
 }
 """Ways to see a test split: as it is, made small without loss or as JPEG, blurred, at half the brightness."""
+
+
+class RandomChange:
+    """How far views of photographs may be from them; what changes, and by how much, is drawn for each photograph.
+
+    Args:
+        quality: lowest and highest of a JPEG file as which two of three are saved, half of these with colours at half
+            the resolution; null: none.
+        side: smallest and largest size to which two of three are resampled in between, with any of `KERNELS`, in units
+            of that which the backbone will give to the photograph; null: none.
+        crop: the largest share that is cut off at each edge.
+        brightness: b of a factor from 1 - b to 1 + b.
+        contrast: likewise.
+        mirror: probability that left and right are exchanged.
+        seed: of the draws. It is not that of a run, so that all runs share the cached features of their views.
+
+    Raises:
+        CaptioningError: a lowest is above its highest.
+    """
+
+    @bounded
+    def __init__(
+        self,
+        quality: tuple[Quality, Quality] | None = (40, 95),
+        side: tuple[Side, Side] | None = (0.6, 1.6),
+        crop: Crop = 0.1,
+        brightness: Share = 0.2,
+        contrast: Share = 0.2,
+        mirror: Probability = 0.5,
+        seed: Seed = 0,
+    ) -> None:
+        for name, ends in (("quality", quality), ("side", side)):
+            if ends is not None and ends[0] > ends[1]:
+                raise CaptioningError(
+                    f"data.view.{name}={list(ends)} ends before it begins: set the lower number first"
+                )
+        self._quality = None if quality is None else (int(quality[0]), int(quality[1]))
+        self._side = None if side is None else (float(side[0]), float(side[1]))
+        self._crop, self._brightness, self._contrast = float(crop), float(brightness), float(contrast)
+        self._mirror, self._seed = float(mirror), seed
+
+    @property
+    def settings(self) -> str:
+        """All that decides what is drawn, as one line of text for a digest."""
+        return ", ".join(f"{name[1:]} {value}" for name, value in vars(self).items())
+
+    def change(self, *key: int) -> Change:
+        """The change that belongs to `key` under these settings."""
+        random = np.random.default_rng((self._seed, *key))
+        # all is drawn, whatever is used: a setting leaves what others draw as it is
+        crop = random.uniform(0, self._crop, 4).tolist()
+        mirror, resampled, saved = (random.random(3) < (self._mirror, OFTEN, OFTEN)).tolist()
+        brightness, contrast, side, quality = random.random(4).tolist()
+        kernel, subsampling = (int(random.integers(len(choices))) for choices in (KERNELS, SUBSAMPLINGS))
+        low, high = map(math.log, self._side or (1, 1))
+        worst, best = self._quality or (1, 1)
+        return Change(
+            crop=tuple(crop),
+            mirror=mirror,
+            brightness=1 + self._brightness * (2 * brightness - 1),
+            contrast=1 + self._contrast * (2 * contrast - 1),
+            side=math.exp(low + side * (high - low)) if resampled and self._side else None,
+            kernel=KERNELS[kernel],
+            quality=worst + int(quality * (best - worst + 1)) if saved and self._quality else None,
+            subsampling=SUBSAMPLINGS[subsampling],
+        )
+
+    def view(self, number: int) -> "RandomView":
+        """One of any number of views, counted from 1."""
+        return RandomView(self, number)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomView:
+    """Each photograph in another way, which is always the same for a photograph of that file name.
+
+    Attributes:
+        changes: from which it draws.
+        number: of this view.
+    """
+
+    changes: RandomChange
+    number: int
+
+    @property
+    def settings(self) -> str:
+        """All that decides what comes out, as one line of text for a digest."""
+        return f"drawn {self.number} of {self.changes.settings}"
+
+    def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
+        """As `Change`; an image in memory, which has no name, is known by its pixels."""
+        # by the name alone: the photographs, and the features of their views with them, may move to another folder
+        name = (
+            source.tobytes() if isinstance(source, Image.Image) else Path(source).name.encode(errors="surrogateescape")
+        )
+        photograph = int.from_bytes(hashlib.sha256(name).digest()[:16])
+        return self.changes.change(self.number, photograph)(image, size, source)

@@ -24,11 +24,10 @@ from captioning.config.precision import tell_precision
 from captioning.config.searches import search_settings
 from captioning.config.settings import without_weights
 from captioning.data.example import Splits, reference_texts
-from captioning.data.mirror import Mirror
 from captioning.data.module import CaptionData
 from captioning.data.photographs import readable
 from captioning.data.readers.reading import read
-from captioning.data.views import Change
+from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.features.brought import check_features
@@ -198,18 +197,24 @@ def build_vocabulary(config: DictConfig, splits: Splits, initial: InitialWeights
 
 def build_data(config: DictConfig, splits: Splits, module: CaptioningModule) -> CaptionData:
     """The data module, its inputs as the backbone needs them: photographs, or features brought to unit scale."""
-    backbone, cache, mirror = module.backbone, Path(config.cache), None
+    backbone, cache, more = module.backbone, Path(config.cache), range(1, config.data.views)
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
-    if size := cached_bytes(sum(map(len, splits.values())), backbone):
-        say("features: %s images, %.2f GB in %s", f"{sum(map(len, splits.values())):,}", size / 1e9, cache / "features")
+    images = sum(map(len, splits.values()))
+    if size := cached_bytes(images + len(more) * len(splits["train"]), backbone):
+        seen = f", {len(splits['train']):,} of them in {config.data.views} views" if more else ""
+        say("features: %s images%s, %.2f GB in %s", f"{images:,}", seen, size / 1e9, cache / "features")
     inputs = {name: inputs_of(examples, backbone, cache, name) for name, examples in splits.items()}
     if config.init_from is None:  # else the model knows them as they were scaled
         to_unit_scale(backbone, inputs["train"])
-    if config.data.mirror:
-        view = inputs_of(splits["train"], backbone.viewed(Change(mirror=True)), cache, "train, mirrored")
-        mirror = Mirror(config.data.mirror, view, config.seed)
-    data = CaptionData(splits, inputs, module.vocabulary, mirror=mirror, **data_settings(config))
+    changes: RandomChange = instantiate(config.data.view)
+    views = [
+        inputs_of(
+            splits["train"], backbone.viewed(changes.view(k)), cache, f"train, view {k + 1} of {config.data.views}"
+        )
+        for k in more
+    ]
+    data = CaptionData(splits, inputs, module.vocabulary, views=views, **data_settings(config))
     say("%s", describe(data, module))
     return data
 

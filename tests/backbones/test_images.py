@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms.v2.functional import center_crop, normalize, pil_to_tensor, resize
 
 from captioning.backbones.images import ImageTransform, Resize
+from captioning.data.views import Change
 from captioning.errors import CaptioningError
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -36,7 +37,7 @@ def test_left_and_right_of_what_is_shown_are_exchanged_by_mirroring(tmp_path: Pa
     exif = Image.Exif()
     exif[0x0112] = 6  # lies on its side in the file
     four_colours().save(tmp_path / "a.png", exif=exif)
-    mirrored = ImageTransform(2, mirrored=True)
+    mirrored = ImageTransform(2, view=Change(mirror=True))
     pixels = mirrored.read(tmp_path / "a.png").permute(1, 2, 0).reshape(4, 3).tolist()
     assert pixels == [list(RED), list(BLUE), list(GREEN), list(WHITE)]
     assert mirrored.settings != ImageTransform(2).settings
@@ -200,7 +201,7 @@ def test_pad_keeps_all_of_the_photograph_and_says_where_it_lies() -> None:
     assert torch.equal(image[3], torch.where(beside, 0, 255).to(torch.uint8))
     assert (image[:3, beside] == torch.tensor([[51], [102], [255]])).all()
     assert image[:3, 4, [0, 4, 8]].T.tolist() == [list(RED), list(GREEN), list(BLUE)]
-    mirrored = ImageTransform(9, mean=(0.2, 0.4, 1.0), mirrored=True, resize="pad").read(thirds())
+    mirrored = ImageTransform(9, mean=(0.2, 0.4, 1.0), view=Change(mirror=True), resize="pad").read(thirds())
     assert torch.equal(mirrored, image.flip(-1))
 
 

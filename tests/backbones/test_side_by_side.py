@@ -9,6 +9,7 @@ from captioning.backbones.side_by_side import SideBySide
 from captioning.backbones.small_cnn import SmallCNN
 from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import TorchvisionBackbone
+from captioning.data.views import Change
 from captioning.errors import CaptioningError
 
 PIXELS = torch.randint(0, 256, (2, 4, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -75,7 +76,7 @@ def test_each_is_trained_from_a_node_of_its_own_on() -> None:
         for trainable in (True, "features.4")
     )
     both = SideBySide(first, second)
-    for view in (both, both.mirrored()):
+    for view in (both, both.viewed(Change(mirror=True))):
         trained = [sum(p.requires_grad for p in member.parameters()) for member in view.members]
         assert trained == [14, 6]
 
@@ -102,7 +103,7 @@ def test_what_does_not_go_together() -> None:
 
 def test_mirrored_both_read_mirrored_photographs_with_the_same_weights() -> None:
     both = SideBySide(cnn(0), cnn(1, dim=5))
-    view = both.mirrored()
+    view = both.viewed(Change(mirror=True))
     image = Image.fromarray(PIXELS[0, :3].permute(1, 2, 0).numpy())
     assert torch.equal(view.transform.read(image), both.transform.read(image).flip(-1))
     assert view.digest != both.digest

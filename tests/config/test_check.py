@@ -126,7 +126,7 @@ seed=-1 seed=4294967296 seed=1.5 resume=maybe test=1 name=null runs=null runs= c
 metrics=null metrics.val=null metrics.val=[] metrics.val=BLEU metrics.test=[BLEU,bleu] metrics.test=[1]
 metrics.timeout=inf metrics.timeout=-1 metrics.timeout=nan metrics.timeout=0 metrics.timeout=null
 data.batch_size=0 data.batch_size=100000000 data.eval_batch_size=0 data.captions_per_image=0 data.max_words=0
-data.num_workers=-1 data.num_workers=100000 data.mirror=1.5 data.mirror=true data.mirror=nan data.reader=null
+data.num_workers=-1 data.num_workers=100000 data.views=0 data.views=true data.views=1.5 data.reader=null
 data.vocabulary=null data.vocabulary.min_count=0 data.vocabulary.max_size=4 data.vocabulary.max_size=many
 data.reader.train=0 data.reader.max_objects=5 data.reader.seed=-1 data.reader.size=8
 backbone.dim=0 backbone.dim=100000000 backbone.size=0 backbone.grid=-7 backbone.trainable=yes_please

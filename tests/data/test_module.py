@@ -8,7 +8,6 @@ from torch import Tensor
 
 from captioning.data.batch import Batch
 from captioning.data.example import Example, Reference, reference_texts
-from captioning.data.mirror import Mirror
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.workers import TELLS_SENDERS
@@ -125,15 +124,40 @@ def test_training_without_a_usable_caption_is_refused() -> None:
         CaptionData(splits, dict.fromkeys(splits, Features()), Vocabulary(WORDS), max_words=1)
 
 
-def test_only_training_images_are_mirrored() -> None:
-    splits = {"train": examples(3), "val": examples(2), "test": examples(1)}
-    mirror = Mirror(1.0, Row([2.0, 1.0, 0.0]), seed=0)
-    inputs = dict.fromkeys(splits, Row([0.0, 1.0, 2.0]))
-    module = CaptionData(splits, inputs, Vocabulary(WORDS), max_words=6, mirror=mirror)
-    for name in splits:
-        (batch,) = batches(module, name, epochs=1)
-        expected = [2.0, 1.0, 0.0] if name == "train" else [0.0, 1.0, 2.0]
-        assert batch.inputs[..., 0].tolist() == [expected] * len(splits[name])
+def views_shown(module: CaptionData, split: str) -> list[dict[int, float]]:
+    """The view of each image, by its position, in each epoch."""
+    return [
+        {int(i): value for i, value in zip(batch.index, batch.inputs[:, 0, 0].tolist(), strict=True)}
+        for batch in batches(module, split)
+    ]
+
+
+def test_only_training_images_are_shown_in_other_views() -> None:
+    splits = {"train": examples(40), "val": examples(20), "test": examples(10)}
+    inputs = dict.fromkeys(splits, Row([0.0]))
+    module = CaptionData(splits, inputs, Vocabulary(WORDS), batch_size=40, max_words=6, views=[Row([1.0]), Row([2.0])])
+    first, second = views_shown(module, "train")
+    assert set(first.values()) == set(second.values()) == {0, 1, 2}
+    assert first != second
+    assert {value for split in ("val", "test") for epoch in views_shown(module, split) for value in epoch.values()} == {
+        0
+    }
+
+
+@pytest.mark.parametrize("done", [0, 3])
+def test_training_that_goes_on_sees_the_views_that_it_would_have_seen(done: int) -> None:
+    def module() -> CaptionData:
+        splits = {"train": examples(23), "val": examples(2), "test": examples(2)}
+        inputs = dict.fromkeys(splits, Row([0.0]))
+        views = [Row([1.0]), Row([2.0])]
+        return CaptionData(splits, inputs, Vocabulary(WORDS), batch_size=4, max_words=6, seed=3, views=views)
+
+    whole = views_shown(module(), "train")[6:]  # 6 batches are an epoch
+    resumed = module()
+    resumed.load_state_dict({"epoch": 1, "done": done})
+    rest = list(resumed.train_dataloader())
+    found = [dict(zip(batch.index.tolist(), batch.inputs[:, 0, 0].tolist(), strict=True)) for batch in rest]
+    assert found == whole[done:]
 
 
 class Row:

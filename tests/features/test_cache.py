@@ -15,6 +15,7 @@ from torch import Tensor
 
 from captioning.backbones import Backbone
 from captioning.backbones.small_cnn import SmallCNN
+from captioning.data.views import Change
 from captioning.errors import CaptioningError
 from captioning.features.cache import CHECKSUMS, DATA
 from captioning.features.inputs import cached_bytes
@@ -42,7 +43,9 @@ def test_rows_are_the_backbones_output(tmp_path: Path, paths: list[Path], num_wo
 
 def test_mirrored_photographs_have_a_cache_of_their_own(tmp_path: Path, paths: list[Path]) -> None:
     backbone = CountingCNN()
-    plain, mirrored = (build(view, paths, tmp_path / "cache") for view in (backbone, backbone.mirrored()))
+    plain, mirrored = (
+        build(view, paths, tmp_path / "cache") for view in (backbone, backbone.viewed(Change(mirror=True)))
+    )
     images = torch.stack([backbone.transform.read(path) for path in paths])
     torch.testing.assert_close(mirrored.rows(range(COUNT)), backbone(images.flip(-1)).half(), atol=2e-3, rtol=0)
     torch.testing.assert_close(plain.rows(range(COUNT)), backbone(images).half(), atol=2e-3, rtol=0)

@@ -48,7 +48,7 @@ def test_photographs_may_lie_elsewhere() -> None:
         assert parts_that_differ(*moved, before=(f"data={data}", "data.root=d")) == set()
 
 
-@pytest.mark.parametrize("override", ["seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.mirror=0.5"])
+@pytest.mark.parametrize("override", ["seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2"])
 def test_other_settings_are_another_run(override: str) -> None:
     assert parts_that_differ(override) == {"configuration"}
 

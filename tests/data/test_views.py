@@ -1,0 +1,146 @@
+"""Drawn views: what they are for each photograph, and which of them an epoch shows."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from captioning.backbones.images import ImageTransform
+from captioning.data.inputs import Views
+from captioning.data.views import KERNELS, NAMED, Change, RandomChange
+from captioning.errors import CaptioningError
+
+MIRRORED = RandomChange(quality=None, side=None, crop=0, brightness=0, contrast=0, mirror=1)
+
+
+class Numbered:
+    """Photographs of two features: 1000 times their position, and the number of the view."""
+
+    pixels = False
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def rows(self, indices: Sequence[int]) -> Tensor:
+        return torch.tensor([[[1000.0 * i, float(self.number)]] for i in indices])
+
+
+def shown(views: Views, positions: list[int], epoch: int) -> list[int]:
+    rows = views.rows(positions, epoch)
+    assert rows[:, 0, 0].tolist() == [1000 * position for position in positions]
+    return rows[:, 0, 1].int().tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_an_epoch_shows_each_view_about_equally_often_whatever_the_batch(count: int) -> None:
+    views = Views([Numbered(number) for number in range(count)], seed=5)
+    whole = shown(views, list(range(2000)), 0)
+    for number in range(count):
+        assert whole.count(number) / 2000 == pytest.approx(1 / count, abs=0.045)  # four standard deviations
+    assert shown(views, [1999, 7, 1, 7], 0) == [whole[1999], whole[7], whole[1], whole[7]]
+    same = np.mean(np.array(whole) == np.array(shown(views, list(range(2000)), 1)))
+    assert same == pytest.approx(1 / count, abs=0.045)
+
+
+def photograph(path: Path, seed: int = 0) -> Path:
+    """Noise, which every change of quality or size alters."""
+    path.parent.mkdir(exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(path)
+    return path
+
+
+def seen(path: Path, number: int, changes: RandomChange | None = None) -> Tensor:
+    return ImageTransform(24, view=(changes or RandomChange()).view(number)).read(path)
+
+
+def test_a_view_is_the_same_again_wherever_the_photograph_lies(tmp_path: Path) -> None:
+    path = photograph(tmp_path / "here" / "a.png")
+    moved = tmp_path / "there" / "a.png"
+    moved.parent.mkdir()
+    shutil.copy(path, moved)
+    assert torch.equal(seen(path, 1), seen(moved, 1))
+
+
+def test_views_differ_between_photographs_numbers_and_seeds(tmp_path: Path) -> None:
+    path, other = (photograph(tmp_path / name / f"{name}.png") for name in ("a", "b"))
+    plain = ImageTransform(24).read(path)
+    assert torch.equal(plain, ImageTransform(24).read(other))
+    views = [plain, seen(path, 1), seen(path, 2), seen(other, 1), seen(path, 1, RandomChange(seed=1))]
+    assert not any(torch.equal(a, b) for i, a in enumerate(views) for b in views[:i])
+
+
+def test_mirrored_views_are_the_photographs_mirrored_and_nothing_else(tmp_path: Path) -> None:
+    path = photograph(tmp_path / "a.png")
+    assert torch.equal(seen(path, 1, MIRRORED), ImageTransform(24).read(path).flip(-1))
+
+
+def test_drawn_changes_stay_in_their_bounds_and_reach_all_of_them() -> None:
+    changes = RandomChange([40, 95], [0.5, 2], 0.2, 0.3, 0.1, 0.25)
+    found = [changes.change(k) for k in range(2000)]
+    qualities = [change.quality for change in found if change.quality is not None]
+    sides = [change.side for change in found if change.side is not None]
+    for values, low, high in (
+        (qualities, 40, 95),
+        (sides, 0.5, 2),
+        ([share for change in found for share in change.crop], 0, 0.2),
+        ([change.brightness for change in found], 0.7, 1.3),
+        ([change.contrast for change in found], 0.9, 1.1),
+    ):
+        assert low <= min(values) < low + (high - low) / 20
+        assert high - (high - low) / 20 < max(values) <= high
+    for share, expected in (
+        (len(qualities), 2 / 3),
+        (len(sides), 2 / 3),
+        (sum(side < 1 for side in sides) * 3 / 2, 1 / 2),  # as often made smaller as larger
+        (sum(change.mirror for change in found), 1 / 4),
+        (sum(change.subsampling == 0 for change in found), 1 / 2),
+    ):
+        assert share / 2000 == pytest.approx(expected, abs=0.045)
+    assert {change.kernel for change in found} == set(KERNELS)
+
+
+def test_what_is_left_out_changes_nothing_else() -> None:
+    every, some = RandomChange().change(3, 4), RandomChange(quality=None, crop=0).change(3, 4)
+    assert (some.quality, some.crop) == (None, (0, 0, 0, 0))
+    assert (some.side, some.kernel, some.mirror, some.contrast) == (
+        every.side,
+        every.kernel,
+        every.mirror,
+        every.contrast,
+    )
+
+
+def test_equal_settings_are_one_view_and_others_another() -> None:
+    assert RandomChange([40, 95], crop=0).view(1).settings == RandomChange((40, 95), crop=0.0).view(1).settings
+    different = [RandomChange(), RandomChange(mirror=0), RandomChange(side=None), RandomChange(seed=1), MIRRORED]
+    texts = [changes.view(number).settings for changes in different for number in (1, 2)]
+    texts += [str(change and change.settings) for change in NAMED.values()]
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (700, 2)])
+def test_photographs_of_any_size_have_views(size: tuple[int, int]) -> None:
+    image = Image.new("RGB", size, (90, 50, 10))
+    hardest = Change((0.25, 0.25, 0.25, 0.25), True, 0.5, 1.9, 0, 0.05, "box", 1, 2)
+    assert ImageTransform(8, view=hardest).read(image).shape == (3, 8, 8)
+    assert ImageTransform(8, resize="pad", view=hardest).read(image).shape == (4, 8, 8)
+    assert ImageTransform(8, view=RandomChange(crop=0.25).view(1)).read(image).shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"quality": (0, 90)}, {"crop": 0.3}, {"mirror": 2}, {"brightness": 1}, {"side": (0, 1)}]
+)
+def test_what_a_view_cannot_change(settings: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        RandomChange(**settings)
+
+
+@pytest.mark.parametrize("name", ["quality", "side"])
+def test_ends_in_the_wrong_order_are_refused_by_name(name: str) -> None:
+    with pytest.raises(CaptioningError, match=rf"data\.view\.{name}="):
+        RandomChange(**{name: (3, 2)})
