@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.borders.files import write_json
 from captioning.config.command import command, start
-from captioning.config.composed import check_checkpoints, check_table
+from captioning.config.composed import check_checkpoints, check_table, settings_given
 from captioning.config.paths import check_data_root, given_path
 from captioning.config.registry import CONF
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
@@ -30,6 +30,7 @@ from captioning.runs.folder import new_folder
 from captioning.runs.kept_attention import FILE, KeptCaption, write
 from captioning.runs.results import file_record, write_captions, write_scores
 from captioning.runs.software import software
+from captioning.transfer.named import is_elsewhere
 
 if TYPE_CHECKING:
     from captioning.work.evaluate import CheckpointCaptions
@@ -38,6 +39,7 @@ SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
     "split": Literal["test", "val"],
     "device": str,
+    "calibrate": bool,
     "bfloat16": bool,
     "modules": list[str],
     "cache": PathText,
@@ -113,9 +115,21 @@ def check(config: DictConfig) -> None:
         raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
     if trained and config.references is not None:
         raise CaptioningError("a checkpoint is scored on the references of its own data set: leave references out")
+    if config.calibrate:
+        _check_calibration(config)
     check_checkpoints(config)
     if config.data.get("root") is not None:
         check_data_root(config.data.root)
+
+
+def _check_calibration(config: DictConfig) -> None:
+    """Refuses to keep other scores than those of a checkpoint's own captions of its validation split."""
+    others = config.bfloat16 or config.shuffled or settings_given(config.decoding)
+    if config.checkpoint is None or is_elsewhere(config.checkpoint) or config.split != "val" or others:
+        raise CaptioningError(
+            "calibrate=true writes into a checkpoint how it scores its own validation captions: give checkpoint=FILE "
+            "and split=val, and leave out decoding, bfloat16 and shuffled"
+        )
 
 
 def _of_checkpoint(config: DictConfig) -> "CheckpointCaptions":

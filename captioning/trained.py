@@ -16,9 +16,10 @@ from torch import Tensor
 
 from captioning.backbones import ContextSet
 from captioning.config.paths import PRETRAINED, checkpoint_path
-from captioning.config.searches import USUAL_FILTERS, build_search, check_own
+from captioning.config.searches import USUAL_FILTERS, build_search, check_own, same_search
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
+from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_called
@@ -38,6 +39,8 @@ class Prediction:
         caption: the words, joined by spaces.
         score: what the search ranked by: the log-probability of the caption, its end included, length-normalised where
             the search is.
+        confidence: the share of the validation captions with a lower score, 0 to 1; None where the checkpoint has not
+            kept their scores, and for another search than its own, whose scores are others.
         words: the T words.
         attention: `[T, h, w]` on the CPU, where the model looked for each word; None for a model without attention, and
             where those of an ensemble look at different grids.
@@ -47,6 +50,7 @@ class Prediction:
 
     caption: str
     score: float
+    confidence: float | None
     words: list[str] = field(repr=False)
     attention: Tensor | None = field(repr=False)
     alternatives: list["Prediction"] = field(repr=False)
@@ -62,6 +66,7 @@ class TrainedCaptioner:
         networks: one, or the members of the ensemble.
         search: decodes context sets.
         device: where the networks are.
+        quantiles: of the scores of the validation captions by this search, if they are known.
     """
 
     def __init__(
@@ -71,10 +76,11 @@ class TrainedCaptioner:
         networks: Sequence[Network],
         search: Callable[[Captioner, ContextSet], list[Caption]],
         device: torch.device,
+        quantiles: Sequence[float] = (),
     ) -> None:
         """Take built parts; `from_checkpoint` builds them."""
         self.config, self.vocabulary, self.search, self.device = config, vocabulary, search, device
-        self.networks = tuple(networks)
+        self.networks, self.quantiles = tuple(networks), quantiles
 
     def __repr__(self) -> str:
         members = " + ".join(map(repr, self.networks))
@@ -129,15 +135,17 @@ class TrainedCaptioner:
         if bfloat16:
             for network in networks:
                 network.lower(len(vocabulary))
+        own = config["decoding"]
         if decoding:
             config["decoding"] = _with_settings(config["decoding"], decoding)
         with nullcontext() if decoding else naming(paths[0]):
             check_own(config["decoding"], decoding)
             named = (*modules, *_named(decoding))
             search = build_search(config["decoding"], vocabulary, config["model"].get("max_tokens"), named)
+        known = len(paths) == 1 and same_search(own, config["decoding"])
         if len(paths) > 1:
             config["decoding"]["ensemble"] = list(map(str, paths))  # for the record
-        return cls(config, vocabulary, networks, search, place)
+        return cls(config, vocabulary, networks, search, place, networks[0].quantiles if known else ())
 
     def caption(self, images: Photograph | Iterable[Photograph], batch_size: int = 16) -> list[Prediction]:
         """Caption photographs of any size, in order.
@@ -214,6 +222,7 @@ class TrainedCaptioner:
         return Prediction(
             self.vocabulary.decode(caption.tokens),
             caption.score,
+            confidence(caption.score, self.quantiles),
             words,
             None if maps is None else maps[: len(words)].unflatten(1, self.networks[0].backbone.grid),
             [self._prediction(other) for other in caption.alternatives],

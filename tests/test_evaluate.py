@@ -357,6 +357,9 @@ def test_scenes_are_drawn_again_where_they_are_not(shapes: Path, elsewhere: Path
             ["no setting decoding.width", "in decoding: filters, forbidden, max_length"],
         ),
         (["device=abacus"], ["device=abacus"]),
+        (["calibrate=true"], ["calibrate=true", "split=val"]),
+        (["calibrate=true", "split=val", "decoding.width=2"], ["calibrate=true", "decoding"]),
+        (["calibrate=true", "split=val", "bfloat16=true"], ["calibrate=true", "bfloat16"]),
     ],
 )
 def test_refused_with_a_checkpoint(shapes: Path, refused: Command, arguments: list[str], parts: list[str]) -> None:

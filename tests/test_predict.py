@@ -89,6 +89,8 @@ def test_a_folder_with_all_kinds_of_files(shapes_run: Run, photographs: Path, tm
     assert [line["caption"] for line in lines] == [prediction.caption for prediction in expected]
     assert [line["score"] for line in lines] == pytest.approx([prediction.score for prediction in expected], abs=1e-3)
     assert len({line["score"] for line in lines}) > 5
+    assert [line["confidence"] for line in lines] == [prediction.confidence for prediction in expected]
+    assert len({line["confidence"] for line in lines}) > 1
 
     assert ended.returncode == 1
     complaints = ended.stderr.splitlines()

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from trained_runs import LONGER
 import captioning
 from captioning.config.check import check
 from captioning.errors import CaptioningError
+from captioning.runs.checkpoint import load
 
 WIDTHS = (1, 6)
 
@@ -54,8 +56,17 @@ def test_the_best_width_on_validation_is_tested(home: Path) -> None:
     assert scores["CIDEr"] == pytest.approx(record["scores"]["CIDEr"], abs=1e-3)
     assert captioning.load(checkpoint, decoding={"n_best": 2, "width": 2}).config["decoding"]["n_best"] == 2
 
+    # it has kept the scores of that beam's validation captions, which are those that can be made anew
+    kept = load(checkpoint).quantiles
+    evaluated(home, Path(shutil.copy(checkpoint, home / "anew.ckpt")), "metrics=[CIDEr]", "split=val", "calibrate=true")
+    assert load(home / "anew.ckpt").quantiles == pytest.approx(kept, abs=1e-3)
+    assert kept[0] < kept[-1] < 0
+
     # training is as it was without the choice, and the loggers have not heard of it
     plain = folder_of(home, run(home, *COMMAND))
+    of_three = Path(shutil.copy(plain / "checkpoints" / "best.ckpt", home / "three.ckpt"))
+    evaluated(home, of_three, "metrics=[CIDEr]", "split=val", "calibrate=true")
+    assert load(of_three).quantiles == pytest.approx(load(plain / "checkpoints" / "best.ckpt").quantiles, abs=1e-3)
     weights = [torch.load(each / "checkpoints" / "best.ckpt")["state_dict"] for each in (plain, folder)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     rows = [(each / "metrics.csv").read_text().splitlines() for each in (plain, folder)]

@@ -101,6 +101,51 @@ def test_decoding_settings_replace_those_of_the_run(shapes_run: Run, captioner: 
     assert {len(caption.split()) for caption, _ in decoded(max_length=2)} == {2}
 
 
+QUANTILES = [-2.0 + i / 50 for i in range(101)]
+
+
+@pytest.fixture
+def calibrated(shapes_run: Run, tmp_path: Path) -> Path:
+    """The checkpoint with quantiles of known scores, of which a hundredth is below each next one."""
+    return changed(shapes_run.checkpoint, tmp_path, lambda saved: saved["captioning"].update(quantiles=QUANTILES))
+
+
+def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, calibrated: Path) -> None:
+    for each in captioning.load(calibrated, "cpu", {"n_best": 2}).caption(shapes_run.photographs):
+        for said in (each, *each.alternatives):
+            assert said.confidence == pytest.approx(min(max((said.score + 2) / 2, 0), 1), abs=0.02)
+    assert len(each.alternatives) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "known"),
+    [
+        ({"width": 3, "length_penalty": 1.0, "filters": {"prefix": [], "no_bad_ending": False}}, True),
+        ({"n_best": 3}, True),
+        ({"_target_": "captioning.decoding.beam_search", "width": 3}, True),  # with the usual settings, as this run
+        ({"width": 2}, False),
+        ({"length_penalty": 0.9}, False),
+        ({"normalisation": "gnmt"}, False),
+        ({"max_length": 5}, False),
+        ({"filters": {"no_word_twice": True}}, False),
+        ({"_target_": "captioning.decoding.greedy"}, False),
+    ],
+    ids=str,
+)
+def test_the_confidence_of_another_search_is_not_known(settings: dict[str, Any], known: bool, calibrated: Path) -> None:
+    found = captioning.load(calibrated, "cpu", settings)
+    assert found.quantiles == (QUANTILES if known else ())
+
+
+def test_ensembles_and_checkpoints_without_quantiles_know_no_confidence(
+    shapes_run: Run, tmp_path: Path, calibrated: Path
+) -> None:
+    plain = changed(shapes_run.checkpoint, tmp_path, lambda saved: saved["captioning"].pop("quantiles", None))
+    older = captioning.load(plain.rename(tmp_path / "older.ckpt"), "cpu").caption(shapes_run.photographs[0])
+    both = captioning.load(None, "cpu", {"ensemble": [shapes_run.checkpoint] * 2}).caption(shapes_run.photographs[0])
+    assert (older[0].confidence, both[0].confidence) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from captioning.config.registry import build
-from captioning.config.signatures import check_settings, check_value
+from captioning.config.signatures import check_settings, check_value, defaults
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, check_limits
 from captioning.errors import CaptioningError, did_you_mean, quoted
@@ -97,6 +97,27 @@ def _check_select(select: Any, decoding: Mapping[str, Any]) -> None:
         )
     for width in widths:
         _check_search(f"decoding.select={quoted(select)}: ", {**decoding, "width": width})
+
+
+def same_search(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two decodings rank the same captions by the same scores, however many alternatives they give.
+
+    Args:
+        one: settings.
+        other: settings that a search has been built of.
+    """
+    return one.get("_target_") == other.get("_target_") and _in_full(one) == _in_full(other)
+
+
+def _in_full(decoding: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide of captions, those that are left out as they are then."""
+    usual = defaults("", {"_target_": decoding["_target_"]})
+    settings = {name.removeprefix("."): value for name, value in usual.items()} | dict(decoding)
+    filters = settings.get("filters") or {}
+    if isinstance(filters, Mapping) and filters.get("_target_", USUAL_FILTERS) == USUAL_FILTERS:
+        # those that forbid nothing are 0, false or empty
+        settings["filters"] = {name: value for name, value in filters.items() if value and name != "_target_"}
+    return {name: value for name, value in settings.items() if name not in ("select", "n_best", "_partial_")}
 
 
 def search_settings(decoding: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:

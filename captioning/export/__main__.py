@@ -49,7 +49,7 @@ def main(config: DictConfig) -> None:
         from captioning.runs.weights_file import write
 
         saved = load(checkpoint)
-        write(output, saved.config, saved.words, saved.networks, config.half, saved.score)
+        write(output, saved.config, saved.words, saved.networks, config.half, saved.score, saved.quantiles)
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
     from captioning.export.folder import export_graphs

@@ -58,6 +58,7 @@ def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bo
         "version": runner.VERSION,
         "vocabulary": [*NAMES, *captioner.vocabulary.words],
         "decoding": decoding,
+        "quantiles": list(captioner.quantiles),
         "longest": longest,
         "grid": network.backbone.grid,
         "preprocessing": {

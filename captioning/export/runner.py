@@ -8,6 +8,7 @@ C channels, H rows and W columns of pixels, K hypotheses, T tokens, L context ve
 import argparse
 import json
 import sys
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Caption:
-    """One of a photograph's: its words, what the search ranked it by, and where the model looked for each token."""
+    """One of a photograph's: its words, what the search ranked it by, and where the model looked for each token.
+
+    Its confidence is the share of validation captions with a lower score; None where that is not known.
+    """
 
     text: str
     score: float
+    confidence: float | None
     tokens: list[int]
     attention: list[Array] = field(repr=False)  # T times `[L]`; empty for a model without attention
 
@@ -60,6 +65,8 @@ class Captioner:
             about[name] for name in ("vocabulary", "preprocessing", "of_hypotheses")
         )
         self.decoding = about["decoding"] | decoding
+        same = self.decoding | {"n_best": 1} == about["decoding"] | {"n_best": 1}  # the best stays the best
+        self.quantiles = about.get("quantiles", []) if same else []
         longest, length, width = about["longest"], self.decoding["max_length"], self.decoding["width"]
         if length < 1 or (longest and length > longest):
             raise ValueError(f"max_length={length} is not allowed; it must be from 1 to {longest or 'any number'}")
@@ -111,7 +118,10 @@ class Captioner:
                 break
             own = {name: found[name][:, parents] for name in self.of_hypotheses}
             found = self._run("step", {"tokens": np.array([[each.tokens[-1] for each in beam]]), **own, **image})
-        return [Caption(self._text(each.tokens), float(score), each.tokens, each.attention) for score, each in best]
+        return [
+            Caption(self._text(each.tokens), float(score), self._confidence(score), each.tokens, each.attention)
+            for score, each in best
+        ]
 
     def _run(self, name: str, given: dict[str, Array]) -> dict[str, Array]:
         graph = self._graphs[name]
@@ -126,6 +136,9 @@ class Captioner:
         count = min(count, flat.size)
         found = np.sort(np.argpartition(-flat, count - 1)[:count])
         return np.unravel_index(found[np.argsort(-flat[found], kind="stable")], scores.shape)  # type: ignore[return-value]
+
+    def _confidence(self, score: float) -> float | None:
+        return round(bisect_left(self.quantiles, score) / len(self.quantiles), 2) if self.quantiles else None
 
     def _divisor(self, length: int) -> float:
         """What ranking divides the log-probability of `length` tokens by."""
@@ -184,6 +197,10 @@ class Captioner:
         return np.ascontiguousarray(np.array(image).transpose(2, 0, 1))
 
 
+def _said(caption: Caption) -> dict[str, Any]:
+    return {"caption": caption.text, "score": round(caption.score, 4), "confidence": caption.confidence}
+
+
 def _upright(image: Image.Image) -> Image.Image:
     image.load()
     try:
@@ -224,9 +241,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"error: cannot read the image {photograph}: {type(error).__name__}: {error}", file=sys.stderr)
             failed = 1
             continue
-        line = {"image": photograph, "caption": first.text, "score": round(first.score, 4)}
+        line: dict[str, Any] = {"image": photograph, **_said(first)}
         if others:
-            line["alternatives"] = [{"caption": each.text, "score": round(each.score, 4)} for each in others]
+            line["alternatives"] = [_said(each) for each in others]
         print(json.dumps(line, ensure_ascii=False), flush=True)
     return failed
 

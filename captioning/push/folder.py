@@ -39,7 +39,7 @@ def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licenc
         raise CaptioningError(f"cannot make the folder {folder}: {error.strerror}; set to=FOLDER") from error
     tested = None if record is None else record.scores.get(HEADLINE)
     score = saved.score if tested is None else f"test/{HEADLINE} {printed(HEADLINE, tested)}"
-    write(folder / FILE, config, saved.words, saved.networks, half, score)
+    write(folder / FILE, config, saved.words, saved.networks, half, score, saved.quantiles)
     write_text(folder / "README.md", text)
 
 

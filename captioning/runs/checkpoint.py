@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.config.paths import check_checkpoint
+from captioning.decoding.confidence import are_quantiles
 from captioning.errors import CaptioningError, quoted
 from captioning.runs import weights_file
 from captioning.runs.digest import digest
@@ -38,6 +39,8 @@ class Checkpoint:
         words: of the vocabulary.
         state: tensors by name, those of the networks begin with `backbone.` and `model.`.
         score: what validation gave them, as `val/CIDEr 54.3`, or a test, where that is recorded.
+        quantiles: of the scores of the validation captions (`captioning.decoding.confidence`); none where they were not
+            kept.
     """
 
     path: Path
@@ -45,6 +48,7 @@ class Checkpoint:
     words: list[str]
     state: dict[str, Tensor]
     score: str | None
+    quantiles: list[float]
 
     @property
     def networks(self) -> dict[str, Tensor]:
@@ -71,8 +75,11 @@ def load(path: Path) -> Checkpoint:
     for name, tensor in state.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise _no_captioner(path, f"its weights {quoted(name)} are not all numbers (NaN or infinite)")
-    score = inside.get("score")
-    return Checkpoint(path, config, words, state, quoted(score) if score else _score(saved.get("callbacks")))
+    quantiles = inside.get("quantiles", [])
+    if not are_quantiles(quantiles):
+        raise _no_captioner(path, "the quantiles of its scores are no ascending list of numbers")
+    score = quoted(inside["score"]) if inside.get("score") else _score(saved.get("callbacks"))
+    return Checkpoint(path, config, words, state, score, quantiles)
 
 
 def _score(callbacks: Any) -> str | None:

@@ -1,6 +1,6 @@
 """Checkpoint files: whole or not there, and read with distrust."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from captioning.borders.files import atomic_write
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoint import read, sealed
+from captioning.runs import weights_file
+from captioning.runs.checkpoint import load, read, sealed
 
 PREVIOUS = "previous.ckpt"
 """The `last.ckpt` before the present one."""
@@ -48,3 +49,18 @@ class CheckpointFiles(TorchCheckpointIO):
             CaptioningError: as for `captioning.runs.checkpoint.read`.
         """
         return read(Path(path))
+
+
+def keep_quantiles(path: Path, quantiles: Sequence[float]) -> None:
+    """Writes a checkpoint, or an export of one, anew with the quantiles of the scores of its validation captions.
+
+    Raises:
+        CaptioningError: it cannot be read or written.
+    """
+    if weights_file.is_safetensors(path):
+        export = load(path)
+        weights_file.write(path, export.config, export.words, export.state, False, export.score, quantiles)
+    else:
+        saved = read(path)
+        saved["captioning"]["quantiles"] = list(quantiles)
+        CheckpointFiles().save_checkpoint(saved, path)

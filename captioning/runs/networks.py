@@ -23,10 +23,22 @@ LARGEST_BACKBONE = 2**30
 
 
 class Network:
-    """Backbone and model of one checkpoint, frozen and in evaluation mode."""
+    """Backbone and model of one checkpoint, frozen and in evaluation mode.
 
-    def __init__(self, backbone: Backbone, model: Captioner, device: torch.device, title: str) -> None:
+    Attributes:
+        quantiles: of the scores of its validation captions, by the checkpoint's own search.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        model: Captioner,
+        device: torch.device,
+        title: str,
+        quantiles: Sequence[float] = (),
+    ) -> None:
         self.backbone, self.model, self._device, self._title = backbone, model, device, title
+        self.quantiles = quantiles
         for network in (backbone, model):
             assert isinstance(network, nn.Module)
             network.to(device).eval().requires_grad_(False)
@@ -71,7 +83,7 @@ def load_network(
             model = build("model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes)
     for name, network in (("backbone", backbone), ("model", model)):
         fill_network(path, name, network, saved.state)
-    return config, vocabulary, Network(backbone, model, device, _title(saved))
+    return config, vocabulary, Network(backbone, model, device, _title(saved), saved.quantiles)
 
 
 def _title(saved: Checkpoint) -> str:

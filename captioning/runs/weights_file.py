@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ def write(
     state: Mapping[str, Tensor],
     half: bool = False,
     score: str | None = None,
+    quantiles: Sequence[float] = (),
 ) -> None:
     """Writes `path`, whole or not at all; the same captioner always gives the same bytes.
 
@@ -51,13 +52,15 @@ def write(
         half: writes the matrices among them in half precision, from which networks take them back into single
             precision to compute.
         score: that it has reached, such as `test/CIDEr 58.0`.
+        quantiles: of the scores of its validation captions, if they are known.
 
     Raises:
         CaptioningError: the file cannot be written, a number is too large for half precision, or the configuration is
             no plain values that JSON has.
     """
     state = _halved(state) if half else state
-    inside = {"config": config, "words": words, **({"score": score} if score else {})}
+    known = {"score": score, "quantiles": list(quantiles)}
+    inside = {"config": config, "words": words, **{name: value for name, value in known.items() if value}}
     about = {**inside, "tensors": list(state), "digest": digest({"captioning": inside, "state_dict": state})}
     try:
         text = json.dumps(about)
@@ -90,7 +93,7 @@ def read(path: Path) -> dict[str, Any]:
             if len(metadata[KEY]) > LARGEST_TEXT:
                 raise ValueError(f"its header has {len(metadata[KEY]):,} characters")
             about = json.loads(metadata[KEY])
-            inside = {name: about[name] for name in ("config", "words", "score") if name in about}
+            inside = {name: about[name] for name in ("config", "words", "score", "quantiles") if name in about}
             if sorted(about["tensors"]) != sorted(names):
                 raise ValueError("its tensors are others than its header names")
             state = {name: file.get_tensor(name) for name in about["tensors"]}

@@ -10,8 +10,9 @@ from PIL import Image
 
 from captioning.borders.photographs import Frame
 from captioning.config.paths import PRETRAINED, checkpoint_path
-from captioning.config.searches import LONGEST, build_search
+from captioning.config.searches import LONGEST, build_search, same_search
 from captioning.decoding import Caption
+from captioning.decoding.confidence import confidence
 from captioning.errors import CaptioningError
 from captioning.report.page.attention import packed
 from captioning.report.page.photographs import as_jpeg
@@ -59,11 +60,12 @@ class Column:
         """
         known = self.captioner
         search = build_search(decoding, known.vocabulary, known.config["model"].get("max_tokens"))
-        captioner = TrainedCaptioner(known.config, known.vocabulary, known.networks, search, known.device)
+        quantiles = known.quantiles if same_search(known.config["decoding"], decoding) else ()
+        captioner = TrainedCaptioner(known.config, known.vocabulary, known.networks, search, known.device, quantiles)
         return replace(self, captioner=captioner)
 
     def said(self, image: Image.Image) -> dict[str, Any]:
-        """The captions of a photograph, best first: words, score and maps as the report's page reads them."""
+        """The captions of a photograph, best first: words, score, confidence, and maps as the report has them."""
         begun = time.perf_counter()
         captioner = self.captioner
         (pixels,) = captioner.read(image)
@@ -80,7 +82,12 @@ class Column:
     def _described(self, caption: Caption, features: Any, frame: Frame) -> dict[str, Any]:
         words = self.captioner.vocabulary.each_word(caption.tokens)
         kept = self.captioner.kept("", caption, [features], [False]) if words else []
-        return {"words": words, "score": round(caption.score, 4), "maps": packed(kept[0].maps, frame) if kept else None}
+        return {
+            "words": words,
+            "score": round(caption.score, 4),
+            "confidence": confidence(caption.score, self.captioner.quantiles),
+            "maps": packed(kept[0].maps, frame) if kept else None,
+        }
 
 
 def load_columns(checkpoints: Sequence[Path], device: str, modules: Sequence[str]) -> list[Column]:

@@ -22,7 +22,9 @@ from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
+from captioning.decoding.confidence import quantiles_of
 from captioning.decoding.entropy import Search, measured
+from captioning.machine import gathered
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.caption_scores import CaptionScores
 from captioning.models.protocol import Captioner
@@ -46,6 +48,7 @@ class CaptioningModule(L.LightningModule):
 
     Attributes:
         latest: the scores of the last complete pass over `val` and `test`.
+        quantiles: of what the search ranked the captions of the last validation by.
     """
 
     def __init__(
@@ -68,6 +71,9 @@ class CaptioningModule(L.LightningModule):
         self._optimizer, self._backbone_lr, self._schedule = optimizer, backbone_lr, schedule
         self.val_scores, self.test_scores = CaptionScores(scorers["val"]), CaptionScores(scorers["test"])
         self.latest: dict[str, Scores] = {}
+        self.quantiles: list[float] = []
+        self._ranked: dict[int, float] = {}
+        self._validated = -1
         self.nll = MeanMetric()
         self._words = 0
         self.training_has_begun = False
@@ -151,11 +157,18 @@ class CaptioningModule(L.LightningModule):
         words = len(batch.word_index)
         if words:
             self.nll.update(loss.terms["nll"] / words, words)
-        return self._decode(context, batch, self.val_scores)
+        captions = self._decode(context, batch, self.val_scores)
+        self._ranked |= {row: caption.score for row, caption in zip(batch.index.tolist(), captions, strict=True)}
+        return captions
 
     def on_validation_epoch_end(self) -> None:
         """Scores the captions of all processes."""
         self.log("val/nll", self.nll, prog_bar=True)
+        every: dict[int, float] = {}
+        for ranked in gathered(self._ranked):  # some processes have repeated images
+            every |= ranked
+        self._ranked = {}
+        self.quantiles, self._validated = quantiles_of(every.values()), self.global_step
         self._log_scores("val", self.val_scores)
 
     def test_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
@@ -189,5 +202,7 @@ class CaptioningModule(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds what builds the same captioner again: configuration and vocabulary."""
+        """Adds what builds the same captioner again, and how sure it was where these weights are the validated ones."""
         checkpoint["captioning"] = {"config": self.config, "words": list(self.vocabulary.words)}
+        if self.quantiles and self._validated == self.global_step:
+            checkpoint["captioning"]["quantiles"] = self.quantiles

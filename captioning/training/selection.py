@@ -35,12 +35,12 @@ def select_width(
     kept = trainer.checkpoint_callback
     monitor, sign = kept.monitor.removeprefix("val/"), 1 if kept.mode == "max" else -1  # type: ignore[union-attr]
     search: Callable[..., list[Caption]] = module.search
-    scores = {}
+    scores, quantiles = {}, {}
     with _alone(trainer):
         for width in widths:
             module.search = partial(search, width=width)
             trainer.validate(module, data, verbose=False)
-            scores[width] = module.latest["val"].corpus[monitor]
+            scores[width], quantiles[width] = module.latest["val"].corpus[monitor], module.quantiles
     best = max(scores, key=lambda width: sign * scores[width])
     module.search = search
     use_width(module, best)
@@ -48,6 +48,7 @@ def select_width(
         path = Path(kept.best_model_path)  # type: ignore[union-attr]
         saved = trainer.strategy.checkpoint_io.load_checkpoint(path)
         saved["captioning"]["config"]["decoding"]["width"] = best
+        saved["captioning"]["quantiles"] = quantiles[best]
         trainer.strategy.checkpoint_io.save_checkpoint(saved, path)
     trainer.strategy.barrier()
     return scores

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.borders.progress import counter
 from captioning.config.composed import settings_given
 from captioning.config.early import FROM_CHECKPOINT
-from captioning.config.paths import given_path
+from captioning.config.paths import checkpoint_path, given_path
 from captioning.config.settings import merged, relocate
 from captioning.config.signatures import check_call, check_value
 from captioning.data.caption_files import ImageId
@@ -20,9 +20,11 @@ from captioning.data.inputs import Inputs
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
+from captioning.decoding.confidence import quantiles_of
 from captioning.errors import CaptioningError, no_setting
 from captioning.features.brought import move_features
 from captioning.features.inputs import inputs_of
+from captioning.runs.checkpoint_files import keep_quantiles
 from captioning.runs.kept_attention import KeptCaption
 from captioning.runs.results import file_record
 from captioning.runs.software import device_name
@@ -39,6 +41,7 @@ class CheckpointCaptions:
     def __init__(self, config: DictConfig) -> None:
         decoding = settings_given(config.decoding)
         self._bfloat16: bool = config.bfloat16
+        self._calibrate: bool = config.calibrate
         self._files, self._split = decoding.get("ensemble", [config.checkpoint]), config.split
         self._captioner = TrainedCaptioner.from_checkpoint(
             config.checkpoint, config.device, decoding, list(config.modules), config.bfloat16
@@ -61,14 +64,17 @@ class CheckpointCaptions:
         self.given: dict[str, Mapping[ImageId, str]] = {}
 
     def captions(self) -> Mapping[ImageId, str]:
-        """Decodes the whole split."""
-        inputs, captions = self._inputs(), dict[ImageId, str]()
+        """Decodes the whole split; with `calibrate` the checkpoint keeps the quantiles of the captions' scores."""
+        inputs, captions, scores = self._inputs(), dict[ImageId, str](), list[float]()
         decoded = decode(self._captioner, inputs, len(self._examples), self._data["eval_batch_size"])
         for row, (example, caption) in enumerate(zip(self._examples, decoded, strict=True)):
             captions[example.image_id] = self._captioner.vocabulary.decode(caption.tokens)
+            scores.append(caption.score)
             if row < self._keep:
                 rows, pixels = [each.rows([row]) for each in inputs], [each.pixels for each in inputs]
                 self.kept += self._captioner.kept(example.image_id, caption, rows, pixels)
+        if self._calibrate:
+            keep_quantiles(checkpoint_path(self._files[0]), quantiles_of(scores))
         return captions
 
     def _inputs(self) -> list[Inputs]:

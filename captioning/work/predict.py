@@ -35,15 +35,22 @@ def caption_files(
     while batch := list(itertools.islice(read, config.batch_size)):
         predictions = captioner.predict([pixels for _, pixels in batch])
         for (path, pixels), prediction in zip(batch, predictions, strict=True):
-            line = {"image": str(path), "caption": prediction.caption, "score": round(prediction.score, 4)}
+            line: dict[str, Any] = {"image": str(path), **_said(prediction)}
             if prediction.alternatives:
-                others = prediction.alternatives
-                line["alternatives"] = [{"caption": o.caption, "score": round(o.score, 4)} for o in others]
+                line["alternatives"] = [_said(other) for other in prediction.alternatives]
             if panels:
                 line["panel"] = str(panels.save(path, pixels, prediction))
             yield line
     if panels:
         panels.end()
+
+
+def _said(prediction: Prediction) -> dict[str, Any]:
+    return {
+        "caption": prediction.caption,
+        "score": round(prediction.score, 4),
+        "confidence": prediction.confidence,
+    }
 
 
 def _readable(

@@ -88,6 +88,14 @@ def test_lines_are_those_of_predict(
         (str(path), each.caption, pytest.approx(each.score, abs=2e-4))
         for path, each in zip(shapes_run.photographs, theirs, strict=False)
     ]
+    capsys.readouterr()
+    assert [line["confidence"] for line in lines] == [None, None]  # of another search
+    assert beside.main([*map(str, shapes_run.photographs), "--n-best", "2", "--threads", "1"]) == 0
+    own = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    theirs = captioning.load(shapes_run.checkpoint, "cpu").caption(shapes_run.photographs)
+    # to a hundredth, and where a score falls on a quantile to the next
+    assert [line["confidence"] for line in own] == pytest.approx([each.confidence for each in theirs], abs=0.011)
+    assert len({line["confidence"] for line in own}) > 1
     assert beside.main(["nowhere.png", "--threads", "1"]) == 1
     assert "error: cannot read the image nowhere.png: FileNotFoundError" in capsys.readouterr().err
     with pytest.raises(SystemExit):

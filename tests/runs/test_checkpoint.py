@@ -59,6 +59,15 @@ def test_a_whole_one_is_read(whole: Path) -> None:
     assert captioning.load(whole, "cpu").caption(IMAGE)[0].score < 0
 
 
+@pytest.mark.parametrize("quantiles", [None, "low", [-1.0], [1] * 101, [0.0] * 100 + [-1.0], [float("nan")] * 101])
+def test_quantiles_that_are_none_are_refused(quantiles: Any, tmp_path: Path) -> None:
+    given = content()
+    given["captioning"]["quantiles"] = quantiles
+    torch.save(sealed(given), tmp_path / "best.ckpt")
+    with pytest.raises(CaptioningError, match="quantiles"):
+        load(tmp_path / "best.ckpt")
+
+
 def test_every_value_is_in_the_digest() -> None:
     one = {"a": [torch.tensor([1.0, 2.0]), 3, "x"], "b": {"c": None}}
     found = {digest(one)}

@@ -17,6 +17,7 @@ from test_checkpoint import CONFIG, IMAGE, WORDS, content
 import captioning
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import digest, load, read
+from captioning.runs.checkpoint_files import keep_quantiles
 from captioning.runs.weights_file import KEY, LARGEST_TEXT, write
 
 Change = Callable[[dict[str, Any], dict[str, torch.Tensor]], None]
@@ -40,6 +41,19 @@ def test_it_holds_the_same_in_the_same_order_under_any_name(whole: Path) -> None
         assert captioning.load(path, "cpu").caption(IMAGE)[0].score < 0
     write(other, CONFIG, WORDS, expected["state_dict"])
     assert other.read_bytes() == whole.read_bytes()
+
+
+def test_what_is_known_of_it_comes_along(whole: Path, tmp_path: Path) -> None:
+    path, quantiles = tmp_path / "known.safetensors", [-1 / 3 + i / 7e5 for i in range(101)]
+    write(path, CONFIG, WORDS, content()["state_dict"], half=True, score="test/CIDEr 9.5", quantiles=quantiles)
+    known, older = load(path), load(whole)
+    assert (known.score, known.quantiles) == ("test/CIDEr 9.5", quantiles)
+    assert (older.score, older.quantiles) == (None, [])
+    keep_quantiles(path, quantiles[:1] * 101)
+    again = load(path)
+    assert again.quantiles == quantiles[:1] * 101
+    assert (again.score, digest(again.state)) == (known.score, digest(known.state))
+    assert any(tensor.dtype == torch.half for tensor in again.state.values())
 
 
 def test_any_program_reads_its_header(whole: Path) -> None:

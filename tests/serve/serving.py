@@ -28,6 +28,8 @@ CORNERS = ((0, 0), (0, 3), (3, 0))
 """Where each word looked."""
 HEAD = (3, 3)
 """Where the second head looked for every word."""
+QUANTILES = [-3 + i / 40 for i in range(101)]
+"""Of the scores of validation captions."""
 RUN = {"_target_": "captioning.decoding.beam_search", "width": 4, "length_penalty": 1.0, "max_length": 9, "n_best": 1}
 
 
@@ -69,7 +71,7 @@ def corner(cell: tuple[int, int]) -> Tensor:
 def column(title: str, attends: bool = True, max_tokens: int | None = None) -> Column:
     network = Network(SmallCNN(4, 16, GRID, resize="crop"), Reciting(attends), torch.device("cpu"), title)  # type: ignore[arg-type]
     config = {"decoding": RUN, "model": {"max_tokens": max_tokens}}
-    captioner = TrainedCaptioner(config, Vocabulary(SAID), [network], lambda *_: [], torch.device("cpu"))
+    captioner = TrainedCaptioner(config, Vocabulary(SAID), [network], lambda *_: [], torch.device("cpu"), QUANTILES)
     return Column(title, captioner)
 
 

@@ -62,12 +62,19 @@ def test_every_captioner_answers_with_words_scores_and_maps(server: Server) -> N
     # every token has the logit 3 beside six of zero; the length penalty of 1, as of the run, makes it the average
     assert best["score"] == pytest.approx(3 - math.log(math.exp(3) + 6), abs=1e-4)
     assert other["score"] < best["score"]
+    assert (best["confidence"], other["confidence"]) == (None, None)  # it was asked for another width than the run's
     assert best["maps"]["names"] == ["mean", "inter 1", "inter 2"]
     assert best["maps"]["grid"] == [GRID, GRID]
     cells = np.frombuffer(base64.b64decode(best["maps"]["maps"]), np.uint8).reshape(3, len(SAID), GRID * GRID)
     peaks = [divmod(int(cell), GRID) for cell in cells.argmax(-1).flatten()]
     assert peaks == [*CORNERS, *CORNERS, HEAD, HEAD, HEAD]
     assert [caption["maps"] for caption in two["captions"]] == [None, None]
+
+
+def test_of_the_runs_own_search_the_confidence_is_known(server: Server) -> None:
+    _, one, _ = lines(post(server, file(), {"decoding": "beam", "n_best": 2}))
+    for caption in one["captions"]:
+        assert caption["confidence"] == pytest.approx(min((caption["score"] + 3) / 2.5, 1), abs=0.02)
 
 
 def test_a_photograph_is_turned_upright(server: Server) -> None:

@@ -54,7 +54,7 @@ class Column {
     if (!still.matches && first) this.tell(first);
   }
 
-  row({ words, score, maps }) {
+  row({ words, score, confidence, maps }) {
     const [row, caption, number] = ["li", "p", "output"].map((name) => document.createElement(name));
     caption.className = "caption";
     caption.dir = "auto";
@@ -70,8 +70,8 @@ class Column {
       caption.setAttribute("aria-label", `${words.join(" ")}. Caption of ${this.title}, arrow keys move over its words`);
     } else if (!words.length) caption.textContent = "(no words)";
     number.className = "score";
-    number.title = "what the search ranked by: log-probability";
-    number.value = score.toFixed(2);
+    number.title = `score ${score.toFixed(2)}`;
+    number.value = confidence === null ? number.title : `confidence ${confidence.toFixed(2)}`;
     row.append(caption, number);
     return row;
   }
@@ -156,7 +156,7 @@ function take(line) {
   if (line.error) throw new Error(line.error);
   if (line.photograph) {
     for (const column of columns) column.begin(line);
-    document.querySelector(".how").hidden = false;
+    for (const hint of document.querySelectorAll(".how")) hint.hidden = false;
     return;
   }
   const column = columns[line.column];
