@@ -83,7 +83,7 @@ class TrainingStep:
         model = built_model(config)
         objective = instantiate(config.objective).to(chosen_device(config))
         images = max(config.batch.images, config.memory.training_images)
-        objective.prepare(random_task(config, images, config.batch.captions))
+        objective.prepare(random_task(config, images, config.batch.captions), model)
         optimizer = instantiate(optimizer_settings(config))(model.parameters())
         return cls(model, objective, optimizer, tuple(config.context.grid), precision == "bf16-mixed")
 

@@ -46,6 +46,11 @@ def rehearse(config: DictConfig) -> None:
                 f"objective {config.objective._target_} regularises attention, and model {config.model._target_} has "
                 "none: set objective.doubly_stochastic=0, or give it attention (model/score=mlp for a recurrent one)"
             )
+        if objective.needs_initial and config.init_from is None:
+            raise CaptioningError(
+                "objective.kl_weight holds the model near the one that training begins from, and that has random "
+                "weights: set init_from=CHECKPOINT, or objective.kl_weight=0"
+            )
         with _refusing("optimizer"):
             optimizer = instantiate(optimizer_settings(config))([nn.Parameter(torch.zeros(1))])
         with _refusing("schedule"):

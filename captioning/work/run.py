@@ -165,7 +165,7 @@ def build_module(
         model.head.begin(task.counts())
     settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     objective: Objective = instantiate(config.objective)
-    objective.prepare(task)
+    objective.prepare(task, model)
     return CaptioningModule(
         backbone=backbone,
         model=model,

@@ -111,7 +111,7 @@ def test_one_image_per_caption_has_the_same_loss_and_gradient(build: Any, object
     batch = collate(range(3), context.vectors, captions)
     references = [[Reference("", tuple(f"w{i}" for i in ids)) for ids in of_image] for of_image in captions]
     examples = [Example(i, Path(), tuple(of_image)) for i, of_image in enumerate(references)]
-    objective.prepare(Task(examples, Vocabulary([f"w{i}" for i in range(len(NAMES), VOCABULARY)])))
+    objective.prepare(Task(examples, Vocabulary([f"w{i}" for i in range(len(NAMES), VOCABULARY)])), model)
     found = []
     for one in (model, OnePerCaption(model)):
         draws = Draws(1, 2, batch.index)

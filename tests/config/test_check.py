@@ -86,6 +86,10 @@ def test_what_works_passes(overrides: list[str]) -> None:
         (["objective=reinforce"], ["Reinforce", "Transformer", "model=sat_hard"]),
         (["model=sat_soft", "~model/score"], ["CrossEntropy regularises", "Recurrent has none", "doubly_stochastic=0"]),
         (["model=show_tell", "objective=doubly_stochastic"], ["give it attention (model/score=mlp"]),
+        (
+            ["objective=self_critical", "objective.kl_weight=0.1"],
+            ["objective.kl_weight", "init_from=CHECKPOINT", "objective.kl_weight=0"],
+        ),
         (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption, future"]),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),

@@ -231,7 +231,7 @@ def test_checkpoint_holds_the_baseline_and_training_goes_on_with_it(tmp_path: Pa
 
 
 def test_self_critical_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
-    """To the bit; the checkpoint holds the document frequencies."""
+    """To the bit; the checkpoint holds the document frequencies, and not the model that it is held near."""
     batches = [batch(0, 2), batch(2, 6), batch(6, 9)]
     whole, first, second = self_critical(), self_critical(), self_critical()
     trainer(max_epochs=2).fit(whole, loader(batches))
@@ -240,6 +240,7 @@ def test_self_critical_training_goes_on_to_the_same_weights(tmp_path: Path) -> N
     run.save_checkpoint(tmp_path / "half.ckpt")
     held = torch.load(tmp_path / "half.ckpt", weights_only=True)["state_dict"]
     assert held["objective._extra_state"][0, 0] == 40  # images
+    assert [name for name in held if name.startswith("objective")] == ["objective._extra_state"]
     trainer(max_epochs=2).fit(second.double(), loader(batches), ckpt_path=tmp_path / "half.ckpt")
     assert torch.equal(flat(second.model), flat(whole.model))
     assert not torch.equal(flat(second.model), flat(first.model))

@@ -63,15 +63,17 @@ class Rewards(L.Callback):
         self.baselines.append(baseline.item())
 
 
-def maximised() -> SelfCritical:
-    return rewarded(SelfCritical(reward=Reward(), samples=3, baseline="greedy", max_length=5), SPLITS["train"])
+def maximised() -> tuple[Any, SelfCritical]:
+    model = transformer()
+    found = SelfCritical(reward=Reward(), samples=3, baseline="greedy", kl_weight=0.5, max_length=5)
+    return model, rewarded(found, SPLITS["train"], model)
 
 
 SYSTEMS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "spatial_transformer": lambda: (transformer(), CrossEntropy(0.1)),
     "sat_soft": lambda: (show_attend_tell(), CrossEntropy(0.1, doubly_stochastic=1.0)),
     "sat_hard": lambda: (show_attend_tell(), Reinforce(label_smoothing=0.1, entropy=0.1, samples=2)),
-    "self_critical": lambda: (transformer(), maximised()),
+    "self_critical": maximised,
     "scheduled_sampling": lambda: (show_attend_tell(), CrossEntropy(scheduled_sampling=0.4)),
 }
 CASES = [(system, windows) for system in SYSTEMS for windows in (1, 2)]

@@ -168,16 +168,17 @@ class SameDraws(SelfCritical):
         return super().forward(*others, replace(draws, step=0))
 
 
-def rewarded(found: SelfCritical, images: Sequence[Example]) -> SelfCritical:
-    """The objective, of the references of `images`."""
-    found.prepare(Task(images, Vocabulary(WORDS)))
+def rewarded(found: SelfCritical, images: Sequence[Example], model: nn.Module) -> SelfCritical:
+    """The objective, of the references of `images` and held near `model`."""
+    found.prepare(Task(images, Vocabulary(WORDS)), model)
     return found
 
 
 def self_critical(**settings: Any) -> CaptioningModule:
-    """Soft attention that maximises the reward of sampled captions."""
-    found = SameDraws(reward=Reward(bleu4=0.5), samples=3, xe_weight=0.1, max_length=5)
-    return module(show_attend_tell(), rewarded(found, examples(40)), **settings)
+    """Soft attention that maximises the reward of sampled captions, near what it began as."""
+    found = SameDraws(reward=Reward(bleu4=0.5), samples=3, xe_weight=0.1, kl_weight=0.7, max_length=5)
+    model = show_attend_tell()
+    return module(model, rewarded(found, examples(40), model), **settings)
 
 
 SYSTEMS = {

@@ -43,13 +43,20 @@ class Objective(nn.Module, ABC):
     Attributes:
         stochastic: whether it learns from sampled attention, and so needs a `StochasticCaptioner`.
         needs_attention: whether, as it is set, it needs a captioner with attention.
+        needs_initial: whether, as it is set, it compares with the model that training begins from.
     """
 
     stochastic: ClassVar[bool] = False
     needs_attention: bool = False
+    needs_initial: bool = False
 
-    def prepare(self, task: Task) -> None:
-        """Takes what it needs beyond model and batch, once, before anything is learned; most need nothing."""
+    def prepare(self, task: Task, model: nn.Module) -> None:
+        """Takes what it needs beyond the batch, once, before anything is learned; most need nothing.
+
+        Args:
+            task: what is learned from.
+            model: as training begins with it, and as an interrupted training is given it again.
+        """
 
     def origin(self) -> dict[str, str]:
         """What the record of a run is to say of it beside its settings."""

@@ -6,6 +6,7 @@ the pitfalls: Luo, "A Better Variant of Self-Critical Sequence Training", 2020.
 B images, N references per image in a batch, S samples per image, T tokens of the longest, W real words of the samples.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, cast
@@ -42,6 +43,15 @@ class SelfCritical(Objective):
     training mode (D): with dropout the two distributions differ, and the estimate is biased by that; without it is
     not. A caption's loss is divided by the number of sampled words of all processes, as that of every objective.
 
+    `kl_weight` times the divergence from the model p_0 that training began from holds it near that, so that the reward
+    does not buy what photographs unlike the training set are described with:
+
+        kl_weight sum_s sum_t KL(p(. | w_<t^s, image) || p_0(. | w_<t^s, image))
+
+    over all words that can be drawn, along the sampled captions as they are: no gradient through the draws (D). p_0 is
+    the model as it is tested, and p that of the parallel pass: with dropout the two differ at the first step (D). A
+    backbone that is trained moves the photographs that both see. p_0 is no state: a run that goes on is given it again.
+
     Args:
         reward: of a caption.
         samples: S.
@@ -49,6 +59,7 @@ class SelfCritical(Objective):
             caption (Rennie), `mean` that of all samples, which is `others` times (S - 1) / S, and `none` is 0.
         eos: the end is a token of the reward's n-grams. Without it captions end in fragments: for that experiment.
         xe_weight: of the cross-entropy of the references, in the same sum.
+        kl_weight: of the divergence from the model that training began from; 0 makes no copy of that.
         max_length: the largest number of sampled tokens, EOS included.
     """
 
@@ -63,6 +74,7 @@ class SelfCritical(Objective):
         baseline: Baseline = "others",
         eos: bool = True,
         xe_weight: NotNegative = 0.0,
+        kl_weight: NotNegative = 0.0,
         temperature: Positive = 1.0,
         max_length: Length = 15,
     ) -> None:
@@ -71,13 +83,18 @@ class SelfCritical(Objective):
             raise ValueError(f"samples={samples} leaves baseline={baseline} nothing to learn from; draw 2 or more")
         self.reward, self.samples, self.eos = reward, samples, eos
         self.baseline: Baseline = baseline
-        self.xe_weight, self.temperature, self.max_length = xe_weight, temperature, max_length
+        self.xe_weight, self.kl_weight = xe_weight, kl_weight
+        self.temperature, self.max_length = temperature, max_length
+        self.needs_initial = kl_weight > 0
+        self._initial: tuple[nn.Module, ...] = ()  # in a tuple it is no part: not saved, counted or averaged
         # of the samples of the optimiser step's batches so far
         self.register_buffer("_sums", torch.zeros(len(MOMENTS), dtype=torch.float64), persistent=False)
 
-    def prepare(self, task: Task) -> None:
-        """The reward's references and document frequencies."""
+    def prepare(self, task: Task, model: nn.Module) -> None:
+        """The reward's references and document frequencies, and where it is needed a copy of the model."""
         self.reward.prepare(task.references(), len(task.vocabulary), self.eos)
+        if self.needs_initial:
+            self._initial = (copy.deepcopy(model).eval().requires_grad_(False),)
 
     def origin(self) -> dict[str, str]:
         """The signature that Hu et al. 2023 (SacreEOS) ask for, and the digest of the document frequencies."""
@@ -143,11 +160,21 @@ class SelfCritical(Objective):
         word_index, weights = word_index.to(tokens.device), weights.to(tokens.device)
         tokens = tokens[:, : self.samples]
         sources = torch.cat([torch.full_like(tokens[..., :1], BOS), tokens[..., :-1]], dim=-1)
-        logits = model.readout(model(context, sources).hidden.flatten(0, 2)[word_index])
-        logits = without(logits, FORBIDDEN) / self.temperature  # what is never drawn has no probability
+        logits = self._logits(model, context, sources, word_index)
         nll, _ = word_losses(logits, tokens.flatten()[word_index], 0.0)
-        total = (weights.to(nll.dtype) * nll).sum()
-        return Loss(total, len(word_index), {"nll": nll.detach().sum()})
+        total, terms = (weights.to(nll.dtype) * nll).sum(), {"nll": nll.detach().sum()}
+        for initial in self._initial:
+            initial.to(next(cast(nn.Module, model).parameters()))  # once: to its device and precision
+            with torch.no_grad():
+                before = self._logits(cast(Captioner, initial), context, sources, word_index)
+            terms["kl"] = divergence(logits, before)
+            total = total + self.kl_weight * terms["kl"]
+        return Loss(total, len(word_index), {name: term.detach() for name, term in terms.items()})
+
+    def _logits(self, model: Captioner, context: ContextSet, sources: Tensor, word_index: Tensor) -> Tensor:
+        """Those of the distribution that is drawn from, `[W, V]`."""
+        logits = model.readout(model(context, sources).hidden.flatten(0, 2)[word_index])
+        return without(logits, FORBIDDEN) / self.temperature  # what is never drawn has no probability
 
     def _baselines(self, rewards: Tensor) -> Tensor:
         """Of each sample, `[B, S]` or `[B, 1]`."""
@@ -176,6 +203,19 @@ class SelfCritical(Objective):
             "ended": 100 * ended,
             "sampled length": length,
         }
+
+
+def divergence(logits: Tensor, others: Tensor) -> Tensor:
+    """KL(p || q) in nats, summed over W positions.
+
+    Args:
+        logits: of p, `[W, V]`; minus infinity at the ids that are never drawn, which add nothing.
+        others: of q, likewise.
+    """
+    possible = [word for word in range(logits.shape[-1]) if word not in FORBIDDEN]
+    precision = torch.promote_types(logits.dtype, torch.float32)
+    p, q = (each[:, possible].log_softmax(dim=-1, dtype=precision) for each in (logits, others))
+    return (p.exp() * (p - q)).sum()
 
 
 @contextmanager

@@ -55,13 +55,14 @@ def images(count: int = 1) -> ContextSet:
     return ContextSet(torch.randn(count, L, D, dtype=torch.float64, generator=torch.Generator().manual_seed(4)), (1, L))
 
 
-def objective(**settings: Any) -> SelfCritical:
+def objective(model: Any = None, **settings: Any) -> SelfCritical:
+    """Of the references; held near `model` as it is now, where `kl_weight` says so."""
     found = SelfCritical(**({"reward": Reward(bleu4=0.3), "samples": S, "max_length": T} | settings))
     examples = [
         Example(i, Path(), tuple(Reference(text, tuple(text.split())) for text in texts))
         for i, texts in enumerate(REFERENCES)
     ]
-    found.prepare(Task(examples, VOCABULARY))
+    found.prepare(Task(examples, VOCABULARY), model)
     return found
 
 
@@ -238,6 +239,95 @@ def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation() -> None:
     assert mixed.words == plain.words
     evaluated = objective(xe_weight=0.5).eval()(model, images(), sources, targets, word_index, draws)
     assert evaluated.total == evaluated.terms["nll"] == likelihood.total
+
+
+HELD = [("sat_soft", 1.0), ("sat_soft", 0.4), ("spatial_transformer", 1.0)]
+CUT, ENDED, EMPTY = (DOG, RUNS), (RUNS, EOS), (EOS,)
+
+
+def moved(model: Any) -> Any:
+    """The model after some training."""
+    generator = torch.Generator().manual_seed(9)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator), alpha=0.3)
+    return model
+
+
+def brute_divergence(model: Any, before: Any, captions: Sequence[Sequence[int]], temperature: float) -> Tensor:
+    """Word by word of each caption, the sum over what can be drawn of p log(p / p_0)."""
+    total = torch.zeros((), dtype=torch.float64)
+    for caption in captions:
+        for place in range(len(caption)):
+            p, q = (
+                torch.stack([log_prob(each, [*caption[:place], word], temperature) for word in (EOS, DOG, RUNS)])
+                - log_prob(each, caption[:place], temperature)
+                for each in (model, before)
+            )
+            total = total + sum(a.exp() * (a - b) for a, b in zip(p, q, strict=True))
+    return total
+
+
+@pytest.mark.parametrize(("name", "temperature"), HELD)
+def test_the_divergence_from_the_first_model_is_summed_over_words_and_places(name: str, temperature: float) -> None:
+    """With its gradient; of a cut caption, one that has ended, and one that is nothing but its end."""
+    model, before, captions = network(name), network(name), (CUT, ENDED, EMPTY)
+    found = [objective(model, kl_weight=weight, temperature=temperature) for weight in (0.0, 0.7)]
+    moved(model)
+    free, held = (each.score(model, images(), tokens(captions), torch.tensor([0])) for each in found)
+    expected = brute_divergence(model, before, captions, temperature)
+    assert expected > 0.05
+    assert held.words == free.words == 5
+    torch.testing.assert_close(held.terms["kl"], expected.detach(), rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(held.total - free.total, 0.7 * expected, rtol=1e-11, atol=1e-12)
+    slope = gradient(held.total, model) - gradient(free.total, model)
+    assert slope.norm() > 0.01
+    torch.testing.assert_close(slope, gradient(0.7 * expected, model), rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize(("name", "temperature"), HELD)
+def test_where_training_begins_nothing_is_held(name: str, temperature: float) -> None:
+    model = network(name)
+    free, held = (
+        objective(model, kl_weight=weight, temperature=temperature).score(
+            model, images(), tokens((CUT, ENDED, EMPTY)), torch.tensor([0])
+        )
+        for weight in (0.0, 5.0)
+    )
+    torch.testing.assert_close(held.terms["kl"], torch.zeros_like(free.total), rtol=0, atol=1e-14)
+    torch.testing.assert_close(gradient(held.total, model), gradient(free.total, model), rtol=0, atol=1e-13)
+
+
+def test_a_large_weight_keeps_the_model_where_it_was() -> None:
+    """What the bandit below is free to learn, it may not."""
+    distances = {}
+    for weight in (0.0, 100.0):
+        model, before = network("sat_soft"), network("sat_soft")
+        found = objective(model, max_length=1, kl_weight=weight)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for step in range(60):
+            each = Draws(0, step, torch.zeros(1, dtype=torch.long))
+            optimizer.zero_grad()
+            found.score(model, images(), found.draw(model, images(), each), each.index).total.backward()
+            optimizer.step()
+        distances[weight] = brute_divergence(model, before, [EMPTY], 1.0).item()
+    assert distances[100.0] < 0.1 * distances[0.0]
+
+
+def test_the_first_model_is_a_copy_that_nothing_moves_saves_or_trains() -> None:
+    """It sees images without dropout; and the loss, as it is without the term, holds nothing of it."""
+    model = network("sat_soft", dropout=0.5)
+    found, free = objective(model, kl_weight=0.7), objective(model)
+    assert list(found.parameters()) == []
+    assert found.state_dict().keys() == free.state_dict().keys()
+    drawn, index = tokens([CUT, ENDED, EMPTY]), torch.tensor([0])
+    torch.manual_seed(1)
+    held = found.score(model, images(), drawn, index)
+    torch.manual_seed(1)
+    alone = free.score(model, images(), drawn, index)
+    assert set(alone.terms) == {"nll"}
+    torch.testing.assert_close(held.total, alone.total + 0.7 * held.terms["kl"])
+    assert held.terms["kl"] > 0
+    assert model.training
 
 
 def test_a_checkpoint_of_other_frequencies_is_not_gone_on_with() -> None:
