@@ -19,7 +19,7 @@ from PIL import Image
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FOUND = next(filter(None, map(shutil.which, NAMES)), None)
 ABSENT = "there is no Chromium on this machine, such as `apt-get install chromium` brings"
-PATIENCE = 60.0
+PATIENCE = 300.0
 """Seconds to wait for what a page is to do, on a busy machine."""
 
 

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 from processes import PROCESSES
 
-LIMIT = 300
+LIMIT = 600
 
 
 def forked(command: str, home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:

@@ -28,7 +28,7 @@ from captioning.data.shapes import ShapesReader
 from captioning.features.build import build_features
 
 CTRL_C = b"\x03"
-LIMIT = 200
+LIMIT = 600
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def run(launcher: str, folder: Path, *arguments: str) -> subprocess.CompletedPro
         },
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1000,
     )
 
 

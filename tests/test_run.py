@@ -52,7 +52,7 @@ def fresh(folder: Path, *arguments: str, **environment: str) -> subprocess.Compl
         env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": PACKAGE} | environment,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1000,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended

@@ -156,7 +156,7 @@ def test_no_process_outlives_the_sweep(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("runs/*/checkpoints/last.ckpt"))) == 2  # they could still save
 
 
-def wait(come: Callable[[], bool], seconds: float = 200) -> None:
+def wait(come: Callable[[], bool], seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not come():
         assert time.monotonic() < end

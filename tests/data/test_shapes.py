@@ -376,7 +376,7 @@ def test_two_processes_at_once_both_end_well(tmp_path):
         )
         for _ in range(2)
     ]
-    ends = [racer.communicate(timeout=60) for racer in racers]
+    ends = [racer.communicate(timeout=600) for racer in racers]
     assert [out.strip() for out, _ in ends] == ["152", "152"], ends
     assert len(list(tmp_path.iterdir())) == 1
 

@@ -34,7 +34,7 @@ def typed(home: Path, command: str, more: list[str]) -> str:
         env=os.environ | {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1000,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

@@ -100,7 +100,7 @@ class Answer:
 
 def ask(server: Server, target: str, method: str = "GET", content: Any = None, **headers: str) -> Answer:
     """What the server says to a target as it is, `_` in a header's name for `-`; None leaves a usual header out."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
     try:
         connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
         sent = {"Host": f"127.0.0.1:{server.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}

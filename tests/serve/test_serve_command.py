@@ -60,7 +60,7 @@ def test_a_report_is_served_without_pytorch_until_a_signal_comes(tmp_path: Path)
             connection.sendall(f"GET / HTTP/1.0\r\nHost: localhost:{found[1]}\r\n\r\n".encode())
             assert connection.makefile("rb").read().endswith(b"\r\n\r\npage")
         process.send_signal(signal.SIGINT)
-        said, complained = process.communicate(timeout=100)
+        said, complained = process.communicate(timeout=600)
     assert (process.returncode, said) == (130, "set()\n")
     assert complained == "\nstopped by SIGINT: the page is served no more\n"
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]

@@ -36,7 +36,7 @@ def server() -> Iterator[Server]:
 
 
 def wait(ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while not ready():
         assert time.monotonic() < end
         time.sleep(0.01)

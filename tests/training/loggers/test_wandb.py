@@ -38,7 +38,7 @@ def test_unreachable_it_stays_here_and_is_one_run(tmp_path: Path) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1000,
     )
     assert ended.returncode == 0, ended.stderr
     first, second = ended.stdout.split("\n")[:2]
