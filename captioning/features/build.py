@@ -34,6 +34,7 @@ from captioning.features.cache import (
     checksum,
     row_origins,
 )
+from captioning.features.copied import file_digests, known_rows, with_computed, write_files
 from captioning.features.decoded import decoded
 
 
@@ -48,10 +49,11 @@ def build_features(
 ) -> FeatureCache:
     """The features of `paths`, row i for `paths[i]`: computed where they are not cached below `folder` yet.
 
-    The images are decoded in worker processes while the backbone, on the device where it lies, computes. Features
-    are appended to a file with a checksum for each row that is done, so a build that was killed goes on with the next
-    image, and so does one that stopped at a broken image, once that is mended or left out. The finished folder appears
-    under its name at once. Of several processes that ask for the same cache one builds and the others wait.
+    What another finished cache below `folder` has of the same files is copied. Other images are decoded in worker
+    processes while the backbone, on the device where it lies, computes. Features are appended to a file with a checksum
+    for each row that is done, so a build that was killed goes on with the next image, and so does one that stopped at a
+    broken image, once that is mended or left out. The finished folder appears under its name at once. Of several
+    processes that ask for the same cache one builds and the others wait.
 
     Args:
         backbone: a frozen backbone.
@@ -75,15 +77,16 @@ def build_features(
             f"a feature cache needs images and the dtype {' or '.join(get_args(Precision))}; "
             f"got {len(paths)} images and {dtype}"
         )
+    photographs = fingerprints(paths)
+    files = file_digests(backbone.digest, dtype, paths, photographs)
+
+    def rows(done: int) -> Iterator[Tensor]:
+        known = known_rows(folder, files[done:], layout_of(backbone, len(paths), dtype))
+        missing = [path for path, row in zip(paths[done:], known, strict=True) if row is None]
+        return with_computed(known, _computed(backbone, missing, batch_size, num_workers, dtype))
+
     try:
-        return build_rows(
-            backbone,
-            fingerprints(paths),
-            lambda done: _computed(backbone, paths[done:], batch_size, num_workers, dtype),
-            folder,
-            dtype,
-            progress,
-        )
+        return build_rows(backbone, photographs, rows, folder, dtype, progress, files)
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
@@ -101,6 +104,7 @@ def build_rows(
     folder: Path,
     dtype: Precision,
     progress: str,
+    files: Sequence[bytes] | None = None,
 ) -> FeatureCache:
     """The cache of rows that `batches_from(done)` gives from row `done` on, as `[B, L, D]` in `dtype` on the CPU.
 
@@ -111,13 +115,14 @@ def build_rows(
         folder: where caches lie.
         dtype: precision on disk.
         progress: the text before what is counted on standard error.
+        files: `file_digests`, for other caches to copy rows; None: they do not.
 
     Raises:
         CaptioningError: the disk is full, or the folder cannot be written to.
     """
     digest = backbone.digest
     key = cache_key(digest, dtype, photographs)
-    layout = Layout(len(photographs), backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, dtype)
+    layout = layout_of(backbone, len(photographs), dtype)
     origins = row_origins(digest, dtype, photographs)
     finished = folder / key
     # An unfinished cache is named after its first row alone, so that it is found again when a photograph behind the
@@ -132,6 +137,8 @@ def build_rows(
                     done = _finished_rows(part, layout, origins)
                     _make_room(part, layout, done)
                     _append(part, batches_from(done), layout, origins, done, progress)
+                    if files is not None:
+                        write_files(part, files, origins)
                     meta = {"backbone": backbone.settings, "layout": asdict(layout)}
                     write_json(part / "meta.json", meta)
                     part.replace(finished)
@@ -142,6 +149,11 @@ def build_rows(
             "another folder"
         ) from error
     return FeatureCache(finished, layout, origins)
+
+
+def layout_of(backbone: Backbone, rows: int, dtype: Precision) -> Layout:
+    """Of a cache of so many photographs' features."""
+    return Layout(rows, backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, dtype)
 
 
 def _only_process(path: Path) -> AbstractContextManager[object]:

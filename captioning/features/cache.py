@@ -4,7 +4,8 @@ R rows (one per photograph), B of them in a batch, L context vectors of D featur
 are not-a-number in all of D.
 
 A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` numbers in NumPy's format; `checksums`, one of
-32 bits for each row; and `meta.json`, which tells a person what the numbers are.
+32 bits for each row; `files`, by which other caches find rows to copy; and `meta.json`, which tells a person what the
+numbers are.
 """
 
 import hashlib

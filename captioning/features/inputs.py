@@ -15,8 +15,8 @@ from captioning.backbones.side_by_side import SideBySide
 from captioning.data.example import Example
 from captioning.data.inputs import Inputs, Photographs
 from captioning.features.brought import bring_features
-from captioning.features.build import build_features
-from captioning.features.cache import FeatureCache, Layout
+from captioning.features.build import build_features, layout_of
+from captioning.features.cache import FeatureCache
 
 
 class Joined:
@@ -61,8 +61,7 @@ def cached_bytes(images: int, backbone: Backbone) -> int:
         return 0
     if isinstance(backbone, SideBySide):
         return sum(cached_bytes(images, each) for each in backbone.members)
-    layout = Layout(images, backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, "float16")
-    return layout.total_bytes
+    return layout_of(backbone, images, "float16").total_bytes
 
 
 def to_unit_scale(backbone: Backbone, train: Inputs) -> None:
