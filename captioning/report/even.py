@@ -19,7 +19,8 @@ entropy in nats, printed with a digit behind the point, is that of the even map.
 
 def looks_alike(maps: np.ndarray[Any, Any], places: int) -> np.ndarray[Any, Any]:
     """Which of the maps `[..., h, w]`, not negative, look at all of L places alike: bool `[...]`."""
-    cells = maps.reshape(*maps.shape[:-2], -1).astype(np.float64)
+    *which, h, w = maps.shape
+    cells = maps.reshape(*which, h * w).astype(np.float64)  # of a caption without words there are none
     sums = cells.sum(axis=-1, keepdims=True)
     shares = np.divide(cells, sums, out=np.zeros_like(cells), where=sums > 0)
     entropy = -(shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)

@@ -89,6 +89,10 @@ def test_an_even_map_over_a_padded_photograph_is_even() -> None:
     torch.testing.assert_close(drawn, drawn[:, :, :1, :1].expand_as(drawn))
 
 
+def test_a_caption_without_words_has_no_maps_to_draw() -> None:
+    assert overlay(torch.full((3, 40, 23), 0.5), torch.zeros(0, 8, 8)).shape[0] == 0
+
+
 def test_places_on_the_photograph() -> None:
     assert places((14, 14), (0.0, 0.0, 1.0, 1.0)) == places((14, 14), LEFT_HALF) == 196
     assert places((8, 8), TALL) == 8 * 4
