@@ -1,31 +1,34 @@
 """Scores captions: `python -m captioning.evaluate checkpoint=FILE`, or `captions=FILE references=FILE` without a model.
 
-With `against=FILE` it also compares them with other captions of the same images.
+A checkpoint captions its test split, or `images=FOLDER`, also in changed `views` of the same photographs. With
+`against=FILE` it also compares them with other captions of the same images.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, MinLen
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.borders.files import write_json
 from captioning.config.command import command, start
 from captioning.config.composed import check_checkpoints, check_table, settings_given
-from captioning.config.paths import check_data_root, given_path
+from captioning.config.paths import check_data_root, check_images, given_path
 from captioning.config.registry import CONF
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
+from captioning.data.views import NAMED
 from captioning.errors import CaptioningError
-from captioning.metrics import Scorer
+from captioning.metrics import Scorer, Scores
 from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.scorer import Metrics
-from captioning.metrics.wording import wording
+from captioning.metrics.wording import Said, wording
 from captioning.report.comparison import print_comparison
 from captioning.report.summary import print_summary
+from captioning.report.views import print_views, write_views
 from captioning.runs.folder import new_folder
 from captioning.runs.kept_attention import FILE, KeptCaption, write
 from captioning.runs.results import file_record, write_captions, write_scores
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
     "split": Literal["test", "val"],
+    "images": PathText | None,
+    "views": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[valid-type]
     "device": str,
     "calibrate": bool,
     "bfloat16": bool,
@@ -70,37 +75,76 @@ def main(config: DictConfig) -> None:
     source = FileCaptions(config) if config.captions is not None else _of_checkpoint(config)
     given = source.given | ({f"against={config.against}": others} if others is not None else {})
     images = common_images(source.references, given, config.common_only)
-    references = [source.references[image_id] for image_id in images]
-    scorer = Scorer(references, OmegaConf.to_container(config.metrics), config.timeout)  # type: ignore[arg-type]
+    scoring = Scoring(config, source, images)
 
     folder = new_folder(config, Path(config.runs) / config.name)
     log.info("%s\nrun folder: %s", describe(len(images), len(source.references), given), folder)
-    captions = source.captions()
-    spoken_of = images[1:] + images[:1] if config.shuffled else images
-    ours = [captions[image_id] for image_id in spoken_of]
-    paths = [source.photographs[image_id] for image_id in images] if source.photographs else None
-    # on disk before any scorer can fail
-    write_captions(folder / "captions.jsonl", images, ours, references, photographs=paths)
+    first, *more = config.views
+    ours, scores = scoring.score(folder / "captions.jsonl", first)
     if source.kept:
         write(folder / FILE, source.kept)
-    scores = scorer.score(dict(enumerate(ours)))
-    write_captions(folder / "captions.jsonl", images, ours, references, scores, paths)
-    scored = {
-        "images": len(images),
-        "images_with_references": len(source.references),
-        "captions_left_out": len(captions) - len(images),
-    }
-    write_scores(folder / "scores.json", scores.corpus | wording(ours), software() | source.provenance() | scored)
+    views = {first: ours} | {view: scoring.score(folder / f"captions-{view}.jsonl", view)[0] for view in more}
+    provenance = software() | source.provenance() | scoring.counts
+    write_scores(folder / "scores.json", ours, provenance, views if more else None)
     if others is not None:
-        theirs = scorer.score({position: others[image_id] for position, image_id in enumerate(images)})
+        assert scores is not None  # `check` has refused it without references
+        assert scoring.scorer is not None
+        theirs = scoring.scorer.score({row: others[image_id] for row, image_id in enumerate(scoring.scored)})
         both = (resample([each.statistics], **config.bootstrap) for each in (scores, theirs))
         differences = difference(*both)
-        record = {"against": file_record(config.against), "images": len(images), **config.bootstrap}
+        record = {"against": file_record(config.against), "images": len(scoring.scored), **config.bootstrap}
         record["scores"] = {name: asdict(found) for name, found in differences.items()}
         write_json(folder / "comparison.json", record)
-    print_summary(folder, title="score" if config.captions is not None else f"{config.split} score")
+    title = "score" if config.captions is not None or config.images is not None else f"{config.split} score"
+    print_summary(folder, title if not more else f"{title}, {first}")
     if others is not None:
         print_comparison(folder)
+    if more:
+        write_views(folder)
+        print_views(folder)
+
+
+class Scoring:
+    """Writes and scores the captions of the same images, view by view.
+
+    Attributes:
+        scorer: None where no image has references.
+        scored: the images that have references.
+        counts: how many images there are, for the provenance.
+    """
+
+    def __init__(self, config: DictConfig, source: "FileCaptions | CheckpointCaptions", images: Sequence[ImageId]):
+        self._source, self._images = source, images
+        self._shown = [*images[1:], *images[:1]] if config.shuffled else images
+        self.scored = [image_id for image_id in images if source.references[image_id]]
+        references = [source.references[image_id] for image_id in self.scored]
+        metrics: Any = OmegaConf.to_container(config.metrics)
+        self.scorer = Scorer(references, metrics, config.timeout) if references else None
+        referred = sum(1 for texts in source.references.values() if texts)
+        self.counts = {"images": len(images), "images_with_references": referred, "captions_left_out": 0}
+
+    def score(self, file: Path, view: str) -> tuple[dict[str, float], Scores | None]:
+        """All scores of one view, and those of the scorer; `file` gets the captions."""
+        captions = self._source.captions(view)
+        ours = [captions[image_id] for image_id in self._shown]
+        self._write(file, ours, None)  # on disk before any scorer can fail
+        self.counts["captions_left_out"] = len(captions) - len(self._images)
+        worded = self._source.wording(ours)
+        if self.scorer is None:
+            return worded, None
+        words = dict(zip(self._images, ours, strict=True))
+        scores = self.scorer.score({row: words[image_id].words for row, image_id in enumerate(self.scored)})
+        self._write(file, ours, scores)
+        return scores.corpus | worded, scores
+
+    def _write(self, file: Path, ours: Sequence[Said], scores: Scores | None) -> None:
+        source, images = self._source, self._images
+        if scores is not None:
+            each = dict(zip(self.scored, scores.per_image, strict=True))
+            scores = replace(scores, per_image=[each.get(image_id, {}) for image_id in images])
+        paths = [source.photographs[image_id] for image_id in images] if source.photographs else None
+        references = [source.references[image_id] for image_id in images]
+        write_captions(file, images, [caption.words for caption in ours], references, scores, paths)
 
 
 def check(config: DictConfig) -> None:
@@ -113,8 +157,21 @@ def check(config: DictConfig) -> None:
     trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
     if trained == (config.captions is not None):
         raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
-    if trained and config.references is not None:
-        raise CaptioningError("a checkpoint is scored on the references of its own data set: leave references out")
+    if trained and config.references is not None and config.images is None:
+        raise CaptioningError(
+            "a checkpoint is scored on the references of its own data set: leave references out, or name the "
+            "photographs that they are of with images=FOLDER"
+        )
+    if not trained and (config.images is not None or list(config.views) != ["full"]):
+        raise CaptioningError(
+            "images and views are for a checkpoint=FILE to caption: leave them out with captions=FILE"
+        )
+    if len(set(config.views)) < len(config.views):
+        raise CaptioningError(f"views={list(config.views)} has a view twice: name each once")
+    if config.images is not None:
+        check_images(config.images)
+        if config.against is not None and config.references is None:
+            raise CaptioningError("against compares scores, and those need references=FILE beside images=FOLDER")
     if config.calibrate:
         _check_calibration(config)
     check_checkpoints(config)
@@ -124,11 +181,12 @@ def check(config: DictConfig) -> None:
 
 def _check_calibration(config: DictConfig) -> None:
     """Refuses to keep other scores than those of a checkpoint's own captions of its validation split."""
-    others = config.bfloat16 or config.shuffled or settings_given(config.decoding)
+    others = config.bfloat16 or config.shuffled or config.images is not None or list(config.views) != ["full"]
+    others = others or settings_given(config.decoding)
     if config.checkpoint is None or is_elsewhere(config.checkpoint) or config.split != "val" or others:
         raise CaptioningError(
             "calibrate=true writes into a checkpoint how it scores its own validation captions: give checkpoint=FILE "
-            "and split=val, and leave out decoding, bfloat16 and shuffled"
+            "and split=val, and leave out decoding, bfloat16, shuffled, images and views"
         )
 
 
@@ -150,9 +208,13 @@ class FileCaptions:
         self.references = read_references(given_path(config.references))
         self.given: dict[str, Mapping[ImageId, str]] = {f"captions={config.captions}": self._captions}
 
-    def captions(self) -> Mapping[ImageId, str]:
+    def captions(self, view: str) -> Mapping[ImageId, Said]:
         """The caption of each image."""
-        return self._captions
+        return {image_id: Said(caption) for image_id, caption in self._captions.items()}
+
+    def wording(self, captions: Sequence[Said]) -> dict[str, float]:
+        """What the words alone tell."""
+        return wording([caption.words for caption in captions])
 
     def provenance(self) -> dict[str, Any]:
         """The names and digests of the files."""

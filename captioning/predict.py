@@ -16,6 +16,7 @@ from annotated_types import Ge
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from captioning.borders.bounds import BatchSize, PathText
+from captioning.borders.photographs import SUFFIXES, photographs_below
 from captioning.config.command import command, start, while_read
 from captioning.config.composed import check_checkpoints, check_table
 from captioning.config.paths import PRETRAINED
@@ -33,8 +34,6 @@ SETTINGS: Mapping[str, Any] = {
     "maps": str,
     "modules": list[str],
 }
-SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-"""What a file in a folder is called if it is meant; a file that is named itself may be called anything."""
 
 
 @command(CONF / "predict.yaml", words="images")
@@ -97,11 +96,7 @@ def _below(folder: Path, problems: Problems) -> Iterator[Path]:
     def skip(error: OSError) -> None:
         problems.add(f"cannot look into the folder {quoted(error.filename)}: {error.strerror}")
 
-    for place, folders, files in os.walk(folder, onerror=skip):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for file in (Path(place, name) for name in files if not name.startswith(".")):
-            if file.suffix.lower() in SUFFIXES and os.path.isfile(file):  # noqa: PTH113
-                yield file
+    return photographs_below(folder, skip)
 
 
 def _check(config: DictConfig) -> None:

@@ -47,6 +47,16 @@ def check_checkpoint(key: str, setting: object) -> None:
         raise CaptioningError(f"{key}={setting} is {found}; {hint}")
 
 
+def check_images(folder: object) -> None:
+    """Refuses a folder of photographs that is not there.
+
+    Raises:
+        CaptioningError: there is no such folder.
+    """
+    if not os.path.isdir(given_path(folder)):
+        raise CaptioningError(f"images={folder!s:.200} is no folder: name one with photographs")
+
+
 def check_data_root(root: object) -> None:
     """Refuses a folder of photographs and captions that is not there.
 

@@ -37,17 +37,21 @@ def read_captions(path: Path) -> dict[ImageId, str]:
     return captions
 
 
-def read_references(path: Path) -> dict[ImageId, list[str]]:
+def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
     """The references of each image, in the order of the images.
+
+    Args:
+        path: of the file.
+        bare: whether images may be without references.
 
     Raises:
         CaptioningError: the file is missing or malformed, has an image twice, a reference of an image that is not
-            there, or an image without references; it names the place.
+            there, or an image without references where it must not be; it names the place.
     """
     references = _references_of_lines(path) if path.suffix == ".jsonl" else _annotations(path)
-    bare = [image_id for image_id, texts in references.items() if not texts]
-    if bare or not references:
-        what = f"references for {len(bare)} of {len(references)} images: {_named(bare)}" if bare else "images"
+    without = [] if bare else [image_id for image_id, texts in references.items() if not texts]
+    if without or not references:
+        what = f"references for {len(without)} of {len(references)} images: {_named(without)}" if without else "images"
         raise CaptioningError(f"{path} has no {what}")
     return references
 

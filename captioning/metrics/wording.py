@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from statistics import fmean
+from typing import NamedTuple
 
 _PEERS = ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", "on", "upon", "near", "to")
 BAD_ENDINGS = frozenset([*_PEERS, "is", "are", "am", "and"])  # "and" is our addition (D)
@@ -16,6 +17,14 @@ AGAINST_TRAINING = ("novel", "unseen pairs")
 UNSEEN = 0.4
 """The share of its word pairs beyond which a caption counts as made of unseen ones (D)."""
 ENTROPY = ("first word entropy", "word entropy")
+
+
+class Said(NamedTuple):
+    """A caption, words separated by spaces; of a model also whether it ended by itself, and each token's entropy."""
+
+    words: str
+    finished: bool = True
+    entropy: Sequence[float] = ()
 
 
 def wording(captions: Sequence[str]) -> dict[str, float]:
@@ -86,3 +95,10 @@ def ended(finished: Iterable[bool]) -> dict[str, float]:
     """The share of captions that ended by themselves, at least one caption."""
     every = list(finished)
     return {ENDED: PERCENT * sum(every) / len(every)}
+
+
+def of_model(captions: Sequence[Said], training: TrainingCaptions | None) -> dict[str, float]:
+    """All these statistics of a model's captions, at least one; without `training` those that need none."""
+    words = [caption.words for caption in captions]
+    found = wording(words) | ({} if training is None else training.compared(words))
+    return found | ended(caption.finished for caption in captions) | entropy([each.entropy for each in captions])

@@ -70,11 +70,12 @@ class Provenance(BaseModel):
 
 
 class Record(BaseModel):
-    """`scores.json`; a score that is null could not be computed."""
+    """`scores.json`; a score that is null could not be computed, and of `views` an evaluation of several has more."""
 
     model_config = ConfigDict(strict=True)
 
     scores: dict[Line, Score | None]
+    views: dict[Line, dict[Line, Score | None]] = {}
     provenance: Provenance
 
 

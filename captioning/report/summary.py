@@ -21,7 +21,7 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     scores, captions, references = (
         read_record(folder / "scores.json").scores,
         read_captions(file),
-        read_references(file),
+        read_references(file, bare=True),
     )
     print(f"\n{title}")
     for name, value in scores.items():

@@ -41,9 +41,15 @@ def write_captions(
     write_text(path, "".join(lines))
 
 
-def write_scores(path: Path, scores: Mapping[str, float], provenance: Mapping[str, Any]) -> None:
-    """The scores of all captions, and where they come from."""
-    write_json(path, {"scores": dict(scores), "provenance": dict(provenance)})
+def write_scores(
+    path: Path,
+    scores: Mapping[str, float],
+    provenance: Mapping[str, Any],
+    views: Mapping[str, Mapping[str, float]] | None = None,
+) -> None:
+    """The scores of all captions, those of further views of the same photographs, and where they come from."""
+    seen = {"views": {view: dict(found) for view, found in views.items()}} if views else {}
+    write_json(path, {"scores": dict(scores), **seen, "provenance": dict(provenance)})
 
 
 def file_record(file: object) -> dict[str, str]:

@@ -18,7 +18,7 @@ from captioning.errors import CaptioningError
 from captioning.run import main
 from captioning.runs.checkpoint import load
 from captioning.runs.initial import InitialWeights
-from captioning.work.evaluate import check_vocabulary
+from captioning.work.material import check_vocabulary
 from captioning.work.run import build_backbone
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]

@@ -1,8 +1,9 @@
 """Reader of captions in a table, one per line, with the splits apart.
 
-Two forms: CSV with a header that names the columns `image` and `caption`, in which Kaggle has Flickr8k and Flickr30k;
-and `name.jpg#0<TAB>caption` without a header, in which the authors of Flickr8k and Flickr30k published them (Hodosh,
-Young and Hockenmaier, "Framing Image Description as a Ranking Task", 2013).
+Two forms: CSV with a header that names the columns `image` and `caption`, in which Kaggle has Flickr8k and Flickr30k,
+or the same with tabs in the place of commas; and `name.jpg#0<TAB>caption` without a header, in which the authors of
+Flickr8k and Flickr30k published them (Hodosh, Young and Hockenmaier, "Framing Image Description as a Ranking Task",
+2013).
 """
 
 import csv
@@ -51,7 +52,7 @@ class TableReader:
             CaptioningError: table or list missing, not UTF-8 or malformed, a split without images, a listed photograph
                 without captions, a path that leaves the root, a photograph in two splits.
         """
-        references, paths = self._read()
+        references, paths = _read(self.root, self.captions)
         names = list(paths)
         splits = {
             split: [
@@ -63,21 +64,35 @@ class TableReader:
         check_splits(splits, self.captions)
         return splits
 
-    def _read(self) -> tuple[dict[str, list[Reference | None]], dict[str, Path]]:
-        references: dict[str, list[Reference | None]] = defaultdict(list)
-        paths: dict[str, Path] = {}
-        for place, name, text in _rows(read_lines(self.captions), self.captions):
-            if name not in paths:
-                paths[name] = photograph_path(self.root, name, place)
-            references[name].append(make_reference(text, place))
-        return references, paths
+
+def table_examples(root: Path, captions: Path) -> list[Example]:
+    """All photographs of a table, in its order.
+
+    Raises:
+        CaptioningError: it is missing, not UTF-8 or malformed, a photograph has no words, or its path leaves the root.
+    """
+    references, paths = _read(root, captions)
+    return [make_example(name, path, str(captions), references[name]) for name, path in paths.items()]
+
+
+def _read(root: Path, captions: Path) -> tuple[dict[str, list[Reference | None]], dict[str, Path]]:
+    references: dict[str, list[Reference | None]] = defaultdict(list)
+    paths: dict[str, Path] = {}
+    for place, name, text in _rows(read_lines(captions), captions):
+        if name not in paths:
+            paths[name] = photograph_path(root, name, place)
+        references[name].append(make_reference(text, place))
+    return references, paths
 
 
 def _rows(lines: Lines, path: Path) -> Iterator[tuple[str, str, str]]:
     """Place, file name and caption of every line."""
     if not lines:
         raise CaptioningError(f"{path} is empty; it must hold captions")
-    return _token_rows(lines) if "\t" in lines[0][1] else _csv_rows(lines)
+    first = lines[0][1]
+    if "\t" not in first:
+        return _csv_rows(lines, ",")
+    return _token_rows(lines) if _TOKEN.fullmatch(first) else _csv_rows(lines, "\t")
 
 
 def _token_rows(lines: Lines) -> Iterator[tuple[str, str, str]]:
@@ -88,8 +103,8 @@ def _token_rows(lines: Lines) -> Iterator[tuple[str, str, str]]:
         yield place, match[1], match[2]
 
 
-def _csv_rows(lines: Lines) -> Iterator[tuple[str, str, str]]:
-    header = [name.strip() for name in _fields(*lines[0])]
+def _csv_rows(lines: Lines, delimiter: str) -> Iterator[tuple[str, str, str]]:
+    header = [name.strip() for name in _fields(*lines[0], delimiter)]
     if header.count("image") != 1 or header.count("caption") != 1:
         raise CaptioningError(
             f"{lines[0][0]}: the header {lines[0][1]!r:.60} does not name the columns image and caption; the first "
@@ -97,7 +112,7 @@ def _csv_rows(lines: Lines) -> Iterator[tuple[str, str, str]]:
         )
     image, caption = header.index("image"), header.index("caption")
     for place, line in lines[1:]:
-        fields = _fields(place, line)
+        fields = _fields(place, line, delimiter)
         if len(fields) != len(header):
             raise CaptioningError(
                 f"{place}: {line!r:.60} has {len(fields)} columns and the header {len(header)}; a caption with a "
@@ -106,9 +121,9 @@ def _csv_rows(lines: Lines) -> Iterator[tuple[str, str, str]]:
         yield place, fields[image].strip(), fields[caption]
 
 
-def _fields(place: str, line: str) -> list[str]:
+def _fields(place: str, line: str, delimiter: str) -> list[str]:
     """Each line on its own, so that a quote that is never closed cannot swallow the lines after it."""
     try:
-        return next(csv.reader([line], strict=True))
+        return next(csv.reader([line], delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise CaptioningError(f"{place}: {line!r:.60} is not CSV: {error}") from error

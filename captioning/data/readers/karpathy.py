@@ -61,6 +61,19 @@ class KarpathyReader:
         check_splits(splits, self.annotations)
         return splits
 
+    def examples(self) -> list[Example]:
+        """All images of the file, in its order, whatever their split.
+
+        Raises:
+            CaptioningError: JSON missing or of another kind, an image without captions, a path that leaves the root.
+        """
+        found = []
+        for position, image in enumerate(self._images()):
+            place = f"{self.annotations}: images[{position}]"
+            with entry(place, LAYOUT):
+                found.append(self._example(image, place))
+        return found
+
     def photographs(self) -> list[Path]:
         """The paths of all photographs that the file names, of every split, whether they are on disk or not.
 

@@ -6,11 +6,8 @@ import lightning as L
 
 from captioning.data.batch import Batch
 from captioning.machine import gathered
-from captioning.metrics.wording import TrainingCaptions, ended, entropy, wording
+from captioning.metrics.wording import Said, TrainingCaptions, of_model
 from captioning.training.module import CaptioningModule
-
-Said = tuple[str, bool, list[float]]
-"""A caption's words, whether it ended by itself, and the entropy of each token."""
 
 
 class LogWording(L.Callback):
@@ -37,7 +34,8 @@ class LogWording(L.Callback):
         """`outputs` are the captions of the batch."""
         assert isinstance(pl_module, CaptioningModule)
         for position, caption in zip(batch.index.tolist(), outputs, strict=True):
-            self._captions[position] = pl_module.vocabulary.decode(caption.tokens), caption.finished, caption.entropy
+            words = pl_module.vocabulary.decode(caption.tokens)
+            self._captions[position] = Said(words, caption.finished, caption.entropy)
 
     on_test_batch_end = on_validation_batch_end
 
@@ -52,6 +50,5 @@ class LogWording(L.Callback):
         for captions in gathered(self._captions):  # some processes have repeated images
             every |= captions
         self._captions = {}
-        texts, finished, entropies = zip(*every.values(), strict=True)
-        found = wording(texts) | self._training.compared(texts) | ended(finished) | entropy(entropies)
+        found = of_model(list(every.values()), self._training)
         module.log_dict({f"{split}/{name}": value for name, value in found.items()})
