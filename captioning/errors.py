@@ -35,6 +35,8 @@ def no_setting(path: str, name: str, allowed: list[str]) -> str:
     return f"there is no setting {full}.{did_you_mean(name, allowed)} Settings {where}: {', '.join(sorted(allowed))}"
 
 
+SECRETS: set[str] = set()
+"""Tokens of the user that are sent to servers: what they answer may have them, what is said of it may not."""
 QUOTED = 200
 """Characters of what came that a message shows."""
 
@@ -47,6 +49,8 @@ def quoted(value: object) -> str:
         text = str(value) or (type(value).__name__ if isinstance(value, Exception) else "")
     except ValueError:  # Python prints no number of more than some thousand digits
         text = "a number of too many digits"
+    for secret in SECRETS:
+        text = text.replace(secret, "***")
     if len(text) > QUOTED:  # the end of a path tells more than its middle
         text = f"{text[: QUOTED // 2 - 3]} ... {text[2 - QUOTED // 2 :]}"
     return one_line(text)

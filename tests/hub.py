@@ -13,6 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import huggingface_hub.constants
 import pytest
 
+COMMIT = 40 * "a"
+"""The only one that files are of."""
+
 
 @dataclass
 class Hub:
@@ -20,6 +23,8 @@ class Hub:
 
     Attributes:
         files: of its one repository, by name.
+        echoes: whether it takes no commit and says with which token it was asked.
+        silent: commits wait for it, without an answer; unset: they do not.
         repository: the only one that there is.
         branches: of it.
         tokens: that came with commits.
@@ -31,6 +36,20 @@ class Hub:
     branches: tuple[str, ...] = ("main",)
     tokens: list[str | None] = field(default_factory=list)
     address: str = ""
+    echoes: bool = False
+    silent: threading.Event | None = None
+
+
+def ask_only(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the hub be at that address, for this process and those that it starts."""
+    constants = huggingface_hub.constants
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    )
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 @contextmanager
@@ -52,8 +71,15 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
         def do_POST(self) -> None:
             content = self._content()
+            if hub.silent is not None:
+                hub.silent.wait()
+                return
             if self.path == "/api/validate-yaml":
                 self._answer(200, {"warnings": [], "errors": []})
+                return
+            if hub.echoes:
+                said = f"not with {self.headers['Authorization']}"
+                self._answer(403, {"error": said})
                 return
             batch = f"/{hub.repository}.git/info/lfs/objects/batch"
             place = re.fullmatch(r"/api/models/(.+?)/(preupload|commit)/(\w+)", self.path)
@@ -95,14 +121,14 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             self.wfile.write(content)
 
         def _file(self) -> bytes:
-            name = self.path.removeprefix(f"/{hub.repository}/resolve/main/")
-            content = hub.files.get(name, b"")
+            place = re.fullmatch(rf"/{hub.repository}/resolve/(main|{COMMIT})/(.+)", self.path)
+            content = hub.files.get(place[2], b"") if place else b""
             self.send_response(200 if content else 404)
             if not content:
                 self.send_header("X-Error-Code", "RepoNotFound")
             self.send_header("Content-Length", str(len(content)))
             self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
-            self.send_header("X-Repo-Commit", 40 * "a")
+            self.send_header("X-Repo-Commit", COMMIT)
             self.end_headers()
             return content
 
@@ -112,10 +138,10 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         hub.address = f"http://127.0.0.1:{server.server_address[1]}"
-        constants = huggingface_hub.constants
-        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
-        template = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        yield hub
-        server.shutdown()
+        ask_only(hub.address, monkeypatch)
+        try:
+            yield hub
+        finally:
+            if hub.silent is not None:
+                hub.silent.set()
+            server.shutdown()

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from captioning.errors import CaptioningError
-from captioning.transfer.named import FILE, check_address, fetched, is_elsewhere
+from captioning.transfer.hub import FILE
+from captioning.transfer.named import check_address, fetched, is_elsewhere
 
 # Not the methods of `Path`: they raise for names that no file or home can have.
 # ruff: noqa: PTH111, PTH110, PTH112, PTH113

@@ -18,7 +18,8 @@ from captioning.config.paths import check_checkpoint, checkpoint_path, given_pat
 from captioning.config.registry import CONF
 from captioning.errors import CaptioningError, quoted
 from captioning.push.hub import check_login, upload
-from captioning.transfer.named import FILE, REPOSITORY, is_elsewhere
+from captioning.transfer.hub import FILE, repository
+from captioning.transfer.named import is_elsewhere
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
@@ -36,8 +37,8 @@ def main(config: DictConfig) -> None:
         if config[key] is None:
             raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
     check_checkpoint("checkpoint", config.checkpoint)
-    repository = REPOSITORY.fullmatch(config.to)
-    if repository:
+    place = repository(config.to)
+    if place:
         check_login()
     elif is_elsewhere(config.to):
         allowed = "hf:USER/NAME, hf:USER/NAME@BRANCH or a new folder"
@@ -48,15 +49,15 @@ def main(config: DictConfig) -> None:
     from captioning.push.folder import write_folder  # here, because PyTorch takes seconds
 
     checkpoint = checkpoint_path(config.checkpoint)
-    if not repository:
+    if not place:
         folder = given_path(config.to)
         write_folder(folder, checkpoint, str(folder / FILE), config.half, config.licence)
         print(f"{folder}: {', '.join(path.name for path in sorted(folder.iterdir()))}")
         return
-    with TemporaryDirectory() as place:
-        folder = Path(place, "captioner")
+    with TemporaryDirectory() as parent:
+        folder = Path(parent, "captioner")
         write_folder(folder, checkpoint, config.to, config.half, config.licence)
-        print(upload(folder, **repository.groupdict()))
+        print(upload(folder, place))
 
 
 if __name__ == "__main__":

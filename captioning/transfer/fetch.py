@@ -1,5 +1,6 @@
 """One file over HTTP: going on where it was interrupted, by whatever."""
 
+import math
 import sys
 import time
 from dataclasses import dataclass
@@ -43,18 +44,27 @@ class Connection:
     backoff: Annotated[float, Interval(ge=0, le=3600)]
 
 
-def fetch(archive: Archive, path: Path, connection: Connection) -> None:
+def fetch(
+    archive: Archive, path: Path, connection: Connection, token: str | None = None, longest: float = math.inf
+) -> None:
     """Downloads `archive` to `path`.
 
     Until it is whole and checked it is called `path.part`. What is there of it already is not asked for again, unless
     the server cannot send the rest alone, or the file has changed there since.
+
+    Args:
+        archive: what is known of the file.
+        path: where it will lie.
+        connection: how patient every try is.
+        token: that the server knows the user by.
+        longest: seconds for all tries together.
 
     Raises:
         Unavailable: as often as it was tried, nothing more came.
         CaptioningError: the file is not the one that was expected.
         OSError: the file cannot be written.
     """
-    part = partial(path)
+    part, end = partial(path), time.monotonic() + longest
     for file in (part, _version(part)):
         check_file(file)
     if archive.size is not None and length(part) > archive.size:
@@ -64,14 +74,14 @@ def fetch(archive: Archive, path: Path, connection: Connection) -> None:
         while archive.size is None or length(part) < archive.size:
             tries += 1
             try:
-                _receive(archive, part, connection.timeout, bar)
+                _receive(archive, part, connection.timeout, bar, token, end)
                 break
             except Interrupted as error:
                 failures = 1 if length(part) > most else failures + 1
                 most = max(most, length(part))
-                if failures > connection.retries or tries == MOST_TRIES:
-                    raise Unavailable(f"{archive.name} does not come from {archive.host}: {error}") from error
                 wait = min(connection.backoff * 2 ** (failures - 1), LONGEST_WAIT)
+                if failures > connection.retries or tries == MOST_TRIES or time.monotonic() + wait > end:
+                    raise Unavailable(f"{archive.name} does not come from {archive.host}: {error}") from error
                 bar.write(f"{archive.name}: {error}; again in {wait:g} s", file=sys.stderr)
                 time.sleep(wait)
     wrong = archive.wrong(part)
@@ -110,10 +120,10 @@ def _version(part: Path) -> Path:
     return part.with_name(f"{part.name}.version")
 
 
-def _receive(archive: Archive, part: Path, timeout: float, bar: "tqdm[None]") -> None:
+def _receive(archive: Archive, part: Path, timeout: float, bar: "tqdm[None]", token: str | None, end: float) -> None:
     """Asks once for what is missing of `part` and appends what comes."""
     done = length(part)
-    request = Request(archive.url, done, _known_version(part), timeout)
+    request = Request(archive.url, timeout, done, _known_version(part), token, end)
     try:
         response = request.answer()
     except HTTPError as error:

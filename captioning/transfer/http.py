@@ -5,6 +5,7 @@ keep it for ever; and it raises whatever its parts raise of headers, addresses a
 """
 
 import io
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib import request as urllib
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 from captioning.errors import CaptioningError, quoted
 from captioning.transfer.archive import BLOCK
@@ -41,21 +43,36 @@ class Request:
 
     Args:
         url: the address.
-        done: how many bytes are there already.
-        version: what the server called the file that they are from; it sends all of it, if it is another one by now.
         timeout: seconds of silence after which the connection counts as lost. The answer must begin within twice as
             long, and then bring at least `SLOWEST` bytes a second.
+        done: how many bytes are there already.
+        version: what the server called the file that they are from; it sends all of it, if it is another one by now.
+        token: that the server knows the user by; it goes to no other one.
+        end: of the whole transfer, however much comes, in seconds of the monotonic clock.
     """
 
-    def __init__(self, url: str, done: int, version: str, timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        done: int = 0,
+        version: str = "",
+        token: str | None = None,
+        end: float = math.inf,
+    ) -> None:
         self._url, self._done, self._version, self._timeout = url, done, version, timeout
+        self._token, self._end = token, end
         self._deadline = time.monotonic() + 2 * timeout
         self._received = self._received_before = 0
         self.responses: list[HTTPResponse] = []
         """Several where the first ones say to ask elsewhere."""
 
-    def answer(self) -> HTTPResponse:
+    def answer(self, method: str = "GET", enough: str | None = None) -> HTTPResponse:
         """The server's answer, 200 or 206.
+
+        Args:
+            method: `HEAD` for the headers alone.
+            enough: a header that makes a redirect an answer as well, by `HTTPError`.
 
         Raises:
             HTTPError: any other answer.
@@ -70,15 +87,17 @@ class Request:
         for handler in (
             urllib.ProxyHandler(),
             _Handler(self),
-            urllib.HTTPRedirectHandler(),
+            _Redirects(self._token, enough),
             urllib.HTTPErrorProcessor(),
             urllib.HTTPDefaultErrorHandler(),
             urllib.UnknownHandler(),
         ):
             opener.add_handler(handler)
+        asked = urllib.Request(self._url, headers=headers, method=method)
+        _authorise(asked, self._token)
         try:
             with _network():
-                response: HTTPResponse = opener.open(urllib.Request(self._url, headers=headers), timeout=self._timeout)
+                response: HTTPResponse = opener.open(asked, timeout=self._timeout)
             if response.status not in (200, 206):
                 raise Interrupted(f"it answers {quoted(f'{response.status} {response.reason}')}")
         except BaseException:
@@ -105,9 +124,11 @@ class Request:
         """Looks at the time, before every read of the connection.
 
         Raises:
-            TimeoutError: too little of the file has come for too long.
+            TimeoutError: too little of the file has come for too long, or not all of it in time.
         """
         now = time.monotonic()
+        if now > self._end:
+            raise TimeoutError("it took longer than its size allows")
         if now > self._deadline:
             if self._received - self._received_before < SLOWEST * self._timeout:
                 raise TimeoutError(f"less than {SLOWEST} bytes a second came for {self._timeout:g} s")
@@ -161,6 +182,31 @@ def _connection(kind: type[HTTPConnection], request: Request, *arguments: Any, *
     connection = kind(*arguments, **settings)
     connection.response_class = partial(_response, request)  # type: ignore[assignment]
     return connection
+
+
+def _authorise(asked: urllib.Request, token: str | None) -> None:
+    if token:  # unredirected: urllib takes all other headers along to wherever the server sends it
+        asked.add_unredirected_header("Authorization", f"Bearer {token}")
+
+
+class _Redirects(urllib.HTTPRedirectHandler):
+    """Follows a server elsewhere, without the token where that is another server."""
+
+    def __init__(self, token: str | None, enough: str | None) -> None:
+        self._token, self._enough = token, enough
+
+    def redirect_request(
+        self, asked: urllib.Request, answer: Any, code: int, reason: str, headers: Any, url: str
+    ) -> urllib.Request | None:
+        answer.close()  # or urllib would read its body, to the end if there is one
+        if self._enough and self._enough in headers:
+            return None
+        further = super().redirect_request(asked, answer, code, reason, headers, url)
+        if further is not None:
+            further.method = asked.get_method()  # before Python 3.13 a HEAD becomes a GET
+            if urlsplit(further.full_url)[:2] == urlsplit(asked.full_url)[:2]:
+                _authorise(further, self._token)
+        return further
 
 
 class _Handler(urllib.AbstractHTTPHandler):

@@ -7,19 +7,17 @@ are taken, what `captioning.export` writes: numbers and text.
 import os
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from filelock import FileLock
 
 from captioning.errors import CaptioningError, quoted
+from captioning.transfer import hub
 from captioning.transfer.archive import Archive
 from captioning.transfer.fetch import Connection, fetch
+from captioning.transfer.hub import HUB, repository
 
 SUFFIX: Final = ".safetensors"
-HUB: Final = "hf:"
-FILE: Final = f"captioner{SUFFIX}"
-"""What a captioner is called in its repository of the hub."""
-REPOSITORY = re.compile(r"hf:(?P<repo_id>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 ADDRESS = re.compile(r"(?P<url>https?://[^#]+\.safetensors)#sha256=(?P<sha256>[0-9a-f]{64})")
 PATIENT = Connection(timeout=30, retries=4, backoff=1)
 
@@ -35,7 +33,7 @@ def check_address(key: str, name: object) -> None:
     Raises:
         CaptioningError: says what is allowed.
     """
-    if not (REPOSITORY.fullmatch(str(name)) or ADDRESS.fullmatch(str(name))):
+    if not (ADDRESS.fullmatch(str(name)) or repository(name)):
         raise CaptioningError(
             f"{key}={quoted(name)} is not allowed; a captioner elsewhere is https://HOST/FILE{SUFFIX}#sha256=HEX, "
             "64 digits, or hf:USER/NAME, or hf:USER/NAME@REVISION"
@@ -49,8 +47,21 @@ def fetched(name: str) -> Path:
         CaptioningError: an address of another form; the file does not come, or is another one.
     """
     check_address("checkpoint", name)
-    if repository := REPOSITORY.fullmatch(name):
-        return _of_hub(name, **repository.groupdict())
+    try:
+        if place := repository(name):
+            try:
+                return hub.fetched(place, PATIENT)
+            except CaptioningError as error:
+                raise CaptioningError(f"{name} does not come from the Hugging Face Hub: {error}") from error
+        return _of_address(name)
+    except (OSError, RuntimeError, ValueError) as error:  # `RuntimeError` of a user without a home
+        raise CaptioningError(
+            f"{name} cannot be brought to this machine: {quoted(error)}; set XDG_CACHE_HOME, for the Hugging Face Hub "
+            "HF_HOME, to a folder that can be written"
+        ) from error
+
+
+def _of_address(name: str) -> Path:
     address = ADDRESS.fullmatch(name)
     assert address
     archive = Archive(address["url"], {}, checksum=f"sha256:{address['sha256']}")
@@ -58,19 +69,8 @@ def fetched(name: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):  # another process may be at it
         if not path.exists():
-            fetch(archive, path, PATIENT)
+            fetch(archive, path, PATIENT, longest=hub.patience(None))
     return path
-
-
-def _of_hub(name: str, **repository: Any) -> Path:
-    from huggingface_hub import hf_hub_download  # here, because it takes a second
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(filename=FILE, **repository))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise CaptioningError(f"{name} does not come from the Hugging Face Hub: {quoted(reason)}") from error
 
 
 def cache() -> Path:

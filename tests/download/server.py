@@ -105,9 +105,15 @@ def serving(site: Site) -> Iterator[Site]:
 
 @dataclass
 class RawSite:
-    """To every connection the pieces of the next answer, the last one again and again; what they are is no matter."""
+    """To every connection the pieces of the next answer, the last one again and again; what they are is no matter.
+
+    Attributes:
+        answers: that are to come.
+        asked: the requests, as they came.
+    """
 
     answers: list[Iterable[bytes]] = field(default_factory=list)
+    asked: list[bytes] = field(default_factory=list)
     address: str = ""
 
     def serve(self, listener: socket.socket) -> None:
@@ -117,7 +123,7 @@ class RawSite:
             except OSError:
                 return
             with connection, suppress(OSError):
-                connection.recv(1 << 16)
+                self.asked.append(connection.recv(1 << 16))
                 for piece in self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]:
                     connection.sendall(piece)
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from trained_runs import Run
 
 import captioning
 from captioning.config.command import NOT_HERE
+from captioning.errors import CaptioningError
 from captioning.push.__main__ import main
 from captioning.push.folder import without_places
+from captioning.push.hub import upload
 from captioning.runs.checkpoint import load
 from captioning.runs.weights_file import write
+from captioning.transfer.hub import Repository
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -156,6 +160,24 @@ def test_no_network(best: Path, refused: Callable[..., str], monkeypatch: pytest
         pass
     said = refused(main, f"checkpoint={best}", "to=hf:somebody/small")
     assert said.startswith(f"the Hugging Face Hub ({site.address}) has not taken hf:somebody/small: ")
+
+
+def test_a_hub_that_says_the_token(
+    best: Path, token: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with hub.serving(Hub(echoes=True), monkeypatch), pytest.raises(CaptioningError, match="has not taken") as refused:
+        pushed(f"checkpoint={best}", "to=hf:somebody/small")
+    assert "not with Bearer ***" in str(refused.value)
+    printed = capfd.readouterr()
+    assert token not in f"{refused.value} {printed.out} {printed.err}"
+
+
+@pytest.mark.usefixtures("token")
+def test_a_hub_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "README.md").write_text("a card")
+    silent = Hub(silent=threading.Event())
+    with hub.serving(silent, monkeypatch), pytest.raises(CaptioningError, match=r"has not taken .* in 3 s"):
+        upload(tmp_path, Repository("somebody/small", None), longest=3)
 
 
 @pytest.mark.parametrize(
