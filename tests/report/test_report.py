@@ -99,10 +99,13 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     printed = flat(report("cider=25"))
     table = flat((elsewhere / "report" / "table.md").read_text())
     # the mean of 18, 20, 25 is 21; the deviations -3, -1, 4 have the squares 26, over two: 13
-    cells = "| 21.0 ± 3.6 | 21.0 ± 3.6 | 21.0 ± 3.6 | 21.0 ± 3.6 | 19.0 ± 0.0 | 40.0 ± 0.0 | 45.0 ± 0.0 |"
-    assert f"| spatial transformer | 1 2 3 {cells}" in table
-    assert "| Show, Attend and Tell, soft | 1 | 17.2 | 17.2 | 17.2 | 17.2 | 19.0 | 40.0 | 45.0 |" in table
-    assert "| spatial transformer | 22.0 ± 3.6 | 22.0 ± 3.6 | 22.0 ± 3.6 | 22.0 ± 3.6 |" in table
+    cells = "| **21.0 ± 3.6** | **21.0 ± 3.6** | **21.0 ± 3.6** | **21.0 ± 3.6** | **19.0 ± 0.0** | **40.0 ± 0.0** | **45.0 ± 0.0** |"
+    assert f"| spatial transformer | 3 (seeds 1, 2, 3) {cells}" in table
+    assert (
+        "| Show, Attend and Tell, soft | 1 (seed 1) | 17.2 | 17.2 | 17.2 | 17.2 | **19.0** | **40.0** | **45.0** |"
+        in table
+    )
+    assert "| spatial transformer | **22.0 ± 3.6** | **22.0 ± 3.6** | **22.0 ± 3.6** | **22.0 ± 3.6** |" in table
     assert "| Show, Attend and Tell, soft | 12.5 | 9.2 |" in table
     assert "| spatial transformer | 1,234,567 | 102 ± 1 | 120 | a machine |" in table
     assert "| *Show, Attend and Tell, soft, [SAT] Table 1* | | *67* | *44.8* | *29.9* | *19.5* | *18.93* | | |" in table
@@ -131,7 +134,7 @@ def test_moved_folders_make_no_other_system(elsewhere: Path, report: Callable[..
     write_run(elsewhere / "runs", "sat_soft", 4, 20.0, **other)
     table = report()
     assert "data.reader.root=data.root/images, " in table
-    assert ") | 1 2 3 | 20.0" in table
+    assert ") | 3 (seeds 1, 2, 3) | **20.0" in table
 
 
 def test_pictures(elsewhere: Path, report: Callable[..., str]) -> None:
@@ -139,7 +142,7 @@ def test_pictures(elsewhere: Path, report: Callable[..., str]) -> None:
     place = write_run(elsewhere / "runs", "sat_soft", 4, 17.0)
     Image.new("RGB", (40, 30)).save(place / "attention" / "2.png")  # which the other has not drawn
     printed = report("published=null")
-    assert "*" not in printed
+    assert "[SAT]" not in printed
     assert (elsewhere / "report" / "curves.pdf").read_bytes().startswith(b"%PDF")
     assert sorted(path.name for path in (elsewhere / "report" / "attention").iterdir()) == ["1.pdf", "1.png"]
     assert (elsewhere / "report" / "attention" / "1.pdf").read_bytes().startswith(b"%PDF")
@@ -227,7 +230,7 @@ def test_published_rows_are_those_of_data_and_system(elsewhere: Path, report: Ca
     write_run(elsewhere / "runs", "moved", 1, 17.0, name="sat_coco", choices={"model": "sat_hard", "data": "coco"})
     table = flat(report())
     assert "# sat_coco\n" in table
-    assert "| Show, Attend and Tell, hard | 1 | 17.0 |" in table
+    assert "| Show, Attend and Tell, hard | 1 (seed 1) | 17.0 |" in table
     assert "| *Show, Attend and Tell, hard, [SAT] Table 1* | | *71.8* | *50.4* | *35.7* | *25* | *23.04* | | |" in table
     assert re.findall(r"^\| \*(.*?),", table, re.M) == ["Show"] * 2
     assert report("published=flickr8k").count("[SAT] Table 1*") == 2
@@ -242,8 +245,8 @@ def test_spice_stands_where_it_was_scored(elsewhere: Path, report: Callable[...,
     write_run(elsewhere / "runs", "better", 1, 17.0, scores={"SPICE": 12.34, "CIDEr": None})
     table = flat(report())
     assert "| METEOR | ROUGE-L | CIDEr (x 100) | SPICE |" in table
-    assert "| 19.0 | 40.0 | | 12.3 |" in table
-    assert "| 19.0 | 40.0 | 45.0 | |" in table
+    assert "| **19.0** | **40.0** | | 12.3 |" in table
+    assert "| **19.0** | **40.0** | 45.0 | |" in table
 
 
 def test_runs_are_compared_on_the_same_images_in_any_order(elsewhere: Path, report: Callable[..., str]) -> None:
@@ -306,9 +309,9 @@ def test_labels_and_curves_are_drawn_whatever_they_are(elsewhere: Path, report: 
         (place / "metrics.csv").write_text("epoch,seconds,val/nll\n0,nan,1e308\n1,1e308,-1e308\n2,-1e308,inf\n3,1,2\n")
     rows = [line for line in flat(report()).splitlines() if line.startswith("| good (setting=")]
     assert len(rows) == 3 * 6
-    assert "| good (setting=$x^$) | 1 | 17.0 |" in rows[0]
-    assert rows[3].startswith(r"| good (setting=a \| b\nc) | 1 |")
-    assert rows[5].startswith("| good (setting=${oc.env:PATH}) | 1 |")  # nothing of a run is resolved
+    assert "| good (setting=$x^$) | 1 (seed 1) | **17.0** |" in rows[0]
+    assert rows[3].startswith(r"| good (setting=a \| b\nc) | 1 (seed 1) |")
+    assert rows[5].startswith("| good (setting=${oc.env:PATH}) | 1 (seed 1) |")  # nothing of a run is resolved
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_arrow_keys_move_over_words_and_heads(tab: Browser) -> None:
 
 
 def test_a_square_that_is_cropped_is_lit_within_itself(chromium: Browser, page: Path, tmp_path: Path) -> None:
-    text = page.read_text().replace('"resize": "squash"', '"resize": "crop"')
+    text = page.read_text().replace('"frame": [0.0, 0.0, 1.0, 1.0]', '"frame": [0.25, 0.0, 0.75, 1.0]')
     (tmp_path / "index.html").write_text(text)
     chromium.open(tmp_path / "index.html")
     chromium.point(WORD.format(1))  # the top left corner of the middle square, of a photograph twice as wide as high

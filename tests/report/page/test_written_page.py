@@ -69,7 +69,7 @@ def test_texts_cannot_become_markup_and_only_our_script_runs(runs: Path, tmp_pat
 def test_without_a_script_the_table_and_the_first_photographs_are_there(runs: Path, tmp_path: Path) -> None:
     page, _ = page_of(runs, tmp_path / "report")
     page = re.sub(r"<(script|template).*?</\1>", "", page, flags=re.S)
-    assert re.search(r'data-number="21.0">21.0</td>', page)
+    assert re.search(r'data-number="21.0" class="best">21.0</td>', page)
     assert '<td data-in="cost of training" data-number="1234567.0">1,234,567</td>' in page
     assert re.search(r'class="quoted">.*?quoted</span> Show, Attend and Tell, soft, \[SAT\] Table 1</th>', page, re.S)
     assert [page.count(f'<p class="caption" dir="auto">{caption}</p>') for caption in SAID] == [1, 1, 1]
@@ -103,21 +103,21 @@ def test_what_is_no_photograph_below_its_folder_is_done_without(tmp_path: Path, 
 
 def test_maps_are_bytes_in_shares_of_their_peak(runs: Path, tmp_path: Path) -> None:
     page, _ = page_of(runs, tmp_path / "report", heads=1)
-    first, second = (held(page, f'id="map-1-1-{image}"') for image in (0, 1))  # lstm comes first in the alphabet
+    first, second = (held(page, f'id="map-1-0-{image}"') for image in (0, 1))  # its CIDEr is the higher
     assert first["names"] == ["mean", "inter 1 1"]
     assert second["names"] == ["mean"]
     mean = np.frombuffer(base64.b64decode(second["maps"]), np.uint8).reshape(1, 3, 4, 4)
     assert [np.unravel_index(each.argmax(), each.shape) for each in mean[0]] == list(CORNERS[:3])
     assert set(mean.flatten()) == {255, 5}
-    assert held(page, 'class="data"')["systems"][0]["attention"] == "none"
+    assert held(page, 'class="data"')["systems"][1]["attention"] == "none"
 
 
 def test_hard_attention_has_the_cells_that_it_took(runs: Path, tmp_path: Path) -> None:
     keep_maps(runs / "flickr8k-sat_soft", SAID, attended=True)
     page, _ = page_of(runs, tmp_path / "report", heads=1)
     for image in (0, 1):  # beyond `heads` too
-        assert held(page, f'id="map-1-1-{image}"')["path"] == [0, 5, 5]
-    assert held(page, 'id="map-1-1-0"')["names"] == ["mean", "inter 1 1"]
+        assert held(page, f'id="map-1-0-{image}"')["path"] == [0, 5, 5]
+    assert held(page, 'id="map-1-0-0"')["names"] == ["mean", "inter 1 1"]
     assert "Hard attention that took one place" in page
 
 
@@ -149,7 +149,7 @@ def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(runs: Path
 def test_maps_of_another_test_are_not_laid_on_this_one(runs: Path, tmp_path: Path) -> None:
     keep_maps(runs / "flickr8k-sat_soft", ["a man walks", *SAID[1:]])
     page, _ = page_of(runs, tmp_path / "report")
-    assert re.findall(r'id="(map-.*?)"', page) == ["map-1-1-1", "map-1-1-2"]
+    assert re.findall(r'id="(map-.*?)"', page) == ["map-1-0-1", "map-1-0-2"]
 
 
 def test_damaged_files_are_named_and_left_out(runs: Path, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_damaged_files_are_named_and_left_out(runs: Path, tmp_path: Path) -> Non
         "captions of lstm",
         "attention of Show, Attend and Tell, soft",
     ]
-    assert held(page, 'class="data"')["systems"][1]["attention"] == "not kept"
+    assert held(page, 'class="data"')["systems"][0]["attention"] == "not kept"
 
 
 def test_results_have_the_same_columns_whatever_was_scored(runs: Path, tmp_path: Path) -> None:
@@ -174,13 +174,13 @@ def test_results_have_the_same_columns_whatever_was_scored(runs: Path, tmp_path:
         rows[SOFT]["seed"],
     ) == ("21.0", "", "1")
     models = yaml.safe_load((tmp_path / "report" / "metafile.yml").read_text())["Models"]
-    assert models[1]["Results"][0]["Metrics"] == {"BLEU-4": 21.0, "CIDEr": 50.0}
+    assert models[0]["Results"][0]["Metrics"] == {"BLEU-4": 21.0, "CIDEr": 50.0}
 
 
 def test_cider_needs_no_scorer_to_be_compared(tmp_path: Path) -> None:
-    """The same as by the statistics that scorers keep, of all runs of each system."""
+    """The same as by the statistics that scorers keep, of all runs of each system, the better first."""
     scorer = Scorer(REFERENCES, ["CIDEr"])
-    said = {"lstm": [["a man", "dogs", "the bus is"]], "sat_soft": [SAID, ["a man", "two dogs", "the bus"]]}
+    said = {"sat_soft": [SAID, ["a man", "two dogs", "the bus"]], "lstm": [["a man", "dogs", "the bus is"]]}
     found = {model: [scorer.score(dict(enumerate(captions))) for captions in runs] for model, runs in said.items()}
     for model, runs in found.items():
         for seed, scores in enumerate(runs, start=1):
