@@ -55,10 +55,16 @@ class Browser:
         return answer["result"]
 
     def open(
-        self, page: Path | str, width: int = 1200, height: int = 900, dark: bool = False, script: bool = True
+        self,
+        page: Path | str,
+        width: int = 1200,
+        height: int = 900,
+        dark: bool = False,
+        script: bool = True,
+        mobile: bool = False,
     ) -> None:
         """A file or an address, with what it says of itself at its end: the page is loaded."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setScriptExecutionDisabled", value=not script)

@@ -89,8 +89,19 @@ def test_an_even_map_over_a_padded_photograph_is_even() -> None:
     torch.testing.assert_close(drawn, drawn[:, :, :1, :1].expand_as(drawn))
 
 
-def test_a_caption_without_words_has_no_maps_to_draw() -> None:
-    assert overlay(torch.full((3, 40, 23), 0.5), torch.zeros(0, 8, 8)).shape[0] == 0
+def test_a_map_that_is_nearly_even_is_drawn_as_even() -> None:
+    """Of 16 places one with a tenth more than the others: 99.98 % of the even map's entropy. With ten times: 79 %."""
+    nearly, peaked = torch.ones(2, 1, 4, 4)
+    nearly[0, 1, 2] = 1.1
+    peaked[0, 1, 2] = 10.0
+    photograph = torch.full((3, 24, 24), 0.5)
+    even = overlay(photograph, torch.ones(1, 4, 4) / 16)
+    assert torch.equal(overlay(photograph, nearly / nearly.sum()), even)
+    assert (overlay(photograph, peaked / peaked.sum()) - even).abs().max() > 0.1
+
+
+def test_no_words_have_no_pictures() -> None:
+    assert overlay(torch.zeros(3, 8, 6), torch.zeros(0, 4, 4)).shape == (0, 3, 8, 6)
 
 
 def test_places_on_the_photograph() -> None:

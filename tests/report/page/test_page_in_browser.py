@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from browser import ABSENT, FOUND, Browser, browser
-from page_runs import CORNERS, GREY, HEAD, SAID, keep_maps, page_of, write_photographs, write_run
+from page_runs import CORNERS, GREY, HEAD, SAID, keep_maps, looks, page_of, write_photographs, write_run
+
+from captioning.runs.kept_attention import KeptCaption, write
 
 pytestmark = pytest.mark.skipif(FOUND is None, reason=ABSENT)
 IMAGES = 60
@@ -89,6 +92,8 @@ def test_a_heading_sorts_and_what_has_no_number_comes_last(tab: Browser) -> None
 def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> None:
     tab.point("tbody tr[data-system='1'] th")
     assert "model.size4 → 8" in tab.run("document.querySelector('.differs').textContent")
+    tab.point("tbody tr[data-system='0'] th")
+    assert "is the first" in tab.run("document.querySelector('.differs').textContent")
     for row in (0, 1):
         tab.click(f"tbody tr[data-system='{row}'] input")
     text = tab.run("document.querySelector('.compared').innerText")
@@ -187,6 +192,46 @@ def test_a_square_that_is_cropped_is_lit_within_itself(chromium: Browser, page: 
     unseen, lit = (picture.getpixel((int(picture.width * x), picture.height // 8)) for x in (0.1, 0.3))
     assert unseen < 20
     assert lit > GREY
+
+
+def test_a_map_that_is_nearly_even_has_no_peak(chromium: Browser, tmp_path: Path) -> None:
+    """The first word's; the second's has one."""
+    write_photographs(tmp_path / "images", 1)
+    run = write_run(tmp_path / "runs", "sat_soft", 21.0, SAID[1:2], [1.0], tmp_path / "images")
+    nearly = np.full((4, 4), 0.1)
+    nearly[CORNERS[1]] = 0.12
+    maps = np.stack([nearly / nearly.sum(), looks(CORNERS[1]), looks(CORNERS[2])]).astype(np.float32)
+    write(run / "attention.npz", [KeptCaption(1, tuple(SAID[1].split()), {"mean": maps})])
+    page_of(tmp_path / "runs", tmp_path / "report")
+    chromium.open(tmp_path / "report" / "index.html")
+    readout = "document.querySelector('.card .readout').textContent"
+    for number, alike in ((1, True), (2, False)):
+        chromium.point(f".card:first-child .caption span:nth-child({number})")
+        picture = chromium.picture(".card:first-child canvas").convert("L")
+        low, high = picture.crop((8, 8, picture.width - 8, picture.height - 8)).getextrema()  # its corners are round
+        assert (high - low < 10) is alike
+        assert ("everywhere alike, entropy 2.8 of 2.8 nats" in chromium.run(readout)) is alike  # ln 16 = 2.77
+    assert chromium.complaints == []
+
+
+@pytest.fixture
+def phone(chromium: Browser) -> Iterator[Browser]:
+    """With a finger in place of a mouse."""
+    chromium.call("Emulation.setTouchEmulationEnabled", enabled=True)
+    yield chromium
+    chromium.call("Emulation.setTouchEmulationEnabled", enabled=False)
+
+
+def test_on_a_phone_photograph_and_captions_fit_and_hints_speak_of_touch(phone: Browser, page: Path) -> None:
+    phone.open(page, width=390, height=844, mobile=True)
+    phone.run("document.querySelector('.card').scrollIntoView({behavior: 'instant'})")
+    for part in (".card .picture", ".card li:last-child .caption"):
+        _, middle, _, high = phone.box(part, scroll=False)
+        assert 0 <= middle - high / 2
+        assert middle + high / 2 <= 844
+    hints = phone.run("[...document.querySelectorAll('.hint')].map(e => e.innerText).join(' ')")
+    assert "Touch a word" in hints
+    assert "Point at" not in hints
 
 
 def test_markup_in_a_caption_is_text(tab: Browser) -> None:
