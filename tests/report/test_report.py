@@ -122,9 +122,7 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     assert float(rows["Show, Attend and Tell, soft"]["seconds to CIDEr 25"]) == 120.0
 
 
-def test_the_best_comes_first_and_behind_it_what_was_tested_in_part(
-    elsewhere: Path, report: Callable[..., str]
-) -> None:
+def test_the_best_comes_first_and_last_what_was_tested_in_part(elsewhere: Path, report: Callable[..., str]) -> None:
     """Whose scores, of other photographs, are never the best; the first lines say what was compared, and who leads."""
     for model, cider in (("sat_hard", 30.0), ("lstm_every", None), ("sat_soft", 50.0), ("show_tell", 90.0)):
         place = write_run(elsewhere / "runs", model, 1, 20.0, scores={"CIDEr": cider})

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,11 @@ from PIL import Image
 from serving import CORNERS, GRID, HEAD, SAID, Answer, ask, column, post, served
 
 import captioning.serve.server as serve_server
+from captioning.config.paths import PRETRAINED, checkpoint_path
+from captioning.runs.checkpoint import load
+from captioning.runs.weights_file import write
 from captioning.serve.captions import Captions, CaptionsHandler
+from captioning.serve.columns import load_columns
 from captioning.serve.controls import choices, decoding_of
 from captioning.serve.server import Server
 
@@ -51,6 +56,17 @@ def file(image: Image.Image | None = None, kind: str = "PNG", **settings: Any) -
 def lines(answer: Answer) -> list[Any]:
     assert answer.status == 200, answer.content
     return [json.loads(line) for line in answer.content.splitlines()]
+
+
+def test_the_captioner_in_the_box_is_named_so_and_others_by_run_and_score(tmp_path: Path) -> None:
+    bundled = checkpoint_path(PRETRAINED)
+    saved = load(bundled)
+    other = tmp_path / "mine.safetensors"
+    write(other, saved.config, saved.words, saved.networks, score="test/CIDEr 58.0")
+    first, second = load_columns([bundled, other], "cpu", [])
+    assert [first.title, second.title] == ["the bundled captioner", "mine"]
+    assert (saved.score or "parameters") in first.about
+    assert "test/CIDEr 58.0" in second.about
 
 
 def test_every_captioner_answers_with_words_scores_and_maps(server: Server) -> None:

@@ -33,6 +33,7 @@ def chromium() -> Iterator[Browser]:
 def tab(chromium: Browser, server: Server) -> Iterator[Browser]:
     """The page, opened anew; afterwards it has asked nobody else for anything."""
     chromium.complaints.clear()
+    chromium.requests.clear()
     chromium.open(server.url)
     yield chromium
     assert all(address.startswith((server.url, "data:")) for address in chromium.requests)
@@ -110,9 +111,38 @@ def test_settings_decode_anew_and_refusals_are_sentences(tab: Browser, photograp
     (tmp_path / "text.jpg").write_text("no photograph")
     choose(tab, tmp_path / "text.jpg")
     tab.wait(f"{error}.startsWith('this is no photograph; allowed are AVIF, ')")
+    for left in (".answers li", ".seen:not([hidden])", ".how:not([hidden])"):  # of the photograph before
+        assert tab.run(f"document.querySelectorAll('{left}').length") == 0
     (tmp_path / "large.jpg").write_bytes(bytes(1_100_000))
     choose(tab, tmp_path / "large.jpg")
     tab.wait(f"{error} === 'The photograph has 1.1 MB; at most 1 MB are taken: scale it down.'")
+
+
+def test_examples_are_captioned_by_a_click_and_settings_wait_folded(tab: Browser) -> None:
+    assert tab.run("document.querySelectorAll('.examples img').length") == 12
+    assert tab.run("document.querySelector('.search').open") is False
+    below = "document.querySelector('.columns').compareDocumentPosition(document.querySelector('.search'))"
+    assert tab.run(f"{below} & Node.DOCUMENT_POSITION_FOLLOWING") != 0
+    tab.click(".examples button:nth-child(2)")
+    captioned(tab)
+    assert tab.complaints == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(1200, 900), (390, 844)])
+def test_photograph_and_best_caption_are_seen_without_scrolling(
+    chromium: Browser, tmp_path: Path, width: int, height: int
+) -> None:
+    """Of one captioner, and a photograph that is twice as high as wide."""
+    Image.new("RGB", (150, 300)).save(tmp_path / "high.png")
+    captions = Captions([column("one")], megabytes=1, megapixels=1, waiting=2)
+    with served(partial(CaptionsHandler, captions=captions)) as server:
+        chromium.open(server.url, width=width, height=height, mobile=width < 400)
+        choose(chromium, tmp_path / "high.png")
+        captioned(chromium)
+        for part in (".picture", BEST):
+            _, middle, _, high = chromium.box(part, scroll=False)
+            assert middle - high / 2 >= 0
+            assert middle + high / 2 <= height
 
 
 def test_a_photograph_is_dropped_or_pasted(tab: Browser) -> None:

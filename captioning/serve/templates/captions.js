@@ -37,7 +37,7 @@ class Column {
     this.size = size;
     [this.picture.width, this.picture.height] = size;
     this.picture.src = photograph;
-    this.picture.parentElement.style.maxWidth = `${(60 * size[0]) / size[1]}vh`; // the caption is to be seen below it
+    this.picture.parentElement.style.setProperty("--ratio", size[0] / size[1]);
     this.element.querySelector(".seen").hidden = false;
     this.which.hidden = true;
     this.element.setAttribute("aria-busy", "true");
@@ -150,13 +150,19 @@ function say(sentence) {
 function refuse(sentence) {
   say(sentence);
   for (const column of columns) column.clear();
+  explain(false);
+}
+
+// What the captions' words and numbers are, where there are some.
+function explain(shown) {
+  for (const hint of form.querySelectorAll(".how")) hint.hidden = !shown;
 }
 
 function take(line) {
   if (line.error) throw new Error(line.error);
   if (line.photograph) {
     for (const column of columns) column.begin(line);
-    for (const hint of document.querySelectorAll(".how")) hint.hidden = false;
+    explain(true);
     return;
   }
   const column = columns[line.column];

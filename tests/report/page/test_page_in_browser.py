@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from browser import ABSENT, FOUND, Browser, browser
 from page_runs import CORNERS, GREY, HEAD, SAID, keep_maps, looks, page_of, write_photographs, write_run
+from PIL import Image
 
 from captioning.runs.kept_attention import KeptCaption, write
 
@@ -222,12 +223,18 @@ def phone(chromium: Browser) -> Iterator[Browser]:
     chromium.call("Emulation.setTouchEmulationEnabled", enabled=False)
 
 
-def test_on_a_phone_photograph_and_captions_fit_and_hints_speak_of_touch(phone: Browser, page: Path) -> None:
-    phone.open(page, width=390, height=844, mobile=True)
+def test_on_a_phone_photograph_and_captions_fit_and_hints_speak_of_touch(phone: Browser, tmp_path: Path) -> None:
+    """The photograph is three times as high as wide, and would fill the screen."""
+    write_photographs(tmp_path / "images", 1)
+    Image.new("RGB", (100, 300)).save(tmp_path / "images" / "1.png")
+    keep_maps(write_run(tmp_path / "runs", "sat_soft", 21.0, SAID[:1], [2.0], tmp_path / "images"), SAID[:1])
+    write_run(tmp_path / "runs", "lstm", 18.5, SAID[:1], [1.0], tmp_path / "images")
+    page_of(tmp_path / "runs", tmp_path / "report")
+    phone.open(tmp_path / "report" / "index.html", width=390, height=844, mobile=True)
     phone.run("document.querySelector('.card').scrollIntoView({behavior: 'instant'})")
     for part in (".card .picture", ".card li:last-child .caption"):
         _, middle, _, high = phone.box(part, scroll=False)
-        assert 0 <= middle - high / 2
+        assert middle - high / 2 >= 0
         assert middle + high / 2 <= 844
     hints = phone.run("[...document.querySelectorAll('.hint')].map(e => e.innerText).join(' ')")
     assert "Touch a word" in hints
