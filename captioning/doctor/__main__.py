@@ -139,7 +139,7 @@ def _run(command: list[str], limit: float) -> tuple[str, str]:
 
 def show(finding: Finding) -> str:
     """One line for what was found, and one for the mend."""
-    line = f"{finding.mark:<10}{finding.subject:<16}{finding.text}"
+    line = f"{finding.mark:<10}{finding.subject:<15} {finding.text}"
     return f"{line}\n{'':<10}{'':<16}-> {finding.mend}" if finding.mend else line
 
 

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -79,7 +79,7 @@ def devices(timeout: float) -> Iterator[Finding]:
 
 
 def weights(timeout: float) -> Iterator[Finding]:
-    """Which of torchvision's weights that `conf/backbone` names are downloaded."""
+    """Which of the weights that `conf/backbone` names are downloaded: torchvision's, then timm's."""
     import torch
     import yaml
     from torchvision.models import get_model_weights
@@ -87,21 +87,41 @@ def weights(timeout: float) -> Iterator[Finding]:
     from captioning.config.registry import CONF
 
     backbones = [yaml.safe_load(path.read_text()) for path in sorted((CONF / "backbone").glob("*.yaml"))]
-    names = [backbone["name"] for backbone in backbones if "backbones.torchvision." in backbone.get("_target_", "")]
+
+    def named(library: str) -> list[str]:
+        return [each["name"] for each in backbones if f"backbones.{library}." in each.get("_target_", "")]
+
     place = Path(torch.hub.get_dir()) / "checkpoints"
-    urls = {name: str(get_model_weights(name).DEFAULT.url) for name in names}
-    absent = [name for name, url in urls.items() if not (place / url.rpartition("/")[2]).is_file()]
-    present = ", ".join(name for name in names if name not in absent) or "none"
+    urls = {name: str(get_model_weights(name).DEFAULT.url) for name in named("torchvision")}
+    there = {name: (place / url.rpartition("/")[2]).is_file() for name, url in urls.items()}
+    code = "from torchvision.models import get_model; [get_model(name, weights='DEFAULT') for name in {}]"
+    yield _downloaded("weights", there, place, code)
+
+    from huggingface_hub.constants import HF_HUB_CACHE  # here, and timm last, since that takes seconds
+    from timm import get_pretrained_cfg
+
+    sources = {name: get_pretrained_cfg(name) for name in named("timm")}
+    there = {name: _in_hub_cache(source.hf_hub_id, source.hf_hub_filename) for name, source in sources.items()}
+    code = "import timm; [timm.create_model(name, pretrained=True) for name in {}]"
+    yield _downloaded("timm weights", there, Path(HF_HUB_CACHE), code)
+
+
+def _in_hub_cache(repository: str, file: str | None) -> bool:
+    """Whether a file, by default either of those that timm asks for, is in the cache of the Hugging Face Hub."""
+    from huggingface_hub import try_to_load_from_cache
+
+    files = [file] if file else ["model.safetensors", "pytorch_model.bin"]
+    return any(isinstance(try_to_load_from_cache(repository, each), str) for each in files)
+
+
+def _downloaded(subject: str, there: Mapping[str, bool], place: Path, code: str) -> Finding:
+    """What is there by name and what is not; `code` fetches the names at its braces."""
+    absent = [name for name, found in there.items() if not found]
+    text = f"downloaded: {', '.join(name for name, found in there.items() if found) or 'none'}"
     if not absent:
-        yield Finding("weights", "ok", f"downloaded: {present}")
-        return
-    code = f"from torchvision.models import get_model; [get_model(name, weights='DEFAULT') for name in {absent}]"
-    yield Finding(
-        "weights",
-        "attention",
-        f"downloaded: {present}; not in {place}: {', '.join(absent)}",
-        f'a run with one fetches it; or now: {shlex.quote(sys.executable)} -c "{code}"',
-    )
+        return Finding(subject, "ok", text)
+    mend = f'a run with one fetches it; or now: {shlex.quote(sys.executable)} -c "{code.format(absent)}"'
+    return Finding(subject, "attention", f"{text}; not in {place}: {', '.join(absent)}", mend)
 
 
 def scorers(timeout: float) -> Iterator[Finding]:

@@ -67,7 +67,7 @@ def test_a_machine_that_is_ready(elsewhere: Path) -> None:
     assert (empty, verdict) == ("", "`python -m captioning.run` can run here")
     subjects = {line[10:26].strip() for line in lines if line.startswith(("ok ", "attention "))}
     assert subjects >= {"Python", "torch", "hydra-core", "memory", "runs", "cache", "data", "pairing", "GPU", "CPU"}
-    assert subjects >= {"weights", "Java", "PTB tokenizer", "METEOR", "W&B", "captioning.run"}
+    assert subjects >= {"weights", "timm weights", "Java", "PTB tokenizer", "METEOR", "W&B", "captioning.run"}
     assert all(line[:10].strip() in ("ok", "attention", "") for line in lines)
     assert any(line.startswith(f"ok        torch           {version('torch')} (>=") for line in lines)
     assert any(line.startswith("ok        Java") and str(find_java()) in line for line in lines)
@@ -210,10 +210,33 @@ def test_weights_that_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     checkpoints.mkdir(parents=True)
     (checkpoints / "squeezenet1_1-b8a52dc0.pth").touch()
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    (finding,) = probes.weights(60)
+    finding, _ = probes.weights(60)
     assert finding.mark == "attention"
     assert finding.text == f"downloaded: squeezenet1_1; not in {checkpoints}: resnet101, resnet50, vgg11, vgg19"
     assert "for name in ['resnet101', 'resnet50', 'vgg11', 'vgg19']" in finding.mend
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", "config.json"])
+def test_weights_of_timm_in_the_cache_of_the_hub(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = tmp_path / "models--timm--tf_efficientnet_lite2.in1k"
+    for path, content in ((repository / "refs" / "main", "1f"), (repository / "snapshots" / "1f" / file, "")):
+        path.parent.mkdir(parents=True)
+        path.write_text(content)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    finding = by_subject(doctor.ask(["weights"], 200))["timm weights"]
+    if file == "config.json":
+        assert (finding.mark, "create_model" in finding.mend) == ("attention", True)
+        assert finding.text == f"downloaded: none; not in {tmp_path}: tf_efficientnet_lite2"
+    else:
+        assert (finding.mark, finding.text) == ("ok", "downloaded: tf_efficientnet_lite2")
+
+
+def test_a_long_name_stays_apart_from_what_is_said_of_it() -> None:
+    assert doctor.show(Finding("hydra-joblib-launcher", "ok", "1.2.0")).split() == [
+        "ok",
+        "hydra-joblib-launcher",
+        "1.2.0",
+    ]
 
 
 def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
