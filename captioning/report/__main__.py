@@ -16,11 +16,6 @@ from captioning.config.composed import check_table
 from captioning.config.registry import CONF
 from captioning.errors import CaptioningError
 from captioning.metrics.scorer import Metric
-from captioning.report.curves import save_curves
-from captioning.report.differences import Compared, compare, differences
-from captioning.report.figures import save_figures
-from captioning.report.intervals import save_intervals
-from captioning.report.page.write import Table, write_page
 from captioning.report.published import PUBLISHED, published_rows
 from captioning.report.systems import group
 from captioning.report.table import markdown, write_csv
@@ -50,6 +45,13 @@ def main(config: DictConfig) -> None:
     # File names need not be text; what is not is escaped.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     check_table(SETTINGS, config)
+    # here, because Matplotlib and templates take more than a second
+    from captioning.report.curves import save_curves
+    from captioning.report.differences import Compared, compare, differences
+    from captioning.report.figures import save_figures
+    from captioning.report.intervals import save_intervals
+    from captioning.report.page.write import Table, write_page
+
     with _reachable("runs", config.runs) as folder:
         runs, left_out = find_runs(folder)
     if not runs:
