@@ -42,7 +42,7 @@ SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
     "split": Literal["test", "val"],
     "images": PathText | None,
-    "views": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[valid-type]
+    "views": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[misc]
     "device": str,
     "calibrate": bool,
     "bfloat16": bool,

@@ -101,7 +101,11 @@ def weights(timeout: float) -> Iterator[Finding]:
     from timm import get_pretrained_cfg
 
     sources = {name: get_pretrained_cfg(name) for name in named("timm")}
-    there = {name: _in_hub_cache(source.hf_hub_id, source.hf_hub_filename) for name, source in sources.items()}
+    there = {
+        name: _in_hub_cache(source.hf_hub_id, source.hf_hub_filename)
+        for name, source in sources.items()
+        if source is not None and source.hf_hub_id
+    }
     code = "import timm; [timm.create_model(name, pretrained=True) for name in {}]"
     yield _downloaded("timm weights", there, Path(HF_HUB_CACHE), code)
 

@@ -6,6 +6,7 @@ are ours: the hub's client writes where a server's headers say, and waits as lon
 
 import re
 from contextlib import suppress
+from email.message import Message
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.error import HTTPError
@@ -120,7 +121,7 @@ def _described(url: str, token: str | None) -> tuple[str, int | None, str | None
     """
     try:
         with Request(url, QUICK, token=token).answer("HEAD", enough=COMMIT_HEADER) as response:
-            headers = response.headers
+            headers: Message = response.headers
     except HTTPError as error:
         if error.code in (401, 403, 404):
             raise Unavailable(f"there is no {FILE} that you may read (answer {error.code})") from error
