@@ -12,6 +12,8 @@ from captioning import __version__
 from captioning.errors import did_you_mean
 
 COMMANDS = ("run", "evaluate", "predict", "report", "serve", "export", "push", "download", "benchmark", "doctor")
+MEANT = {"train": "run", "fit": "run", "test": "evaluate", "score": "evaluate", "caption": "predict"}
+"""What other tools call them."""
 WITHOUT_COMPLETION = ("doctor",)
 """Has few settings, and does without Hydra."""
 USAGE = """captioning COMMAND [KEY=VALUE ...]
@@ -32,7 +34,7 @@ def main() -> None:
     elif first in ("--shell-completion", "-sc"):
         _complete(arguments)
     elif first not in COMMANDS:
-        hint = did_you_mean(first, list(COMMANDS))
+        hint = did_you_mean(MEANT.get(first, first), list(COMMANDS))
         print(f"error: there is no command {first:.200}.{hint} Commands: {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(1)
     else:

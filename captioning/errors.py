@@ -1,5 +1,6 @@
 """What a command ends with that is no defect of the program, and how it is said."""
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 
@@ -28,11 +29,12 @@ def did_you_mean(name: str, allowed: list[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
-def no_setting(path: str, name: str, allowed: list[str]) -> str:
-    """The message for a setting `name` that does not exist below `path`, where `allowed` do."""
+def no_setting(path: str, name: str, allowed: list[str], elsewhere: Sequence[str] = ()) -> str:
+    """The message for a setting `name` that is not below `path`, where `allowed` are; `elsewhere` are its namesakes."""
     where = f"in {path}" if path else "at the top level"
     full = f"{path}.{name}" if path else name
-    return f"there is no setting {full}.{did_you_mean(name, allowed)} Settings {where}: {', '.join(sorted(allowed))}"
+    hint = f" Did you mean {' or '.join(elsewhere)}?" if elsewhere else did_you_mean(name, allowed)
+    return f"there is no setting {full}.{hint} Settings {where}: {', '.join(sorted(allowed))}"
 
 
 SECRETS: set[str] = set()

@@ -129,7 +129,7 @@ def test_what_it_leaves_and_prints(elsewhere: Path, command: Command) -> None:
     assert [line["caption"] for line in lines] == [OURS[i] for i in REFERENCES]
     assert yaml.safe_load((folder / "config.yaml").read_text())["metrics"] == ["CIDEr", "BLEU"]
     assert printed.startswith("images: 5\nrun folder: runs/evaluate\n")
-    assert f"\nBLEU-1{scores['BLEU-1']:>33.1f}  0-100\n" in printed
+    assert f"\nBLEU-1{scores['BLEU-1']:>33.1f}\n" in printed
     assert "\nscore\nBLEU-1 " in printed
     assert "image 31: A dog is running.\n    reference: A man's dog" in printed
 
@@ -290,7 +290,7 @@ def test_a_checkpoint_on_its_own_test_split(shapes: Path, command: Command, monk
     assert provenance["data_digest"] == run_provenance["data_digest"]
     assert provenance["decoding"]["width"] == 3
     assert (provenance["split"], provenance["images"]) == ("test", 5)
-    assert "\ntest score\n" in printed
+    assert "\ntest score (0-100; CIDEr x 100)\n" in printed
     kept, again = (kept_attention.read(folder / "attention.npz") for folder in (run, shapes / "runs" / "tested"))
     assert [(each.image_id, " ".join(each.words)) for each in again] == [(x["image_id"], x["caption"]) for x in lines]
     for ours, theirs in zip(kept, again, strict=True):

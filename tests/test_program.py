@@ -46,6 +46,7 @@ def test_the_version(program: Program) -> None:
     ("word", "said"),
     [
         ("repotr", "there is no command repotr. Did you mean report? Commands: run, evaluate, "),
+        ("train", "there is no command train. Did you mean run? Commands: run, "),
         ("model=sat_soft", "there is no command model=sat_soft. Commands: run, "),
     ],
 )

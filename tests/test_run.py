@@ -144,7 +144,7 @@ def test_what_a_new_user_reads(home: Path, first: subprocess.CompletedProcess[st
     out = first.stdout
     assert "images: train 24, val 5, test 5; vocabulary: " in out
     assert "parameters: model " in out
-    table = out[out.index("test score") :]
+    table = out[out.index("\nimage 200000") :]
     for name in (*BLEU, "BLEU-1 (no brevity penalty)", "CIDEr", "pointing", "pointing (images shuffled)"):
         assert f"\n{name:<32}" in table
     assert table.count("\nimage 200000") == 3

@@ -46,7 +46,7 @@ def test_the_best_width_on_validation_is_tested(home: Path) -> None:
 
     best, result = chosen(home, folder)
     assert result["best"] == result["widths"][str(best)]
-    assert f"beam of width {best}, chosen by val/CIDEr (1: " in ended.stdout
+    assert f"beam width {best} has the best val/CIDEr (1: " in ended.stdout
 
     # what is tested, and what the checkpoint does from then on, is the beam that was chosen
     record = json.loads((folder / "scores.json").read_text())

@@ -16,11 +16,12 @@ import hydra
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from captioning.config.help import help_asked, help_text
-from captioning.config.words import as_setting
+from captioning.config.settings import each_setting
+from captioning.config.words import as_setting, check_options
 from captioning.errors import CaptioningError, Stopped, did_you_mean, no_setting, one_line
 from captioning.machine import end_with, end_with_launcher, keep_memory, on_signal
 
@@ -69,6 +70,7 @@ def command(config: Path, words: str | None = None) -> Callable[[Callable[[DictC
 
         @functools.wraps(main)
         def found() -> object:
+            check_options(sys.argv[1:])
             if words is not None:
                 sys.argv[1:] = as_setting(words, sys.argv[1:])
             return composed()
@@ -166,7 +168,9 @@ def _explained(error: Exception) -> str:
         return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(names)}"
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(cause.parent_node, DictConfig):
         parent, _, name = str(cause.full_key or cause.key).rpartition(".")
-        return no_setting(parent, name, sorted(map(str, cause.parent_node)))
+        settings = () if parent else each_setting(OmegaConf.to_container(cause.parent_node))
+        elsewhere = [key for key, _ in settings if key.endswith(f".{name}")]
+        return no_setting(parent, name, sorted(map(str, cause.parent_node)), elsewhere[:3])
     if isinstance(error, InstantiationException):
         return str(cause) if isinstance(cause, CaptioningError) else f"{_last_line(error)}: {cause}"
     return str(error)

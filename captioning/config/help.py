@@ -1,7 +1,7 @@
 """What `--help` prints: what a command does, its choices, and its settings with the comments beside them."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +12,40 @@ HIDDEN = ("defaults:", "hydra:")
 
 
 def help_text(about: str, config: Path, arguments: Sequence[str]) -> str:
-    """The help of a command, and of each choice `group=name` among its arguments.
+    """The help of a command, or of the choices `group=name` among its arguments alone.
 
     Args:
         about: the documentation of its module, whose first paragraph says what it does.
         config: its configuration file; the groups that it chooses from lie beside it.
         arguments: of the command line.
     """
+    groups = dict(_groups(config))
+    if explained := list(_explained(config, groups, arguments)):
+        return "\n\n".join(explained)
     parts = [about.partition("\n\n")[0]]
     header, settings = _split(config)
     if header:
         parts.append(_indented(header))
-    groups = dict(_groups(config))
     if groups:
         parts.append(
             f"Choices, GROUP=NAME; --help GROUP=NAME explains one:\n\n{_indented(_choices(config.parent, groups))}"
         )
+    parts.append(f"Settings, KEY=VALUE or GROUP.KEY=VALUE:\n\n{_indented(settings)}")
+    parts.append("--cfg job prints all settings of a command line, composed. Further options: --hydra-help.")
+    return "\n\n".join(parts)
+
+
+def _explained(config: Path, groups: Mapping[str, str | None], arguments: Sequence[str]) -> Iterator[str]:
+    """The settings and parts of each choice `group=name`."""
     for argument in arguments:
         group, _, name = argument.partition("=")
         chosen = config.parent / group / f"{name}.yaml"
         if group.split("/")[0] in groups and chosen.is_file():
             lines = [f"# {line}" for line in _split(chosen)[0]] + _inherited(chosen)
-            parts.append(f"{argument}:\n\n{_indented(lines)}")
+            yield f"{argument}:\n\n{_indented(lines)}"
             if inner := _parts(chosen):
                 title = f"Its parts, {group}/PART=NAME; ~{group}/PART leaves one out"
-                parts.append(f"{title}:\n\n{_indented(_choices(chosen.parent, inner))}")
-    parts.append(f"Settings, KEY=VALUE or GROUP.KEY=VALUE:\n\n{_indented(settings)}")
-    parts.append("--cfg job prints all settings of a command line, composed. Further options: --hydra-help.")
-    return "\n\n".join(parts)
+                yield f"{title}:\n\n{_indented(_choices(chosen.parent, inner))}"
 
 
 def _groups(config: Path) -> Iterator[tuple[str, str | None]]:

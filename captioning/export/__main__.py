@@ -72,7 +72,10 @@ def _check_output(checkpoint: Path, output: Path, overwrite: bool, folder: bool)
     if not folder and not output.is_file():
         raise CaptioningError(f"output={output} is a folder, or no file: give the name of one")
     if not folder and output.samefile(checkpoint):
-        raise CaptioningError(f"output={output} is the checkpoint itself: set output to another file")
+        raise CaptioningError(
+            f"output={output} is the checkpoint itself: set output to another file, or format=onnx for graphs that run "
+            "without PyTorch"
+        )
     if not overwrite:
         kind = "folder" if folder else "file"
         raise CaptioningError(f"output={output} is there already: set output to another {kind}, or overwrite=true")

@@ -6,13 +6,13 @@ from pathlib import Path
 from captioning.data.caption_files import read_captions, read_references
 from captioning.errors import one_line
 from captioning.report.reading import read_record
-from captioning.report.units import printed, unit
+from captioning.report.units import PAPERS, printed, unit
 
 SHOWN = 3
 
 
 def print_summary(folder: Path, title: str = "test score") -> None:
-    """Prints the scores with their units under `title`, a few captions with their references, and where all of it lies.
+    """Prints a few captions with their references, where all of it lies, and last the scores under `title`.
 
     Raises:
         CaptioningError: a file of the folder is damaged.
@@ -23,10 +23,6 @@ def print_summary(folder: Path, title: str = "test score") -> None:
         read_captions(file),
         read_references(file, bare=True),
     )
-    print(f"\n{title}")
-    for name, value in scores.items():
-        shown = f"{'-':>7}" if value is None else f"{printed(name, value):>7}  {unit(name).name}"
-        print(f"{name:<32}{shown}".rstrip())
     for image_id, caption in islice(captions.items(), SHOWN):
         print(f"\n{one_line(f'image {image_id}: {caption}')}")
         for reference in references[image_id]:
@@ -34,3 +30,8 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     print(f"\nrun folder: {folder}")
     if (folder / "attention").is_dir():
         print(f"pictures of attention: {folder / 'attention'}")
+    print(f"\n{title} (0-100; CIDEr x 100)")
+    for name, value in scores.items():
+        kind = unit(name)
+        shown = f"{'-':>7}" if value is None else f"{printed(name, value):>7}  {'' if kind in PAPERS else kind.name}"
+        print(f"{name:<32}{shown}".rstrip())

@@ -18,10 +18,12 @@ class Unit:
     digits: int = 1
 
 
-SCORE, PERCENT, WORDS = Unit("0-100"), Unit("%"), Unit("words")
+SCORE, CIDER, PERCENT, WORDS = Unit("0-100"), Unit("x 100"), Unit("%"), Unit("words")
+PAPERS = SCORE, CIDER
+"""Of scores as papers print them."""
 UNITS = {
     **dict.fromkeys(("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"), SCORE),
-    "CIDEr": Unit("x 100"),  # of at most 10
+    "CIDEr": CIDER,  # of at most 10
     **dict.fromkeys(("pointing", "pointing (images shuffled)", "attention coverage"), PERCENT),
     "attention entropy variance": Unit("nats^2", 2),
     "attention movement": Unit("0-1", 2),

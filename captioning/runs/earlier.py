@@ -6,8 +6,6 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -15,7 +13,7 @@ from captioning.config.settings import read_settings
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import compare, read
 from captioning.runs.checkpoint_files import PREVIOUS
-from captioning.runs.folder import plain_folder, run_folder
+from captioning.runs.folder import in_sweep, plain_folder, run_folder
 from captioning.runs.record import recorded_digests, result, settings
 
 NAMED = 3
@@ -38,7 +36,7 @@ def earlier_run(config: DictConfig, digests: Mapping[str, str]) -> Path | None:
     Raises:
         CaptioningError: names the settings that differ, or the data.
     """
-    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    sweep = in_sweep()
     if not (sweep if config.resume is None else config.resume):
         return None
     # whatever else was swept when it began

@@ -28,13 +28,18 @@ def run_folder(config: DictConfig) -> Path:
 
     In a sweep `-<setting>=<value>` follows for each of its further settings (see `captioning.runs.jobs`).
     """
-    swept = _swept() if HydraConfig.get().mode == RunMode.MULTIRUN else ""
+    swept = _swept() if in_sweep() else ""
     return plain_folder(config).with_name(plain_folder(config).name + swept)
 
 
 def plain_folder(config: DictConfig) -> Path:
     """`<runs>/<name>-<model>-seed<seed>`, with which the folder of a run begins."""
     return Path(config.runs) / f"{config.name}-{HydraConfig.get().runtime.choices['model']}-seed{config.seed}"
+
+
+def in_sweep() -> bool:
+    """Whether this is a job of a sweep, which goes on without being asked."""
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 def _swept() -> str:

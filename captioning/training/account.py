@@ -68,27 +68,39 @@ class Account:
         return f"epoch {self._trainer.current_epoch + 1}" + (f"/{epochs}" if epochs > 0 else "")
 
     def short(self) -> str:
-        """All of it in one line of a terminal, the latest score beside the best."""
-        best = self._best()
-        now = best if self._score is None else self._score
-        score = None if best is None else f"{_name(self._monitor)} {now:.1f} (best {best:.1f})"
-        return _joined(self.epoch(), self._time(), self._said_loss(), score)
+        """Where the training is, in one line of a terminal."""
+        rate = self.pace.steps_per_second
+        rates = [group["lr"] for optimizer in self._trainer.optimizers for group in optimizer.param_groups]
+        return _joined(
+            self.epoch(),
+            self._time(),
+            None if rate is None else f"{rate:.3g} steps/s",
+            f"lr {rates[0]:.1e}" if rates else None,
+            self._said_loss(),
+            self._said_best(),
+        )
+
+    def heading(self) -> str:
+        """Names the columns of `row`."""
+        return "epoch" + "".join(f"{name:>8}" for name in ("step", "loss", *map(_name, self._scores())))
+
+    def row(self) -> str:
+        """What the latest validation has found, for a terminal; a star is the best so far."""
+        loss = "" if self.loss is None else f"{float(self.loss):.3f}"
+        cells = [f"{self._trainer.global_step:,}", loss, *(f"{value:.1f}" for value in self._scores().values())]
+        best = self._score is not None and self._score == self._best()
+        return f"{self._trainer.current_epoch + 1:>5}" + "".join(f"{cell:>8}" for cell in cells) + " *" * best
 
     def line(self, validation: bool = False) -> str:
         """All of it for a log file, behind a validation with its scores."""
-        step, best, rate = (
-            f"step {self._trainer.global_step:,}",
-            self._best(),
-            self._logged("train/captions per second"),
-        )
-        names = dict.fromkeys([*SHOWN, self._monitor]) if validation else ()
-        scores = [f"{_name(name)} {value:.1f}" for name in names if (value := self._logged(name)) is not None]
+        step, rate = f"step {self._trainer.global_step:,}", self._logged("train/captions per second")
+        scores = [f"{_name(name)} {value:.1f}" for name, value in (self._scores() if validation else {}).items()]
         return _joined(
             self.epoch(),
             step + (f"/{self.total:,}" if math.isfinite(self.total) else ""),
             self._said_loss(),
             *scores,
-            None if best is None else f"best {_name(self._monitor)} {best:.1f}",
+            self._said_best(),
             None if rate is None else f"{rate:,.0f} captions/s",
             self._time(),
         )
@@ -99,6 +111,15 @@ class Account:
 
     def _said_loss(self) -> str | None:
         return None if self.loss is None else f"loss {float(self.loss):.3f}"
+
+    def _said_best(self) -> str | None:
+        best = self._best()
+        return None if best is None else f"best {_name(self._monitor)} {best:.1f}"
+
+    def _scores(self) -> dict[str | None, float]:
+        """Of the latest validation, by their names."""
+        names = dict.fromkeys([*SHOWN, self._monitor])
+        return {name: value for name in names if (value := self._logged(name)) is not None}
 
     def _best(self) -> float | None:
         """Of all validations, also those before an interruption; the checkpoint hears of the latest after this does."""

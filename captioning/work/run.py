@@ -120,10 +120,11 @@ def select(
         return earlier
     if not widths:
         return {"best": None if score is None else float(score)}
+    say("choosing the beam width on validation: %s", ", ".join(map(str, widths)))
     scores = select_width(trainer, module, data, widths)
     width = module.config["decoding"]["width"]
     tried = ", ".join(f"{each}: {value:.1f}" for each, value in scores.items())
-    say("beam of width %d, chosen by %s (%s)", width, config.callbacks.checkpoint.monitor, tried)
+    say("beam width %d has the best %s (%s)", width, config.callbacks.checkpoint.monitor, tried)
     return {"best": scores[width], "widths": scores}
 
 

@@ -19,6 +19,8 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
     ("arguments", "parts"),
     [
         ("model.dropuot=0.3", ["there is no setting model.dropuot", "Did you mean dropout?", "d_feat", "heads"]),
+        ("lr=1e-3", ["there is no setting lr", "Did you mean optimizer.lr?"]),
+        ("--model=sat_soft", ["there is no option --model", "model=sat_soft"]),
         ("modle=x", ["there is no setting modle", "Did you mean model?", "backbone", "seed"]),
         ("trainer.max_epoch=3", ["trainer.max_epoch", "Did you mean max_epochs?"]),
         ("+model.extra=3", ["there is no setting model.extra", "decoder_layers"]),

@@ -53,7 +53,7 @@ def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "runs" / "table1").glob("coco-*")} == {
         f"coco-{m}_small-seed1" for m in MODELS
     }
-    assert said["captioning.run"].count("beam of width ") == 3
+    assert said["captioning.run"].count("choosing the beam width on validation: ") == 3
     rows = [line for line in said["captioning.report"].splitlines() if line.startswith("|")]
     assert [row.split(" | ")[0].rstrip() for row in rows[2:5]] == [f"| {model}_small" for model in sorted(MODELS)]
     assert "[ST] Table 1" in said["captioning.report"]

@@ -17,8 +17,8 @@ SCORES = {
     **{"length": 9.25, "of my own": 1.0, "x": None},
 }
 SHOWN = [
-    "BLEU-4                             77.2  0-100",
-    "CIDEr                             104.5  x 100",
+    "BLEU-4                             77.2",
+    "CIDEr                             104.5",
     "pointing                            0.0  %",
     "attention entropy                  3.89  nats",
     "attention movement                 0.42  0-1",
@@ -35,10 +35,10 @@ def test_table_three_captions_and_paths(tmp_path: Path, capsys: pytest.CaptureFi
     print_summary(tmp_path)
     printed = capsys.readouterr().out
     lines = printed.splitlines()
-    assert lines[: len(SHOWN) + 2] == ["", "test score", *SHOWN]
+    assert lines[-len(SHOWN) - 2 :] == ["", "test score (0-100; CIDEr x 100)", *SHOWN]
     assert "image 2: caption 2\n    reference: first 2\n    reference: second 2\n" in printed
     assert "caption 3" not in printed
-    assert printed.endswith(f"run folder: {tmp_path}\n")
+    assert f"\nrun folder: {tmp_path}\n\ntest score" in printed
 
     (tmp_path / "attention").mkdir()
     print_summary(tmp_path)

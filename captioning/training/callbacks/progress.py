@@ -2,6 +2,7 @@
 
 import logging
 import math
+import sys
 import time
 from typing import Annotated, Any
 
@@ -20,11 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class Progress(ProgressBar):
-    """Epoch, loss, the validation score that the checkpoint is kept by, and the time left of the whole run.
+    """Epoch, time left of the whole run, speed, learning rate, loss and the validation scores.
 
-    On a terminal one bar has them, and says when captions are scored. Elsewhere there is a line every `every_seconds`
-    and one for each validation, with further scores and captions per second, and an estimate after some steps. Only
-    rank 0 speaks.
+    On a terminal one bar has them, below a table with a row for each validation. Elsewhere there is a line every
+    `every_seconds` and one for each validation, with captions per second, and an estimate after some steps. Only rank 0
+    speaks.
 
     Args:
         refresh_rate: batches after which the bar may change; 0: lines on a terminal too.
@@ -37,6 +38,7 @@ class Progress(ProgressBar):
         self.refresh_rate, self.every_seconds = refresh_rate, every_seconds
         self._enabled = True
         self._account: Account | None = None
+        self._headed = False
         self._bar: Any = None
         self._next = 0.0
 
@@ -49,7 +51,7 @@ class Progress(ProgressBar):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Says how long the training is, if it does not only end here."""
         if self._enabled and not trainer.should_stop:
-            self._account = Account(trainer)
+            self._account, self._headed = Account(trainer), False
             log.info(self._account.plan())
             self._wait()
 
@@ -108,6 +110,9 @@ class Progress(ProgressBar):
         self._account.validated()
         if self._on_bar:
             self._draw(self._account.short())
+            for line in [self._account.row()] if self._headed else [self._account.heading(), self._account.row()]:
+                self._bar.write(line, file=sys.stderr)
+            self._headed = True
         else:
             self._write(self._account.line(validation=True))
 

@@ -14,6 +14,7 @@ from captioning.borders.bounds import bounded
 from captioning.config.settings import relocate
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import gathered, on_signal
+from captioning.runs.folder import in_sweep
 from captioning.training.loggers.metrics_file import MetricsFile
 
 SHARED = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule")
@@ -187,8 +188,7 @@ class ResumePoints(L.Callback):
 
     def _end(self, number: int) -> NoReturn:
         raise Stopped(
-            f"\nstopped by {signal.Signals(number).name} after training, all of which is kept. To go on, give the same "
-            "command with resume=true",
+            f"\nstopped by {signal.Signals(number).name} after training, all of which is kept. {_again()}",
             number,
         )
 
@@ -206,6 +206,10 @@ class ResumePoints(L.Callback):
         number = self._signal or signal.SIGTERM  # that of another process
         raise Stopped(
             f"\nstopped by {signal.Signals(number).name} after {trainer.global_step} steps, and {self.path} has "
-            f"{self._saved} of them. To go on, give the same command with resume=true",
+            f"{self._saved} of them. {_again()}",
             number,
         )
+
+
+def _again() -> str:
+    return "To go on, give the same command" + ("" if in_sweep() else " with resume=true")
