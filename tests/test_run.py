@@ -115,6 +115,7 @@ def test_scores_and_captions(home: Path, first: subprocess.CompletedProcess[str]
     plain = {*BLEU, *(f"{name} (no brevity penalty)" for name in BLEU), "CIDEr"}
     attention = {f"attention {name}" for name in ("entropy", "entropy variance", "movement", "coverage")}
     worded = {"bad_endings", "length", "distinct-1", "distinct-2", "vocabulary used", "novel", "ended"}
+    worded |= {"repeated", "unseen pairs", "first word entropy", "word entropy"}
     assert set(record["scores"]) == plain | {"pointing", "pointing (images shuffled)"} | attention | worded
     provenance = record["provenance"]
     # strictly, or the stopwatch was set back to the best checkpoint when that was loaded

@@ -102,7 +102,7 @@ def test_by_hand(width: int, length_penalty: float, tokens: list[int], probabili
 
 def test_a_cut_caption_competes_even_when_the_last_step_ends_as_many_as_the_beam_is_wide() -> None:
     model = by_hand({(): {RED: 0.6, EOS: 0.4}, (RED,): {RED: 0.9, EOS: 0.1}})
-    (caption,) = beam_search(model, pictures([0]), width=2, max_length=2)
+    (caption,) = beam_search(model, pictures([0]), width=2, max_length=2, length_penalty=0)
     assert caption.tokens == [RED, RED]  # 0.54; 0.4 ended before and 0.06 ends at the last step
     assert caption.score == pytest.approx(math.log(0.54), rel=1e-12)
     assert not caption.finished
@@ -110,16 +110,16 @@ def test_a_cut_caption_competes_even_when_the_last_step_ends_as_many_as_the_beam
 
 def test_as_many_ended_captions_as_the_beam_is_wide_end_the_search() -> None:
     model = by_hand({(): {EOS: 0.1, RED: 0.9}, (RED,): {EOS: 0.05, RED: 0.95}, (RED, RED): {EOS: 1.0}})
-    (caption,) = beam_search(model, pictures([0]), width=2, max_length=4)
+    (caption,) = beam_search(model, pictures([0]), width=2, max_length=4, length_penalty=0)
     assert caption.tokens == [EOS]
     assert model.steps == 2
-    (caption,) = beam_search(model, pictures([0]), width=3, max_length=4)
+    (caption,) = beam_search(model, pictures([0]), width=3, max_length=4, length_penalty=0)
     assert caption.tokens == [RED, RED, EOS]
 
 
 def test_the_search_stops_when_nothing_better_can_come() -> None:
     model = by_hand({(): {EOS: 0.9, RED: 0.1}, (RED,): {EOS: 0.5, RED: 0.5}})
-    (caption,) = beam_search(model, pictures([0]), width=3, max_length=4)
+    (caption,) = beam_search(model, pictures([0]), width=3, max_length=4, length_penalty=0)
     assert (caption.tokens, model.steps) == ([EOS], 1)
     # but where length is rewarded it goes on: log(0.1) / 4 > log(0.4)
     model = by_hand({(): {EOS: 0.4, RED: 0.6}, (RED,): {RED: 1.0}, (RED, RED): {RED: 1.0}, (RED, RED, RED): {EOS: 1.0}})
@@ -159,15 +159,15 @@ def test_impossible_continuations_are_never_chosen(width: int) -> None:
     logits = torch.full((1, COLOURS**3, COLOURS), -torch.inf, dtype=torch.float64)
     logits[0, :, EOS] = 0
     logits[0, BOS, [EOS, RED]] = torch.tensor([0.3, 0.7], dtype=torch.float64).log()
-    (caption,) = beam_search(Table(logits, None, 3), pictures([0]), width, 3)
+    (caption,) = beam_search(Table(logits, None, 3), pictures([0]), width, 3, 0)
     assert caption.tokens == [RED, EOS]
     assert caption.score == pytest.approx(math.log(0.7), rel=1e-12)
 
 
 def test_a_wide_beam_over_the_spatial_transformer_is_at_least_as_good() -> None:
     model, context = transformer(), photographs(7)
-    narrow = beam_search(model, context, 1, 7)
-    wide = beam_search(model, context, 300, 7)
+    narrow = beam_search(model, context, 1, 7, 0)
+    wide = beam_search(model, context, 300, 7, 0)
     assert all(a.score >= b.score - 1e-12 for a, b in zip(wide, narrow, strict=True))
     assert any(a.score > b.score + 1e-3 for a, b in zip(wide, narrow, strict=True))
 

@@ -1,5 +1,7 @@
 """Averaged probabilities, written out."""
 
+from functools import partial
+
 import pytest
 import torch
 from toys import Search, photographs, pictures, show_attend_tell, table, transformer
@@ -9,7 +11,9 @@ from captioning.decoding import Contexts, Ensemble, beam_search, diverse_beam_se
 from captioning.tokens import BOS
 
 
-@pytest.mark.parametrize("search", [greedy, beam_search, diverse_beam_search, sample])
+@pytest.mark.parametrize(
+    "search", [greedy, partial(beam_search, length_penalty=0), partial(diverse_beam_search, length_penalty=0), sample]
+)
 def test_scores_are_those_of_the_mean_probabilities(search: Search) -> None:
     """A spatial transformer and two recurrent captioners, each with images of its own."""
     models = [transformer(), show_attend_tell(), show_attend_tell(8)]

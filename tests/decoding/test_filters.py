@@ -16,8 +16,8 @@ from captioning.tokens import BOS, EOS
 
 SEARCHES: dict[str, Search] = {
     "greedy": greedy,
-    "beam": partial(beam_search, width=3, n_best=3),
-    "diverse beam": partial(diverse_beam_search, width=4, groups=2),
+    "beam": partial(beam_search, width=3, n_best=3, length_penalty=0),
+    "diverse beam": partial(diverse_beam_search, width=4, groups=2, length_penalty=0),
     "sample": partial(sample, n=3),
 }
 LENGTH, IMAGES = 5, [0, 1, 2]
@@ -138,7 +138,7 @@ KINDS = [
 @pytest.mark.parametrize("seed", range(5))
 def test_a_wide_beam_is_brute_force_under_filters(seed: int, filters: Filters) -> None:
     model = table(seed, words=3, max_tokens=4)
-    captions = beam_search(model, pictures(IMAGES), 200, 4, filters=filters)
+    captions = beam_search(model, pictures(IMAGES), 200, 4, 0, filters=filters)
     for image, caption in zip(IMAGES, captions, strict=True):
         assert caption.tokens == max(all_that_is_allowed(model, image, filters))[1]
 
