@@ -36,8 +36,9 @@ from captioning.metrics.statistics import (
 Metric = Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
 Metrics = Annotated[Sequence[Metric], MinLen(1)]
 METRICS: tuple[Metric, ...] = get_args(Metric)
-DEFAULT_METRICS = METRICS[:-1]
-"""Without SPICE, which needs a large download and an old Java."""
+DOWNLOADED: frozenset[Metric] = frozenset({"SPICE"})
+"""Metrics that need a large download, and SPICE an old Java: computed where they are asked for alone."""
+DEFAULT_METRICS = tuple(name for name in METRICS if name not in DOWNLOADED)
 
 
 @dataclass(frozen=True)

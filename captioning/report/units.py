@@ -21,15 +21,20 @@ class Unit:
 SCORE, CIDER, PERCENT, WORDS = Unit("0-100"), Unit("x 100"), Unit("%"), Unit("words")
 PAPERS = SCORE, CIDER
 """Of scores as papers print them."""
+ATTENTION_UNITS = {
+    **dict.fromkeys(("pointing", "pointing (images shuffled)", "attention coverage"), PERCENT),
+    "attention entropy": Unit("nats", 2),
+    "attention entropy variance": Unit("nats^2", 2),
+    "attention movement": Unit("0-1", 2),
+}
+"""Of scores that maps of attention have, captions alone do not."""
 UNITS = {
     **dict.fromkeys(("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"), SCORE),
     "CIDEr": CIDER,  # of at most 10
-    **dict.fromkeys(("pointing", "pointing (images shuffled)", "attention coverage"), PERCENT),
-    "attention entropy variance": Unit("nats^2", 2),
-    "attention movement": Unit("0-1", 2),
+    **ATTENTION_UNITS,
     **dict.fromkeys(("bad_endings", "repeated", "distinct-1", "distinct-2"), PERCENT),
     **dict.fromkeys(("novel", "unseen pairs", "ended"), PERCENT),
-    **dict.fromkeys(("first word entropy", "word entropy", "attention entropy"), Unit("nats", 2)),
+    **dict.fromkeys(("first word entropy", "word entropy"), Unit("nats", 2)),
     **dict.fromkeys(("length", "vocabulary used"), WORDS),
 }
 OTHER = Unit("")

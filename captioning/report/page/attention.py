@@ -11,6 +11,7 @@ from captioning.errors import CaptioningError
 from captioning.report.even import looks_alike, places
 from captioning.report.page.tested import Described, folder_of
 from captioning.report.systems import System
+from captioning.report.units import ATTENTION_UNITS
 from captioning.runs.kept_attention import FILE, KeptCaption, read
 
 ATTENDED = "attended"
@@ -45,7 +46,7 @@ def state(system: System, maps: Any) -> str:
     """What is to be said of a system's attention: `kept`, `not kept`, or `none` where it has none."""
     if maps:
         return "kept"
-    return "not kept" if any("attention" in name for name in system.runs[0].scores) else "none"
+    return "not kept" if ATTENTION_UNITS.keys() & system.runs[0].scores.keys() else "none"
 
 
 def _of_system(

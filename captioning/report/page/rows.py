@@ -7,7 +7,7 @@ from captioning.report.page.results import ALL_SCORES
 from captioning.report.published import Published
 from captioning.report.systems import System, Value, mean
 from captioning.report.table import CAPTIONS, NO_PENALTY, SCORES, best_scores, columns
-from captioning.report.units import unit
+from captioning.report.units import ATTENTION_UNITS, unit
 
 EMPTY = ""
 SCORE, BLEU_ALONE, WORDING = "scores", "BLEU without brevity penalty", "wording"
@@ -27,7 +27,8 @@ class Column:
     @property
     def heading(self) -> str:
         """What its group says already is left out."""
-        return self.name.removesuffix(NO_PENALTY).removeprefix("attention ")
+        name = self.name.removesuffix(NO_PENALTY)
+        return name.removeprefix("attention ") if self.group == ATTENTION else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def _group(name: str) -> str:
         SCORE: lambda name: name in SCORES,
         BLEU_ALONE: lambda name: name.endswith(NO_PENALTY),
         WORDING: lambda name: name in CAPTIONS,
-        ATTENTION: lambda name: name.startswith(("attention ", "pointing")),
+        ATTENTION: lambda name: name in ATTENTION_UNITS,
         COST: lambda name: name in COSTS or name.startswith("seconds to "),
     }
     return next((group for group, holds in kinds.items() if holds(name)), OTHERS)

@@ -26,6 +26,7 @@ from captioning.report.page.comparison import compare_means
 from captioning.report.page.photographs import read_photograph
 from captioning.report.page.plots import plots
 from captioning.report.page.results import COLUMNS
+from captioning.report.page.rows import table
 from captioning.report.page.tested import described_images
 from captioning.report.systems import group
 from captioning.report.tested_runs import find_runs
@@ -161,6 +162,20 @@ def test_damaged_files_are_named_and_left_out(runs: Path, tmp_path: Path) -> Non
         "attention of Show, Attend and Tell, soft",
     ]
     assert held(page, 'class="data"')["systems"][0]["attention"] == "not kept"
+
+
+def test_scores_that_only_sound_like_attention_are_among_the_others(runs: Path, tmp_path: Path) -> None:
+    for path in runs.rglob("scores.json"):
+        saved = json.loads(path.read_text())
+        saved["scores"] |= {"attention span": 3.0, "inattention": 1.0}
+        path.write_text(json.dumps(saved))
+    shown, _ = table(group(find_runs(runs)[0]), [], None)
+    assert {column.heading: column.group for column in shown if "attention" in column.name} == {
+        **{"entropy": "attention"},
+        **dict.fromkeys(("attention span", "inattention"), "other scores"),
+    }
+    systems = held(page_of(runs, tmp_path / "report")[0], 'class="data"')["systems"]
+    assert {system["label"]: system["attention"] for system in systems} == {SOFT: "kept", "lstm": "none"}
 
 
 def test_results_have_the_same_columns_whatever_was_scored(runs: Path, tmp_path: Path) -> None:
