@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, MinLen
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.borders.files import write_json
 from captioning.config.command import command, start
-from captioning.config.composed import check_checkpoints, check_table, settings_given
+from captioning.config.composed import check_checkpoints, check_table, is_another_data_set, settings_given
 from captioning.config.paths import check_data_root, check_images, given_path
 from captioning.config.registry import CONF
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
@@ -63,6 +63,9 @@ SETTINGS: Mapping[str, Any] = {
     "name": Name,
     "runs": PathText,
 }
+
+FOR_TRAINING = ("backbone", "schedule", "trainer")
+"""What a data set may choose, and a checkpoint has its own or none of."""
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +156,9 @@ def check(config: DictConfig) -> None:
     Raises:
         CaptioningError: says what is allowed.
     """
+    with open_dict(config):
+        for name in FOR_TRAINING:
+            config.pop(name, None)
     check_table(SETTINGS, config)
     trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
     if trained == (config.captions is not None):
@@ -170,6 +176,8 @@ def check(config: DictConfig) -> None:
         raise CaptioningError(f"views={list(config.views)} has a view twice: name each once")
     if config.images is not None:
         check_images(config.images)
+        if is_another_data_set(config):
+            raise CaptioningError("images=FOLDER and another data set are two things to caption: leave one of them out")
         if config.against is not None and config.references is None:
             raise CaptioningError("against compares scores, and those need references=FILE beside images=FOLDER")
     if config.calibrate:
@@ -182,11 +190,11 @@ def check(config: DictConfig) -> None:
 def _check_calibration(config: DictConfig) -> None:
     """Refuses to keep other scores than those of a checkpoint's own captions of its validation split."""
     others = config.bfloat16 or config.shuffled or config.images is not None or list(config.views) != ["full"]
-    others = others or settings_given(config.decoding)
+    others = others or settings_given(config.decoding) or is_another_data_set(config)
     if config.checkpoint is None or is_elsewhere(config.checkpoint) or config.split != "val" or others:
         raise CaptioningError(
             "calibrate=true writes into a checkpoint how it scores its own validation captions: give checkpoint=FILE "
-            "and split=val, and leave out decoding, bfloat16, shuffled, images and views"
+            "and split=val, and leave out decoding, bfloat16, shuffled, images, views and other data"
         )
 
 

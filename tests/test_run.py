@@ -77,7 +77,7 @@ def first(home: Path) -> subprocess.CompletedProcess[str]:
 
 
 def folder_of(home: Path, ended: subprocess.CompletedProcess[str]) -> Path:
-    (line,) = [line for line in ended.stdout.splitlines()[-3:] if line.startswith("run folder: ")]
+    line = [line for line in ended.stdout.splitlines() if line.startswith("run folder: ")][-1]
     return home / line.removeprefix("run folder: ")
 
 

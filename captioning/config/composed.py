@@ -41,6 +41,11 @@ def check_checkpoints(config: DictConfig) -> None:
             check_checkpoint("checkpoint", setting)
 
 
+def is_another_data_set(config: DictConfig) -> bool:
+    """Whether a command names a reader of its own in the place of the run's, as `data=csv` does."""
+    return "_target_" in (config.data.get("reader") or {})
+
+
 def settings_given(settings: DictConfig) -> dict[str, Any]:
     """The settings of a command, plain values, that are not null, and so take the place of a run's."""
     given: dict[str, Any] = _without_null(OmegaConf.to_container(settings, resolve=True))

@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones.precomputed import Precomputed
+from captioning.config.composed import is_another_data_set
 from captioning.config.early import FROM_CHECKPOINT
 from captioning.config.paths import given_path
 from captioning.config.settings import merged, relocate
@@ -49,29 +50,33 @@ class Material:
     provenance: Mapping[str, Any]
 
 
-def material_of(config: DictConfig, captioner: TrainedCaptioner, data: Mapping[str, Any]) -> Material:
+def material_of(config: DictConfig, captioner: TrainedCaptioner) -> Material:
     """What `config` asks for.
 
     Args:
         config: of the command.
         captioner: that is evaluated.
-        data: as `data_settings` gives it.
 
     Raises:
         CaptioningError: the data set is not there or not that of the checkpoint, or the folder cannot be read.
     """
-    return _of_split(config, captioner, data) if config.images is None else _of_folder(config, captioner, data)
+    return _of_split(config, captioner) if config.images is None else _of_folder(config, captioner)
 
 
-def _of_split(config: DictConfig, captioner: TrainedCaptioner, data: Mapping[str, Any]) -> Material:
+def _of_split(config: DictConfig, captioner: TrainedCaptioner) -> Material:
+    data, other = data_settings(captioner.config, config), is_another_data_set(config)
     backbones = [network.backbone for network in captioner.networks]
     splits = read_again(data, backbones, given_path(config.cache), list(config.modules))
-    check_vocabulary(splits, data.get("vocabulary"), captioner.vocabulary)
+    if other:
+        training = _training_at_hand(config, captioner)
+    else:
+        check_vocabulary(splits, data.get("vocabulary"), captioner.vocabulary)
+        training = _training(splits)
     record = {"split": config.split, "data_digest": digest(splits)}
-    return Material(config.split, splits[config.split], data["reader"].get("root"), _training(splits), record)
+    return Material(config.split, splits[config.split], data["reader"].get("root"), training, record)
 
 
-def _of_folder(config: DictConfig, captioner: TrainedCaptioner, data: Mapping[str, Any]) -> Material:
+def _of_folder(config: DictConfig, captioner: TrainedCaptioner) -> Material:
     folder, cache = given_path(config.images), given_path(config.cache)
     file = None if config.references is None else given_path(config.references)
     found = PhotographFolder.read(folder, file)
@@ -87,20 +92,21 @@ def _of_folder(config: DictConfig, captioner: TrainedCaptioner, data: Mapping[st
             log.info("references without a photograph: %d", found.absent)
         record["references"] = file_record(config.references)
         record |= {"photographs_without_references": len(bare), "references_without_photograph": found.absent}
-    return Material("images", examples, folder, _training_at_hand(config, captioner, data), record)
+    return Material("images", examples, folder, _training_at_hand(config, captioner), record)
 
 
-def _training_at_hand(
-    config: DictConfig, captioner: TrainedCaptioner, data: Mapping[str, Any]
-) -> TrainingCaptions | None:
+def _training_at_hand(config: DictConfig, captioner: TrainedCaptioner) -> TrainingCaptions | None:
     """The captions of the run's data set, of which the photographs need not be there."""
+    saved, other = captioner.config, is_another_data_set(config)
     try:
+        data = saved["data"] if other else data_settings(saved, config)
         splits = read_again(data, [], given_path(config.cache), list(config.modules))
         check_vocabulary(splits, data.get("vocabulary"), captioner.vocabulary)
     except CaptioningError as error:
-        if config.data.root is not None:
+        if config.data.root is not None and not other:
             raise
-        log.info("no novel and unseen pairs: data.root has to say where the captions of training are (%s)", error)
+        where = "they are not where the run had them" if other else "data.root has to say where they are"
+        log.info("no novel and unseen pairs, which need the captions of training: %s (%s)", where, error)
         return None
     return _training(splits)
 
@@ -127,19 +133,21 @@ def check_views(networks: Sequence[Network], config: DictConfig) -> None:
 def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
     """The run's data settings with those of `config` in their place, and its folders moved where `config` says.
 
+    Those of another data set stand in the place of all.
+
     Raises:
         CaptioningError: a setting that the run's data has not, as `data.root` of drawn scenes, or a wrong value.
     """
     data: dict[str, Any] = saved["data"]
     given: dict[str, Any] = OmegaConf.to_container(config.data, resolve=True)  # type: ignore[assignment]
     given = {name: value for name, value in given.items() if value is not None}
-    for name in given:
+    for name in () if is_another_data_set(config) else given:
         if name not in data:
             raise CaptioningError(no_setting("data", name, list(data)))
     for old, new in ((data.get("root"), config.data.root), (saved.get("cache"), config.cache)):
         if isinstance(old, str) and new is not None:
             data = relocate(data, old, str(new))
-    data = merged(data, given)
+    data = given if is_another_data_set(config) else merged(data, given)
     check_call("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
     return data
 

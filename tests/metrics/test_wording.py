@@ -2,7 +2,7 @@
 
 import pytest
 
-from captioning.metrics.wording import TrainingCaptions, ended, entropy, wording
+from captioning.metrics.wording import ENTROPY, Said, TrainingCaptions, ended, entropy, of_model, wording
 
 
 def test_of_three_captions() -> None:
@@ -29,6 +29,16 @@ def test_beside_the_captions_of_training() -> None:
 def test_entropies_of_first_words_and_of_all_words() -> None:
     found = entropy([[2.0, 1.0, 0.0], [4.0]])
     assert found == {"first word entropy": 3.0, "word entropy": 7 / 4}
+
+
+def test_of_a_model_with_and_without_the_captions_of_training() -> None:
+    said = [Said("a dog dog", True, [2.0, 1.0, 0.0, 1.0]), Said("a dog", False, [4.0, 1.0])]
+    alone = of_model(said, None)
+    expected = {"repeated": 50, "length": 2.5, "ended": 50, "first word entropy": 3, "word entropy": 1.5}
+    assert alone == alone | expected
+    beside = of_model(said, TrainingCaptions([("a", "dog")]))
+    assert beside == alone | {"novel": 50, "unseen pairs": 50}  # "dog dog" is half of the first's pairs
+    assert list(alone)[-2:] == list(ENTROPY)
 
 
 def test_of_captions_without_words() -> None:

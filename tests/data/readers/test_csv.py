@@ -1,3 +1,4 @@
+import csv
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ TOKENS = """\
 sub/3.jpg#0\tA cat
 4, 5.jpg#0\t'Two' cats
 """
+TABS = "\n".join("\t".join(row) for row in csv.reader(CAPTIONS.splitlines())) + "\n"
 COLUMNS = """\
 number, caption , image
 0,A dog runs ., 1.jpg
@@ -63,8 +65,11 @@ number, caption , image
 
 @pytest.mark.parametrize(
     "captions",
-    [CAPTIONS, TOKENS, COLUMNS, CAPTIONS.replace("\n", "\r\n"), "\ufeff" + CAPTIONS, CAPTIONS.replace("\n", "\n\n")],
-    ids=["CSV", "tokens", "more columns", "Windows", "byte-order mark", "blank lines"],
+    [
+        *(CAPTIONS, TOKENS, TABS, COLUMNS),
+        *(CAPTIONS.replace("\n", "\r\n"), "\ufeff" + CAPTIONS, CAPTIONS.replace("\n", "\n\n")),
+    ],
+    ids=["CSV", "tokens", "tabs", "more columns", "Windows", "byte-order mark", "blank lines"],
 )
 def test_examples(tmp_path: Path, captions: str) -> None:
     assert reader(tmp_path, captions)() == expected(tmp_path / "images")
