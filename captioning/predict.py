@@ -58,7 +58,8 @@ def shown(line: Mapping[str, Any]) -> str:
     """What is said of a photograph: JSON for programs, lines for whoever sits at a terminal."""
     if not sys.stdout.isatty():
         return json.dumps(line, ensure_ascii=False)
-    captions = [f"{line['image']}: {line['caption']}", *(each["caption"] for each in line.get("alternatives", ()))]
+    sure = "" if line["confidence"] is None else f" (confidence {line['confidence']:.2f})"
+    captions = [f"{line['image']}: {line['caption']}{sure}", *(each["caption"] for each in line.get("alternatives", ()))]
     return "\n    ".join(map(one_line, [*captions, *([line["panel"]] if "panel" in line else [])]))
 
 
