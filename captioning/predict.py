@@ -59,7 +59,8 @@ def shown(line: Mapping[str, Any]) -> str:
     if not sys.stdout.isatty():
         return json.dumps(line, ensure_ascii=False)
     sure = "" if line["confidence"] is None else f" (confidence {line['confidence']:.2f})"
-    captions = [f"{line['image']}: {line['caption']}{sure}", *(each["caption"] for each in line.get("alternatives", ()))]
+    others = (each["caption"] for each in line.get("alternatives", ()))
+    captions = [f"{line['image']}: {line['caption']}{sure}", *others]
     return "\n    ".join(map(one_line, [*captions, *([line["panel"]] if "panel" in line else [])]))
 
 

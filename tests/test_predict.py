@@ -155,7 +155,8 @@ def test_a_terminal_gets_lines_to_read(shapes_run: Run, tmp_path: Path, monkeypa
         main.__wrapped__(config)
     best = captioning.load(shapes_run.checkpoint, "cpu", {"n_best": 2}).caption("a\x1b[2Jb.png")[0]
     (other,) = best.alternatives
-    shown = [f"a [2Jb.png: {best.caption} (confidence {best.confidence:.2f})", f"    {other.caption}", "    attention/a [2Jb.png"]
+    first = f"a [2Jb.png: {best.caption} (confidence {best.confidence:.2f})"
+    shown = [first, f"    {other.caption}", "    attention/a [2Jb.png"]
     assert terminal.text == "".join(f"{line}\n" for line in shown)
 
 
