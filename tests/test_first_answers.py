@@ -11,7 +11,7 @@ from test_run import PACKAGE
 from trained_runs import Run
 
 COMMANDS = ("run", "evaluate", "predict", "report.__main__", "download.__main__", "benchmark.__main__", "push.__main__")
-HEAVY = ("torch", "torchvision", "lightning", "torchmetrics")
+HEAVY = ("torch", "torchvision", "lightning", "torchmetrics", "matplotlib")
 SCRIPT = """
 import contextlib, importlib, io, json, sys
 from captioning.config.command import start

@@ -45,13 +45,6 @@ def main(config: DictConfig) -> None:
     # File names need not be text; what is not is escaped.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     check_table(SETTINGS, config)
-    # here, because Matplotlib and templates take more than a second
-    from captioning.report.curves import save_curves
-    from captioning.report.differences import Compared, compare, differences
-    from captioning.report.figures import save_figures
-    from captioning.report.intervals import save_intervals
-    from captioning.report.page.write import Table, write_page
-
     with _reachable("runs", config.runs) as folder:
         runs, left_out = find_runs(folder)
     if not runs:
@@ -59,6 +52,13 @@ def main(config: DictConfig) -> None:
         raise CaptioningError(
             f"there is no tested run below runs={config.runs:.200}: captioning.run leaves them{others}"
         )
+    # here, because Matplotlib and templates take more than a second
+    from captioning.report.curves import save_curves
+    from captioning.report.differences import Compared, compare, differences
+    from captioning.report.figures import save_figures
+    from captioning.report.intervals import save_intervals
+    from captioning.report.page.write import Table, write_page
+
     tables = [(title, group(members)) for title, members in _by_data(runs)]
     with _reachable("output", config.output) as output:
         output.mkdir(parents=True, exist_ok=True)
