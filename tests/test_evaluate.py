@@ -360,6 +360,9 @@ def test_scenes_are_drawn_again_where_they_are_not(shapes: Path, elsewhere: Path
         (["calibrate=true"], ["calibrate=true", "split=val"]),
         (["calibrate=true", "split=val", "decoding.width=2"], ["calibrate=true", "decoding"]),
         (["calibrate=true", "split=val", "bfloat16=true"], ["calibrate=true", "bfloat16"]),
+        (["calibrate=true", "split=val", "images=."], ["calibrate=true", "images"]),
+        (["calibrate=true", "split=val", "views=[dark]"], ["calibrate=true", "views"]),
+        (["calibrate=true", "split=val", "data=shapes"], ["calibrate=true", "other data"]),
     ],
 )
 def test_refused_with_a_checkpoint(shapes: Path, refused: Command, arguments: list[str], parts: list[str]) -> None:
