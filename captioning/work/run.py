@@ -4,6 +4,7 @@ Everything that can be wrong is found before features are computed, and those be
 """
 
 import logging
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones import Backbone
+from captioning.borders.progress import duration
 from captioning.config.check import check
 from captioning.config.early import FROM_CHECKPOINT, data_settings
 from captioning.config.optimizer import backbone_lr, optimizer_settings
@@ -205,7 +207,11 @@ def build_data(config: DictConfig, splits: Splits, module: CaptioningModule) -> 
     if size := cached_bytes(images + len(more) * len(splits["train"]), backbone):
         seen = f", {len(splits['train']):,} of them in {config.data.views} views" if more else ""
         say("features: %s images%s, %.2f GB in %s", f"{images:,}", seen, size / 1e9, cache / "features")
+    begun = time.monotonic()
     inputs = {name: inputs_of(examples, backbone, cache, name) for name, examples in splits.items()}
+    seconds = (time.monotonic() - begun) * len(more) * len(splits["train"]) / images
+    if seconds > 1:  # else these were in the cache
+        say("views: about %s, where they are not in the cache", duration(seconds))
     if config.init_from is None:  # else the model knows them as they were scaled
         to_unit_scale(backbone, inputs["train"])
     changes: RandomChange = instantiate(config.data.view)
