@@ -35,8 +35,8 @@ class PhotographFolder:
             references: COCO's own layout, Karpathy's, or a table, whose file names count from `folder` on.
 
         Raises:
-            CaptioningError: the folder cannot be looked into or has no photographs, the file cannot be read, or has
-                none of them.
+            CaptioningError: the folder cannot be looked into or has no photographs, the file cannot be read, has none
+                of them, or one of them twice.
         """
         paths = sorted(photographs_below(folder, _refuse))
         if not paths:
@@ -50,8 +50,9 @@ class PhotographFolder:
         ]
         if references is None:
             return cls(found, 0)
-        captioned = {example.path: example for example in examples_of(folder, references)}
-        examples = [captioned.get(example.path, example) for example in found]
+        listed = examples_of(folder, references)
+        captioned = {example.path: example for example in listed}
+        check_splits({"images": [*listed, *(each for each in found if each.path not in captioned)]}, references)
         absent = len(captioned.keys() - paths)
         if absent == len(captioned):
             first = photographs(list(captioned.values())[:1], folder)[0]
@@ -59,13 +60,7 @@ class PhotographFolder:
                 f"references={quoted(references)} and images={quoted(folder)} have no photograph in common: its first "
                 f"is {quoted(first)}, counted from that folder on"
             )
-        check_splits({"images": examples}, references)
-        return cls(examples, absent)
-
-    @property
-    def bare(self) -> list[Example]:
-        """Those without references."""
-        return [example for example in self.examples if not example.references]
+        return cls([captioned.get(example.path, example) for example in found], absent)
 
 
 def examples_of(folder: Path, references: Path) -> list[Example]:

@@ -39,6 +39,7 @@ def test_references_of_some_and_of_others(folder: Path) -> None:
         ("captions.csv", "image,caption\n../z.JPG,A dog.\n", "leaves the folder"),
         ("captions.csv", "image,caption\nz.jpg,A dog.\n", "no photograph in common"),
         ("captions.csv", "image,caption\nz.JPG,...\n", "z.JPG has no caption"),
+        ("captions.csv", "image,caption\nb/a.png,A dog.\nb//a.png,A cat.\n", "occurs twice"),
         ("captions.json", '[{"image_id": 1, "caption": "A dog."}]', "captions_*.json"),
         ("captions.json", '{"info": 1}', 'no list "images"'),
         ("captions.txt", "z.JPG is a dog", "image,caption"),

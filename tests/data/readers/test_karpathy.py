@@ -61,6 +61,12 @@ def test_photographs_are_named_whether_they_are_there_or_not(tmp_path: Path) -> 
     assert named == [tmp_path / "images" / name for name in ("1.jpg", "2.jpg", "3.jpg", "val2014/4.jpg")]
 
 
+def test_all_examples_whatever_their_split(tmp_path: Path) -> None:
+    images = [record("4.jpg", "restval", imgid=4), record("2.jpg", "val", imgid=2), record("5.jpg", "of my own")]
+    found = reader(tmp_path, images).examples()
+    assert [example.image_id for example in found] == [4, 2, "5.jpg"]
+
+
 def test_unknown_restval() -> None:
     with pytest.raises(CaptioningError, match="restval=all is no split"):
         KarpathyReader("images", "data.json", "all")
