@@ -169,5 +169,5 @@ def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> N
         raise CaptioningError(
             "this is not the data set that the checkpoint was trained on: its training captions give "
             f"{len(found.words)} words, the checkpoint has {len(vocabulary.words)}, and {shared} are in both. Set "
-            "data.root, or caption other photographs with images=FOLDER and references=FILE"
+            "data.root to that one; other photographs are captioned with images=FOLDER, without data.root"
         )
