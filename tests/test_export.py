@@ -146,6 +146,8 @@ SETTINGS = {
         ({"output": "mine"}, "output=mine is there already: set output to another file, or overwrite=true"),
         ({"output": str(BEST), "overwrite": True}, "is the checkpoint itself: set output to another file"),
         ({"checkpoint": "shared", "output": "shared", "overwrite": True}, "output=shared is the checkpoint itself"),
+        ({"checkpoint": "pretrained"}, "or format=onnx for graphs"),
+        ({"checkpoint": "pretrained", "format": "onnx"}, "output=pretrained.onnx is no folder"),  # beside the user
         ({"output": "runs", "overwrite": True}, "output=runs is a folder, or no file: give the name of one"),
         ({"output": "nowhere/a"}, "cannot write nowhere/a: No such file or directory"),
         ({"overwrite": 3}, "overwrite=3 is not allowed; it must be true or false"),
@@ -155,7 +157,8 @@ SETTINGS = {
     ],
 )
 def test_what_is_refused_leaves_everything_as_it_was(given: dict[str, Any], message: str) -> None:
-    Path("mine").write_text("mine")
+    for name in ("mine", "pretrained.onnx"):
+        Path(name).write_text("mine")
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     with pytest.raises(CaptioningError) as error:
         main.__wrapped__(OmegaConf.create(SETTINGS | given))

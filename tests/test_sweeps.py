@@ -177,5 +177,6 @@ def test_a_signal_ends_the_whole_sweep(tmp_path: Path) -> None:
     stopped = sweep(tmp_path, "seed=1,2", KILL="train:5", KILL_WITH="SIGTERM")
     assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
     assert "stopped by SIGTERM after " in stopped.stderr
+    assert "resume=true" not in stopped.stderr  # a sweep goes on without
     assert "Traceback" not in stopped.stderr
     assert set(folders(tmp_path / "runs")) == {"seed1"}

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from captioning.borders.bounds import PathText
 from captioning.config.command import command, start
 from captioning.config.composed import check_table, settings_given
-from captioning.config.paths import check_checkpoint, checkpoint_path
+from captioning.config.paths import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.config.registry import CONF
 from captioning.errors import CaptioningError
 
@@ -42,7 +42,9 @@ def main(config: DictConfig) -> None:
     check_checkpoint("checkpoint", config.checkpoint)
     checkpoint = checkpoint_path(config.checkpoint)
     suffix = SUFFIXES[config.format]
-    output = checkpoint.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
+    in_package = config.checkpoint == PRETRAINED and config.format != "weights"
+    beside = Path(PRETRAINED) if in_package else checkpoint  # graphs do not belong among the package's files
+    output = beside.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
     _check_output(checkpoint, output, config.overwrite, folder=config.format != "weights")
     if config.format == "weights":  # imported here, because PyTorch takes seconds
         from captioning.runs.checkpoint import load

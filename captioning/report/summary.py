@@ -12,7 +12,7 @@ SHOWN = 3
 
 
 def print_summary(folder: Path, title: str = "test score") -> None:
-    """Prints a few captions with their references, where all of it lies, and last the scores under `title`.
+    """Prints captions with their references, where all of it lies, and the scores, those of papers last under `title`.
 
     Raises:
         CaptioningError: a file of the folder is damaged.
@@ -30,8 +30,13 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     print(f"\nrun folder: {folder}")
     if (folder / "attention").is_dir():
         print(f"pictures of attention: {folder / 'attention'}")
-    print(f"\n{title} (0-100; CIDEr x 100)")
-    for name, value in scores.items():
-        kind = unit(name)
-        shown = f"{'-':>7}" if value is None else f"{printed(name, value):>7}  {'' if kind in PAPERS else kind.name}"
-        print(f"{name:<32}{shown}".rstrip())
+    of_papers = {name: value for name, value in scores.items() if unit(name) in PAPERS}
+    others = {name: value for name, value in scores.items() if name not in of_papers}
+    scales = "0-100; CIDEr x 100" if "CIDEr" in of_papers else "0-100"
+    for heading, found in (("also measured", others), (f"{title} ({scales})", of_papers)):
+        if found:  # without references there are no scores of papers
+            print(f"\n{heading}")
+        for name, value in found.items():
+            shown = "-" if value is None else printed(name, value)
+            kind = "" if value is None or name in of_papers else unit(name).name
+            print(f"{name:<32}{shown:>7}  {kind}".rstrip())

@@ -11,6 +11,8 @@ from captioning.training.pace import Pace
 
 SHOWN = ("val/BLEU-4", "val/METEOR", "val/CIDEr")
 """Scores of a validation, beside the one that the checkpoint is kept by."""
+WIDTH = 6
+"""Characters of a column of their table, at least."""
 ESTIMATED_AFTER = 20
 """Steps."""
 
@@ -33,6 +35,7 @@ class Account:
         self.loss: Tensor | None = None
         self.total: float = trainer.estimated_stepping_batches
         self._score: float | None = None
+        self._better = False
         self._estimated = False
         kept: Any = trainer.checkpoint_callback
         self._monitor: str | None = getattr(kept, "monitor", None)
@@ -60,7 +63,9 @@ class Account:
 
     def validated(self) -> None:
         """Takes note of the scores of a validation."""
+        before = self._best()
         self._score = self._logged(self._monitor)
+        self._better = self._score is not None and (before is None or self._best() != before)
 
     def epoch(self) -> str:
         """The epoch, of how many."""
@@ -77,30 +82,31 @@ class Account:
             None if rate is None else f"{rate:.3g} steps/s",
             f"lr {rates[0]:.1e}" if rates else None,
             self._said_loss(),
-            self._said_best(),
         )
 
     def heading(self) -> str:
         """Names the columns of `row`."""
-        return "epoch" + "".join(f"{name:>8}" for name in ("step", "loss", *map(_name, self._scores())))
+        return "epoch" + "".join(f"  {name:>{WIDTH}}" for name in ("step", "loss", *map(_name, self._scores())))
 
     def row(self) -> str:
-        """What the latest validation has found, for a terminal; a star is the best so far."""
+        """What the latest validation has found, for a terminal; a star marks what the checkpoint is kept of."""
         loss = "" if self.loss is None else f"{float(self.loss):.3f}"
-        cells = [f"{self._trainer.global_step:,}", loss, *(f"{value:.1f}" for value in self._scores().values())]
-        best = self._score is not None and self._score == self._best()
-        return f"{self._trainer.current_epoch + 1:>5}" + "".join(f"{cell:>8}" for cell in cells) + " *" * best
+        cells = {"step": f"{self._trainer.global_step:,}", "loss": loss}
+        cells |= {_name(name): f"{value:.1f}" for name, value in self._scores().items()}
+        columns = "".join(f"  {cell:>{max(WIDTH, len(name))}}" for name, cell in cells.items())
+        return f"{self._trainer.current_epoch + 1:>5}{columns}{' *' if self._better else ''}"
 
     def line(self, validation: bool = False) -> str:
         """All of it for a log file, behind a validation with its scores."""
-        step, rate = f"step {self._trainer.global_step:,}", self._logged("train/captions per second")
+        step, best = f"step {self._trainer.global_step:,}", self._best()
+        rate = self._logged("train/captions per second")
         scores = [f"{_name(name)} {value:.1f}" for name, value in (self._scores() if validation else {}).items()]
         return _joined(
             self.epoch(),
             step + (f"/{self.total:,}" if math.isfinite(self.total) else ""),
             self._said_loss(),
             *scores,
-            self._said_best(),
+            None if best is None else f"best {_name(self._monitor)} {best:.1f}",
             None if rate is None else f"{rate:,.0f} captions/s",
             self._time(),
         )
@@ -111,10 +117,6 @@ class Account:
 
     def _said_loss(self) -> str | None:
         return None if self.loss is None else f"loss {float(self.loss):.3f}"
-
-    def _said_best(self) -> str | None:
-        best = self._best()
-        return None if best is None else f"best {_name(self._monitor)} {best:.1f}"
 
     def _scores(self) -> dict[str | None, float]:
         """Of the latest validation, by their names."""

@@ -20,7 +20,7 @@ def test_one_line_per_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "against other.json, 5000 images, 1000 bootstrap samples" in lines
     (bleu,) = [line for line in lines if line.startswith("BLEU-4")]
     assert bleu.split() == ["BLEU-4", "24.3", "25.1", "-0.8", "[-1.3,", "+0.0]", "0.062"]
-    assert any(line.startswith("CIDEr (x 100) ") for line in lines)
+    assert any(line.startswith("CIDEr ") for line in lines)
     heading = lines[lines.index(bleu) - 1]
     for end in ("these", "others", "difference", "interval", " p"):
         assert end in heading

@@ -17,14 +17,17 @@ SCORES = {
     **{"length": 9.25, "of my own": 1.0, "x": None},
 }
 SHOWN = [
-    "BLEU-4                             77.2",
-    "CIDEr                             104.5",
+    "also measured",
     "pointing                            0.0  %",
     "attention entropy                  3.89  nats",
     "attention movement                 0.42  0-1",
     "length                              9.2  words",
     "of my own                           1.0",
     "x                                     -",
+    "",
+    "test score (0-100; CIDEr x 100)",
+    "BLEU-4                             77.2",
+    "CIDEr                             104.5",
 ]
 
 
@@ -35,10 +38,10 @@ def test_table_three_captions_and_paths(tmp_path: Path, capsys: pytest.CaptureFi
     print_summary(tmp_path)
     printed = capsys.readouterr().out
     lines = printed.splitlines()
-    assert lines[-len(SHOWN) - 2 :] == ["", "test score (0-100; CIDEr x 100)", *SHOWN]
+    assert lines[-len(SHOWN) :] == SHOWN
     assert "image 2: caption 2\n    reference: first 2\n    reference: second 2\n" in printed
     assert "caption 3" not in printed
-    assert f"\nrun folder: {tmp_path}\n\ntest score" in printed
+    assert f"\nrun folder: {tmp_path}\n\nalso measured" in printed
 
     (tmp_path / "attention").mkdir()
     print_summary(tmp_path)

@@ -19,7 +19,7 @@ from ..world import QUIET, Idle, loader, trainer
 pytestmark = QUIET
 
 BATCHES = [torch.zeros(1)] * 10
-SCORES = [12.34, 45.67, 23.41]
+SCORES = [12.34, 45.67, 23.41, 45.67]
 
 
 class Scored(Idle):
@@ -97,10 +97,10 @@ def test_and_lines_in_between_and_an_estimate(tmp_path: Path, caplog: pytest.Log
 def test_a_terminal_has_one_bar(width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "REDRAWN", 0)
     with Terminal(width, monkeypatch) as terminal:
-        train(tmp_path, Progress())
+        train(tmp_path, Progress(), max_epochs=4)
     frames = terminal.frames()
     assert all(len(frame) <= width for frame in frames)
-    assert [frame[: len("epoch 2/3, scoring 4")] for frame in frames].count("epoch 2/3, validation"[:20]) == 3
+    assert [frame[: len("epoch 2/4, scoring 4")] for frame in frames].count("epoch 2/4, validation"[:20]) == 3
     if width == 100:
         table = [frame.split() for frame in frames if " |" not in frame and ":" not in frame]
         assert table == [
@@ -108,12 +108,13 @@ def test_a_terminal_has_one_bar(width: int, tmp_path: Path, monkeypatch: pytest.
             ["1", "10", "2.500", "9.0", "12.3", "*"],
             ["2", "20", "2.500", "9.0", "45.7", "*"],
             ["3", "30", "2.500", "9.0", "23.4"],
+            ["4", "40", "2.500", "9.0", "45.7"],  # of equals the first is kept
         ]
         texts = [
             re.sub(r", \d+ s left", "", frame.partition(" |")[0]) for frame in frames if frame.split() not in table
         ]
-        assert "epoch 2/3, validation: scoring 4 captions ..." in texts
-        assert re.fullmatch(r"epoch 3/3, [\d.e+]+ steps/s, lr 1.0e-01, loss 2.500, best CIDEr 45.7", texts[-1])
+        assert "epoch 2/4, validation: scoring 4 captions ..." in texts
+        assert re.fullmatch(r"epoch 4/4, [\d.e+]+ steps/s, lr 1.0e-01, loss 2.500", texts[-1])
         assert frames[-1].endswith("█|")
         assert sorted(texts, key=lambda text: text[:9]) == texts  # epochs one after the other
 
