@@ -286,7 +286,7 @@ def test_a_checkpoint_on_its_own_test_split(shapes: Path, command: Command, monk
     scores, provenance, lines = read(shapes / "runs" / "tested")
     run_scores, run_provenance, run_lines = read(run)
     assert lines == run_lines
-    assert scores == pytest.approx({name: run_scores[name] for name in scores}, rel=1e-5)  # in batches of other sizes
+    assert scores == pytest.approx({name: run_scores[name] for name in scores}, rel=1e-5)  # the run logs float32
     assert provenance["data_digest"] == run_provenance["data_digest"]
     assert provenance["decoding"]["width"] == 3
     assert (provenance["split"], provenance["images"]) == ("test", 5)
