@@ -13,7 +13,7 @@ from captioning.errors import did_you_mean
 
 COMMANDS = ("run", "evaluate", "predict", "report", "serve", "export", "push", "download", "benchmark", "doctor")
 MEANT = {"train": "run", "fit": "run", "test": "evaluate", "score": "evaluate", "caption": "predict"}
-"""What other tools call them."""
+"""Names of our commands by those of other tools."""
 WITHOUT_COMPLETION = ("doctor",)
 """Has few settings, and does without Hydra."""
 USAGE = """captioning COMMAND [KEY=VALUE ...]

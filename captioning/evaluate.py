@@ -16,7 +16,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
 from captioning.borders.files import write_json
 from captioning.config.command import command, start
-from captioning.config.composed import check_checkpoints, check_table, is_another_data_set, settings_given
+from captioning.config.composed import (
+    check_checkpoints,
+    check_table,
+    has_other_photographs,
+    is_another_data_set,
+    settings_given,
+)
 from captioning.config.paths import check_data_root, check_images, given_path
 from captioning.config.registry import CONF
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
@@ -65,7 +71,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 
 FOR_TRAINING = ("backbone", "schedule", "trainer")
-"""What a data set may choose, and a checkpoint has its own or none of."""
+"""Groups that a data set may choose, and that a checkpoint has its own or none of."""
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +174,7 @@ def check(config: DictConfig) -> None:
             "a checkpoint is scored on the references of its own data set: leave references out, or name the "
             "photographs that they are of with images=FOLDER"
         )
-    if not trained and (config.images is not None or list(config.views) != ["full"]):
+    if not trained and has_other_photographs(config):
         raise CaptioningError(
             "images and views are for a checkpoint=FILE to caption: leave them out with captions=FILE"
         )
@@ -189,8 +195,8 @@ def check(config: DictConfig) -> None:
 
 def _check_calibration(config: DictConfig) -> None:
     """Refuses to keep other scores than those of a checkpoint's own captions of its validation split."""
-    others = config.bfloat16 or config.shuffled or config.images is not None or list(config.views) != ["full"]
-    others = others or settings_given(config.decoding) or is_another_data_set(config)
+    others = config.bfloat16 or config.shuffled or settings_given(config.decoding)
+    others = others or has_other_photographs(config) or is_another_data_set(config)
     if config.checkpoint is None or is_elsewhere(config.checkpoint) or config.split != "val" or others:
         raise CaptioningError(
             "calibrate=true writes into a checkpoint how it scores its own validation captions: give checkpoint=FILE "
@@ -221,7 +227,7 @@ class FileCaptions:
         return {image_id: Said(caption) for image_id, caption in self._captions.items()}
 
     def wording(self, captions: Sequence[Said]) -> dict[str, float]:
-        """What the words alone tell."""
+        """Statistics of the words alone."""
         return wording([caption.words for caption in captions])
 
     def provenance(self) -> dict[str, Any]:

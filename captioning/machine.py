@@ -115,7 +115,7 @@ def device_called(name: "str | torch.device") -> "torch.device":
 
 
 def has_bfloat16(device: "torch.device") -> bool:
-    """Whether the device multiplies bfloat16 matrices in hardware; a CPU without takes up to hundreds of times longer.
+    """Tell whether the device multiplies bfloat16 in hardware; a CPU without takes up to hundreds of times longer.
 
     A CPU's answer keeps to the limits that the environment sets (`ONEDNN_MAX_CPU_ISA`).
     """

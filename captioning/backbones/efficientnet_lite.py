@@ -20,7 +20,7 @@ VARIANTS: Mapping[str, tuple[float, float, int, str]] = {
     "tf_efficientnet_lite3": (1.2, 1.4, 300, "bilinear"),
     "tf_efficientnet_lite4": (1.4, 1.8, 380, "bilinear"),
 }
-"""What multiplies channels and blocks, the side of the images, and how timm resizes them, by timm's names."""
+"""Factors of channels and blocks, the side of the images, and how timm resizes them, by timm's names."""
 
 
 class EfficientNetLite(nn.Module):

@@ -7,7 +7,7 @@ from pathlib import Path
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 """The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other programs."""
 SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-"""What a file in a folder is called if it is meant; a file that is named itself may be called anything."""
+"""Of photographs in a folder; a file that is named itself may be called anything."""
 
 Frame = tuple[float, float, float, float]
 """Left, top, right, bottom of the square in fractions of the photograph."""

@@ -155,7 +155,7 @@ def while_read() -> Iterator[None]:
 
 
 def explain(error: Exception) -> str:
-    """What came, what is allowed and what to do, in one line that no file's text can break."""
+    """Say in one line what came, what is allowed and what to do; no file's text can break it."""
     return one_line(_explained(error))
 
 

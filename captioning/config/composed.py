@@ -42,8 +42,13 @@ def check_checkpoints(config: DictConfig) -> None:
 
 
 def is_another_data_set(config: DictConfig) -> bool:
-    """Whether a command names a reader of its own in the place of the run's, as `data=csv` does."""
+    """Tell whether an evaluation names a reader in the place of the run's, as `data=csv` does."""
     return "_target_" in (config.data.get("reader") or {})
+
+
+def has_other_photographs(config: DictConfig) -> bool:
+    """Tell whether an evaluation is of a folder, or of photographs that are changed."""
+    return config.images is not None or list(config.views) != ["full"]
 
 
 def settings_given(settings: DictConfig) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def registered(place: str) -> frozenset[str]:
 
 @functools.cache
 def _shipped(place: str) -> frozenset[tuple[str, bool]]:
-    """What the shipped configuration names at `place`, and whether some of its arguments are kept for later."""
+    """Targets of the shipped configuration at `place`, and whether some of their arguments are kept for later."""
     outermost = ("data", "reader") if place.startswith("data.") else (place.partition(".")[0],)
     within = tuple(place.split(".")) != outermost
     group = CONF / outermost[0]
@@ -120,7 +120,7 @@ def _shipped(place: str) -> frozenset[tuple[str, bool]]:
 
 
 def _partial(place: str, target: str) -> set[bool]:
-    """What `_partial_` may be: as it is shipped; of the user's own what is shipped at that place, within others any."""
+    """Values that `_partial_` may have: as it is shipped; of the user's own as shipped there, within others any."""
     shipped = _shipped(place)
     ours = {partial for name, partial in shipped if name == target}
     return ours or ({partial for _, partial in shipped} if "." not in place else {False, True})

@@ -20,7 +20,7 @@ OF_OTHERS: Mapping[str, Any] = {
     **dict.fromkeys(("width", "groups", "n_best", "n"), Annotated[int, Interval(ge=1, le=32)]),
     "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
 }
-"""What a checkpoint or a visitor may ask for: more could take all of the machine."""
+"""Bounds of what a checkpoint or a visitor may ask for: more could take all of the machine."""
 
 
 def check_own(decoding: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ def _check_select(select: Any, decoding: Mapping[str, Any]) -> None:
 
 
 def same_search(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two decodings rank the same captions by the same scores, however many alternatives they give.
+    """Tell whether two decodings rank the same captions by the same scores, however many alternatives they give.
 
     Args:
         one: settings.

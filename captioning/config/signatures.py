@@ -51,7 +51,7 @@ def each_part(path: str, node: Any) -> Iterator[tuple[str, Mapping[Any, Any]]]:
 
 
 def defaults(path: str, node: Any) -> dict[str, Any]:
-    """What the targets in a checked configuration take for settings that are left out, by the settings' keys."""
+    """Defaults of the targets in a checked configuration, by the keys of the settings that are left out."""
     return {
         f"{key}.{name}": parameter.default
         for key, part in each_part(path, node)

@@ -33,11 +33,16 @@ class Loader(DataLoader[T]):
 
 
 def _raising(items: Iterator[T | CaptioningError]) -> Iterator[T]:
-    for item in items:
-        if isinstance(item, CaptioningError):
-            del items  # or the traceback keeps the workers, which the garbage collector ends after seconds for each
-            raise item
-        yield item
+    try:
+        for item in items:
+            if isinstance(item, CaptioningError):
+                del items  # or the traceback keeps the workers, which the garbage collector ends after seconds for each
+                raise item
+            yield item
+    except (EOFError, ConnectionError, FileNotFoundError) as error:
+        # A worker that was killed after it announced a batch, and before this process took the file descriptors of
+        # its tensors: PyTorch has a RuntimeError of its own for a worker that is killed at any other moment.
+        raise RuntimeError("DataLoader worker was killed while it handed over a batch") from error
 
 
 class _Fetched(Dataset[Any], Generic[T]):

@@ -24,7 +24,7 @@ def quantiles_of(scores: Iterable[float]) -> list[float]:
 
 
 def are_quantiles(value: Any) -> bool:
-    """Whether it is what `quantiles_of` gives."""
+    """Tell whether a value has the form that `quantiles_of` gives."""
     if not isinstance(value, list) or not all(isinstance(each, float) and math.isfinite(each) for each in value):
         return False
     return len(value) in (0, COUNT) and value == sorted(value)

@@ -111,7 +111,7 @@ def weights(timeout: float) -> Iterator[Finding]:
 
 
 def _in_hub_cache(repository: str, file: str | None) -> bool:
-    """Whether a file, by default either of those that timm asks for, is in the cache of the Hugging Face Hub."""
+    """Tell whether a file, by default either of those that timm asks for, is in the cache of the Hugging Face Hub."""
     from huggingface_hub import try_to_load_from_cache
 
     files = [file] if file else ["model.safetensors", "pytorch_model.bin"]
@@ -119,7 +119,7 @@ def _in_hub_cache(repository: str, file: str | None) -> bool:
 
 
 def _downloaded(subject: str, there: Mapping[str, bool], place: Path, code: str) -> Finding:
-    """What is there by name and what is not; `code` fetches the names at its braces."""
+    """Finding of the names that are there and those that are not; `code` fetches the names at its braces."""
     absent = [name for name, found in there.items() if not found]
     text = f"downloaded: {', '.join(name for name, found in there.items() if found) or 'none'}"
     if not absent:

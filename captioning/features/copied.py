@@ -32,7 +32,7 @@ Row = tuple[FeatureCache, int]
 def file_digests(
     backbone_digest: str, dtype: Precision, paths: Sequence[Path], photographs: Sequence[bytes]
 ) -> list[bytes]:
-    """What tells a row from those of other caches: of backbone, precision and where its file lies.
+    """Digests of backbone, precision and file, by which rows are found in other caches.
 
     Args:
         backbone_digest: of weights and preprocessing.

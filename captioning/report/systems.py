@@ -51,7 +51,7 @@ class System:
 
     @property
     def whole(self) -> bool:
-        """Whether all its runs were tested on all of the split."""
+        """Tell whether all its runs were tested on all of the split."""
         return not any(run.part for run in self.runs)
 
     @property

@@ -38,7 +38,7 @@ def plain_folder(config: DictConfig) -> Path:
 
 
 def in_sweep() -> bool:
-    """Whether this is a job of a sweep, which goes on without being asked."""
+    """Tell whether this is a job of a sweep, which goes on without being asked."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 

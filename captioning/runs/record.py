@@ -29,7 +29,7 @@ class Result(BaseModel, extra="allow"):
 
 
 class Record(BaseModel):
-    """What `run.json` holds; an early version has left neither digests nor precision."""
+    """Contents of `run.json`; an early version has left neither digests nor precision."""
 
     digests: dict[str, str] = {}
     precision: str | None = None

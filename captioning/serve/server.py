@@ -111,7 +111,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Incoming(io.RawIOBase):
-    """What comes over a connection until `deadline`, however slowly: a socket waits for each byte anew."""
+    """Bytes of a connection until `deadline`, however slowly: a socket waits for each byte anew."""
 
     def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
         self._raw, self._connection = raw, connection
@@ -151,7 +151,7 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(self._incoming)
 
     def receive(self, length: int) -> bytes:
-        """What is posted.
+        """Body of a request.
 
         Raises:
             Refused: less than `length` bytes come, or they come too slowly.

@@ -89,7 +89,7 @@ class Account:
         return "epoch" + "".join(f"  {name:>{WIDTH}}" for name in ("step", "loss", *map(_name, self._scores())))
 
     def row(self) -> str:
-        """What the latest validation has found, for a terminal; a star marks what the checkpoint is kept of."""
+        """Scores of the latest validation, for a terminal; a star marks what the checkpoint is kept of."""
         loss = "" if self.loss is None else f"{float(self.loss):.3f}"
         cells = {"step": f"{self._trainer.global_step:,}", "loss": loss}
         cells |= {_name(name): f"{value:.1f}" for name, value in self._scores().items()}

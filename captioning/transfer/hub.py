@@ -21,7 +21,7 @@ from captioning.transfer.http import NUMBER, Interrupted, Request, Unavailable
 
 HUB: Final = "hf:"
 FILE: Final = "captioner.safetensors"
-"""What a captioner is called in its repository."""
+"""Name of a captioner in its repository."""
 NAME = re.compile(rf"{HUB}(?P<repo_id>[\w.-]+/[\w.-]+)(@(?P<revision>\w[\w.-]*(/\w[\w.-]*)*))?", re.ASCII)
 COMMIT = re.compile("[0-9a-f]{40}")
 SHA256 = re.compile('"?([0-9a-f]{64})"?')

@@ -48,8 +48,9 @@ class CheckpointCaptions:
         check_views(self._captioner.networks, config)
         if config.features is not None:
             move_features([network.backbone for network in self._captioner.networks], given_path(config.features))
-        self._batch_size: int = data_settings(self._captioner.config, config)["eval_batch_size"]
-        self._material = material_of(config, self._captioner)
+        data = data_settings(self._captioner.config, config)
+        self._batch_size: int = data["eval_batch_size"]
+        self._material = material_of(config, self._captioner, data)
         examples = self._material.examples
         names = photographs(examples, self._material.root)
         self.photographs = {example.image_id: name for example, name in zip(examples, names, strict=True)}

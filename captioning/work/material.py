@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones.precomputed import Precomputed
-from captioning.config.composed import is_another_data_set
+from captioning.config.composed import has_other_photographs, is_another_data_set
 from captioning.config.early import FROM_CHECKPOINT
 from captioning.config.paths import given_path
 from captioning.config.settings import merged, relocate
@@ -50,25 +50,25 @@ class Material:
     provenance: Mapping[str, Any]
 
 
-def material_of(config: DictConfig, captioner: TrainedCaptioner) -> Material:
-    """What `config` asks for.
+def material_of(config: DictConfig, captioner: TrainedCaptioner, data: Mapping[str, Any]) -> Material:
+    """The photographs that `config` asks for.
 
     Args:
         config: of the command.
         captioner: that is evaluated.
+        data: as `data_settings` gives it.
 
     Raises:
         CaptioningError: the data set is not there or not that of the checkpoint, or the folder cannot be read.
     """
-    return _of_split(config, captioner) if config.images is None else _of_folder(config, captioner)
+    return _of_split(config, captioner, data) if config.images is None else _of_folder(config, captioner, data)
 
 
-def _of_split(config: DictConfig, captioner: TrainedCaptioner) -> Material:
-    data, other = data_settings(captioner.config, config), is_another_data_set(config)
+def _of_split(config: DictConfig, captioner: TrainedCaptioner, data: Mapping[str, Any]) -> Material:
     backbones = [network.backbone for network in captioner.networks]
     splits = read_again(data, backbones, given_path(config.cache), list(config.modules))
-    if other:
-        training = _training_at_hand(config, captioner)
+    if is_another_data_set(config):
+        training = _training_at_hand(config, captioner, captioner.config["data"])
     else:
         check_vocabulary(splits, data.get("vocabulary"), captioner.vocabulary)
         training = _training(splits)
@@ -76,7 +76,7 @@ def _of_split(config: DictConfig, captioner: TrainedCaptioner) -> Material:
     return Material(config.split, splits[config.split], data["reader"].get("root"), training, record)
 
 
-def _of_folder(config: DictConfig, captioner: TrainedCaptioner) -> Material:
+def _of_folder(config: DictConfig, captioner: TrainedCaptioner, data: Mapping[str, Any]) -> Material:
     folder, cache = given_path(config.images), given_path(config.cache)
     file = None if config.references is None else given_path(config.references)
     found = PhotographFolder.read(folder, file)
@@ -92,14 +92,15 @@ def _of_folder(config: DictConfig, captioner: TrainedCaptioner) -> Material:
             log.info("references without a photograph: %d", found.absent)
         record["references"] = file_record(config.references)
         record |= {"photographs_without_references": len(bare), "references_without_photograph": found.absent}
-    return Material("images", examples, folder, _training_at_hand(config, captioner), record)
+    return Material("images", examples, folder, _training_at_hand(config, captioner, data), record)
 
 
-def _training_at_hand(config: DictConfig, captioner: TrainedCaptioner) -> TrainingCaptions | None:
+def _training_at_hand(
+    config: DictConfig, captioner: TrainedCaptioner, data: Mapping[str, Any]
+) -> TrainingCaptions | None:
     """The captions of the run's data set, of which the photographs need not be there."""
-    saved, other = captioner.config, is_another_data_set(config)
+    other = is_another_data_set(config)
     try:
-        data = saved["data"] if other else data_settings(saved, config)
         splits = read_again(data, [], given_path(config.cache), list(config.modules))
         check_vocabulary(splits, data.get("vocabulary"), captioner.vocabulary)
     except CaptioningError as error:
@@ -121,9 +122,8 @@ def check_views(networks: Sequence[Network], config: DictConfig) -> None:
     Raises:
         CaptioningError: a network has features that were computed elsewhere in the place of photographs.
     """
-    changed = config.images is not None or list(config.views) != ["full"]
     parts = (part for network in networks for part in network.backbone.modules())  # also of those side by side
-    if changed and any(isinstance(part, Precomputed) for part in parts):
+    if has_other_photographs(config) and any(isinstance(part, Precomputed) for part in parts):
         raise CaptioningError(
             "a captioner with backbone=features reads what was computed elsewhere, and no photographs: leave images "
             "and views out, and it is evaluated on the data set whose features there are"

@@ -4,8 +4,9 @@ Layout: `{"images": [{"filename", "filepath"?, "cocoid"?, "imgid", "split", "sen
 Source of the splits: Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments for Generating Image Descriptions", 2015.
 """
 
+from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from captioning.data.example import Example, Reference
 from captioning.data.readers.files import read_json
@@ -20,6 +21,7 @@ from captioning.data.readers.splits import (
 from captioning.errors import CaptioningError
 
 Split = Literal["train", "val", "test"]
+T = TypeVar("T")
 LAYOUT = "Karpathy layout (filename, split, sentences)"
 
 
@@ -67,12 +69,7 @@ class KarpathyReader:
         Raises:
             CaptioningError: JSON missing or of another kind, an image without captions, a path that leaves the root.
         """
-        found = []
-        for position, image in enumerate(self._images()):
-            place = f"{self.annotations}: images[{position}]"
-            with entry(place, LAYOUT):
-                found.append(self._example(image, place))
-        return found
+        return self._each(self._example)
 
     def photographs(self) -> list[Path]:
         """The paths of all photographs that the file names, of every split, whether they are on disk or not.
@@ -80,12 +77,16 @@ class KarpathyReader:
         Raises:
             CaptioningError: JSON missing or of another kind, a path that leaves the root.
         """
-        paths = []
+        return self._each(self._path)
+
+    def _each(self, read: Callable[[Any, str], T]) -> list[T]:
+        """Read every image; `read` takes the entry and its place in the file."""
+        found = []
         for position, image in enumerate(self._images()):
             place = f"{self.annotations}: images[{position}]"
             with entry(place, LAYOUT):
-                paths.append(self._path(image, place))
-        return paths
+                found.append(read(image, place))
+        return found
 
     def _images(self) -> list[Any]:
         content = read_json(self.annotations)

@@ -33,7 +33,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is shown, the number by which rows are sorted, and whether it is the best of its column."""
+    """Text of a cell, the number by which rows are sorted, and whether it is the best of its column."""
 
     text: str = EMPTY
     number: float | None = None
@@ -86,7 +86,7 @@ def table(
 
 
 def _further(system: System) -> dict[str, Value | None]:
-    """What the other tables do not have: speed, and whatever else was scored."""
+    """Columns of speed, and of whatever else the other tables do not have."""
     scored = {name for run in system.runs for name in run.scores if name not in ALL_SCORES}
     return {
         "seconds trained": system.provenance(lambda run: run.provenance.seconds_trained),
