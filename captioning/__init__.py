@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from captioning.trained import TrainedCaptioner
+    from captioning.captioner import TrainedCaptioner
 
 __all__ = ["__version__", "load"]
 __version__ = "0.1.0"
@@ -26,8 +26,8 @@ def load(
 ) -> "TrainedCaptioner":
     """Build a captioner, the one in the box or that of a checkpoint: `captioning.load().caption("photograph.jpg")`.
 
-    The arguments, and what they raise, are those of `captioning.trained.TrainedCaptioner.from_checkpoint`.
+    The arguments, and what they raise, are those of `captioning.captioner.TrainedCaptioner.from_checkpoint`.
     """
-    from captioning.trained import TrainedCaptioner  # here, so that `import captioning` alone imports no PyTorch
+    from captioning.captioner import TrainedCaptioner  # here, so that `import captioning` alone imports no PyTorch
 
     return TrainedCaptioner.from_checkpoint(checkpoint, device, decoding, modules, bfloat16)

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, MinLen
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from captioning.borders.bounds import Name, PathText, Samples, Seconds, Seed
-from captioning.borders.files import write_json
 from captioning.config.command import command, start
 from captioning.config.composed import (
     check_checkpoints,
@@ -25,9 +23,11 @@ from captioning.config.composed import (
 )
 from captioning.config.paths import check_data_root, check_images, given_path
 from captioning.config.registry import CONF
+from captioning.config.types import Name, PathText, Samples, Seconds, Seed
 from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
 from captioning.data.views import NAMED
 from captioning.errors import CaptioningError
+from captioning.files import write_json
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.scorer import Metrics

@@ -15,13 +15,13 @@ from typing import Annotated, Any
 from annotated_types import Ge
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from captioning.borders.bounds import BatchSize, PathText
-from captioning.borders.photographs import SUFFIXES, photographs_below
 from captioning.config.command import command, start, while_read
 from captioning.config.composed import check_checkpoints, check_table
 from captioning.config.paths import PRETRAINED
 from captioning.config.registry import CONF
+from captioning.config.types import BatchSize, PathText
 from captioning.errors import CaptioningError, one_line, quoted
+from captioning.files import SUFFIXES, photographs_below
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,

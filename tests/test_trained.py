@@ -16,12 +16,12 @@ from PIL import Image
 from trained_runs import CachedRun, Run
 
 import captioning
+from captioning.captioner import TrainedCaptioner
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
 from captioning.runs import networks
 from captioning.runs.checkpoint import sealed
-from captioning.trained import TrainedCaptioner
 
 Change = Callable[[dict[str, Any]], None]
 

@@ -15,8 +15,8 @@ import torch
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from captioning.borders.photographs import FORMATS, WHOLE, Frame, frame_of
 from captioning.errors import CaptioningError, quoted
+from captioning.files import FORMATS, WHOLE, Frame, frame_of
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform, View
-from captioning.borders.bounds import PathText, Width, bounded
+from captioning.config.types import PathText, Width, bounded
 from captioning.errors import CaptioningError
 
 

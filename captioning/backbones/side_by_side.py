@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import View
-from captioning.borders.bounds import bounded
+from captioning.config.types import bounded
 from captioning.errors import CaptioningError
 
 

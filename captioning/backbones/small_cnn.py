@@ -12,7 +12,7 @@ from torch import nn
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform, Resize
-from captioning.borders.bounds import PixelSize, Width, bounded
+from captioning.config.types import PixelSize, Width, bounded
 from captioning.errors import CaptioningError
 
 

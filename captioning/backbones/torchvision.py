@@ -20,7 +20,7 @@ from captioning.backbones.feature_map import feature_map
 from captioning.backbones.images import ImageTransform, Resize
 from captioning.backbones.strides import place_strides
 from captioning.backbones.weights import fill, fixed_draws, likely_network
-from captioning.borders.bounds import PixelSize, bounded
+from captioning.config.types import PixelSize, bounded
 from captioning.errors import CaptioningError
 
 

@@ -11,10 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.benchmark import backbone, cache, coco, decoding, scoring, startup, training
 from captioning.benchmark.ceilings import DTYPES
 from captioning.benchmark.measurement import Measurement
-from captioning.borders.bounds import BatchSize, Count, Length, PathText, PixelSize, Width, Workers
 from captioning.config.composed import check_table
 from captioning.config.optimizer import optimizer_settings
 from captioning.config.signatures import check_settings
+from captioning.config.types import BatchSize, Count, Length, PathText, PixelSize, Width, Workers
 from captioning.errors import CaptioningError
 from captioning.tokens import NAMES
 

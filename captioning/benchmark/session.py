@@ -11,7 +11,7 @@ from captioning.benchmark.figures import line, table
 from captioning.benchmark.measurement import Measurement
 from captioning.benchmark.parts import PARTS, check
 from captioning.benchmark.processes import isolated
-from captioning.borders.files import write_json
+from captioning.files import write_json
 
 
 def measure(config: DictConfig) -> None:

@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from captioning.borders.bounds import Count, Name, PathText, Seconds, Seed
 from captioning.config.composed import check_table
 from captioning.config.paths import check_checkpoint, check_data_root
 from captioning.config.signatures import Part, check_value
 from captioning.config.source import check_sources
+from captioning.config.types import Count, Name, PathText, Seconds, Seed
 from captioning.errors import CaptioningError
 from captioning.metrics.scorer import Metrics
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval, MinLen
 
-from captioning.borders.bounds import Count, NotNegative, PathText, Positive, Share
+from captioning.config.types import Count, NotNegative, PathText, Positive, Share
 
 _Number = Annotated[int, Ge(0)]
 _AtLeastOne = Annotated[int, Ge(1)]

@@ -4,9 +4,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.borders.bounds import Positive
 from captioning.config.settings import each_setting
 from captioning.config.signatures import check_value
+from captioning.config.types import Positive
 from captioning.errors import CaptioningError, quoted
 
 BACKBONE_LR = "backbone_lr"

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from captioning.borders.files import read_state
+from captioning.files import read_state
 
 PLACES = ("folder", "cache", "data.root")
 """Where things lie. Other settings are derived from these folders, such as `data.reader.annotations`."""

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from annotated_types import DocInfo, Predicate
 
-from captioning.borders.bounds import allowed_instead, hints_of
 from captioning.config.foreign import foreign_bounds
+from captioning.config.types import allowed_instead, hints_of
 from captioning.errors import CaptioningError, no_setting, quoted
 
 Part = Annotated[

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from captioning.borders.photographs import SUFFIXES, photographs_below
 from captioning.data.example import Example, photographs
 from captioning.data.readers.coco import CocoSplit
 from captioning.data.readers.csv import table_examples
@@ -12,6 +11,7 @@ from captioning.data.readers.files import read_json
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.splits import check_splits
 from captioning.errors import CaptioningError, quoted
+from captioning.files import SUFFIXES, photographs_below
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import cast
 
 import lightning as L
 
-from captioning.borders.bounds import BatchSize, Count, Length, Seed, Workers, bounded
+from captioning.config.types import BatchSize, Count, Length, Seed, Workers, bounded
 from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Example, Splits, digest

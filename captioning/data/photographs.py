@@ -12,11 +12,11 @@ from typing import Protocol
 from filelock import FileLock
 from torch import Tensor
 
-from captioning.borders.files import write_json
-from captioning.borders.progress import counter
 from captioning.data.example import Splits
 from captioning.errors import CaptioningError, quoted
+from captioning.files import write_json
 from captioning.machine import is_first
+from captioning.progress import counter
 
 ADVICE = "mend it, or leave such photographs out with data.skip_broken=true"
 

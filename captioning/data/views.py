@@ -16,7 +16,7 @@ import numpy as np
 from annotated_types import Interval
 from PIL import Image, ImageEnhance, ImageFilter
 
-from captioning.borders.bounds import Probability, Seed, Share, bounded
+from captioning.config.types import Probability, Seed, Share, bounded
 from captioning.errors import CaptioningError
 
 Crop = Annotated[float, Interval(ge=0, le=0.25)]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Interval
 
-from captioning.borders.bounds import bounded
+from captioning.config.types import bounded
 from captioning.errors import CaptioningError
 from captioning.tokens import EOS, NAMES, UNK
 

@@ -12,7 +12,7 @@ from annotated_types import Interval
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Count, Length, NotNegative, bounded
+from captioning.config.types import Count, Length, NotNegative, bounded
 from captioning.decoding.caption import FORBIDDEN, Caption, best_first
 from captioning.decoding.filters import Filter
 from captioning.decoding.limits import check_limits

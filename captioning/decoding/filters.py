@@ -13,7 +13,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
-from captioning.borders.bounds import bounded
+from captioning.config.types import bounded
 from captioning.tokens import EOS
 
 Words = Annotated[int, Interval(ge=0, le=10_000)]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Length, bounded
+from captioning.config.types import Length, bounded
 from captioning.decoding.caption import FORBIDDEN, Caption
 from captioning.decoding.filters import Filter
 from captioning.decoding.generate import generate

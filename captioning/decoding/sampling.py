@@ -11,7 +11,7 @@ from annotated_types import Ge, Interval
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Length, Positive, Samples, bounded
+from captioning.config.types import Length, Positive, Samples, bounded
 from captioning.decoding.caption import FORBIDDEN, Caption, best_first
 from captioning.decoding.filters import Filter
 from captioning.decoding.generate import generate

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig
 
-from captioning.borders.bounds import PathText
 from captioning.config.command import command, start
 from captioning.config.composed import check_table, settings_given
 from captioning.config.paths import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.config.registry import CONF
+from captioning.config.types import PathText
 from captioning.errors import CaptioningError
 
 SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx", "torch": ".torch"}
@@ -54,8 +54,8 @@ def main(config: DictConfig) -> None:
         write(output, saved.config, saved.words, saved.networks, config.half, saved.score, saved.quantiles)
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
+    from captioning.captioner import TrainedCaptioner
     from captioning.export.folder import export_graphs
-    from captioning.trained import TrainedCaptioner
 
     captioner = TrainedCaptioner.from_checkpoint(
         checkpoint, "cpu", settings_given(config.decoding), list(config.modules)

@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from captioning.borders.files import write_json
+from captioning.captioner import TrainedCaptioner
 from captioning.config.searches import USUAL_FILTERS, search_settings
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
 from captioning.export import runner
 from captioning.export.graphs import SIZES, graphs
 from captioning.export.state import of_image
+from captioning.files import write_json
 from captioning.tokens import NAMES
-from captioning.trained import TrainedCaptioner
 
 ABOUT = "captioner.json"
 SEARCHES: Mapping[str, dict[str, Any]] = {

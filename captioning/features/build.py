@@ -19,8 +19,6 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from captioning.backbones.base import Backbone
-from captioning.borders.files import write_json
-from captioning.borders.progress import counter
 from captioning.data.photographs import fingerprints
 from captioning.errors import CaptioningError
 from captioning.features.cache import (
@@ -36,6 +34,8 @@ from captioning.features.cache import (
 )
 from captioning.features.copied import file_digests, known_rows, with_computed, write_files
 from captioning.features.decoded import decoded
+from captioning.files import write_json
+from captioning.progress import counter
 
 
 def build_features(

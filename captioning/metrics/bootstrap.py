@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from captioning.borders.bounds import Samples, Seed, bounded
+from captioning.config.types import Samples, Seed, bounded
 from captioning.errors import CaptioningError
 from captioning.metrics.statistics import Array, Statistics
 

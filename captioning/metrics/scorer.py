@@ -17,7 +17,7 @@ from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 from pycocoevalcap.rouge.rouge import Rouge
 
-from captioning.borders.bounds import Seconds, bounded
+from captioning.config.types import Seconds, bounded
 from captioning.errors import CaptioningError
 from captioning.metrics.java import find_java
 from captioning.metrics.meteor import Meteor

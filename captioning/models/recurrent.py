@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Positive, Share, Width, bounded
+from captioning.config.types import Positive, Share, Width, bounded
 from captioning.models.parts.attention import Annotations, Attention, Choice, Look, Window
 from captioning.models.parts.cells import Cell, Memory
 from captioning.models.parts.dropout import dropout

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Count, Length, Share, Width, bounded
+from captioning.config.types import Count, Length, Share, Width, bounded
 from captioning.models.parts.dropout import dropout
 from captioning.models.parts.encoders import Encoder
 from captioning.models.parts.initialise import glorot

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from captioning.borders.files import write_text
 from captioning.config.settings import relocate
 from captioning.errors import CaptioningError
+from captioning.files import write_text
 from captioning.push.card import card
 from captioning.report.reading import Record, read_record
 from captioning.report.systems import HEADLINE

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 from omegaconf import DictConfig
 
-from captioning.borders.bounds import PathText, Samples, Seed
-from captioning.borders.files import write_text
 from captioning.config.command import command, start, while_read
 from captioning.config.composed import check_table
 from captioning.config.registry import CONF
+from captioning.config.types import PathText, Samples, Seed
 from captioning.errors import CaptioningError
+from captioning.files import write_text
 from captioning.metrics.scorer import Metric
 from captioning.report.published import PUBLISHED, published_rows
 from captioning.report.systems import group

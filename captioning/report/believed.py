@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.progress import counter
 from captioning.config.settings import relocate
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Box, digest
@@ -23,6 +22,7 @@ from captioning.features.inputs import inputs_of
 from captioning.machine import device_called
 from captioning.metrics.pointing import framed, pointing_hits
 from captioning.models.protocol import LayeredCaptioner
+from captioning.progress import counter
 from captioning.report.markdown import markdown_table
 from captioning.report.systems import System, Value, mean
 from captioning.report.table import shown

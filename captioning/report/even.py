@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from captioning.borders.photographs import Frame
+from captioning.files import Frame
 
 ALIKE = 0.99
 """Of log L: a map of at least this entropy is drawn as even.

@@ -8,7 +8,7 @@ import matplotlib
 import torch
 from torch import Tensor
 
-from captioning.borders.photographs import WHOLE, Frame
+from captioning.files import WHOLE, Frame
 from captioning.report.even import looks_alike, on_photograph, places
 
 PALETTE = torch.tensor(matplotlib.colormaps["viridis"].colors)  # type: ignore[attr-defined]

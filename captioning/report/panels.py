@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captioning.borders.photographs import WHOLE, Frame
+from captioning.files import WHOLE, Frame
 from captioning.report.drawing import DPI, figure, save
 from captioning.report.even import looks_alike, places
 from captioning.report.overlay import PALETTE, overlay, seen

@@ -17,9 +17,9 @@ from pydantic import (
     ValidationError,
 )
 
-from captioning.borders.files import read_state
 from captioning.config.settings import decisive_settings, read_settings
 from captioning.errors import CaptioningError, quoted
+from captioning.files import read_state
 
 ADVICE = "bring it back from a copy, or leave its folder out"
 LARGEST = 1e100

@@ -8,9 +8,9 @@ from statistics import fmean
 
 import numpy as np
 
-from captioning.borders.files import read_state
 from captioning.config.settings import is_in
 from captioning.errors import CaptioningError
+from captioning.files import read_state
 from captioning.report.reading import ADVICE, Config, Provenance, read_config, read_history, read_record
 
 FREE = ("seed", "callbacks")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from captioning.borders.files import write_text
+from captioning.files import write_text
 from captioning.report.markdown import markdown_table
 from captioning.report.reading import read_record
 from captioning.report.units import headed, printed

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from captioning.borders.files import atomic_write
 from captioning.errors import CaptioningError
+from captioning.files import atomic_write
 from captioning.runs import weights_file
 from captioning.runs.checkpoint import load, read, sealed
 

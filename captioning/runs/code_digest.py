@@ -20,7 +20,6 @@ from hydra.utils import get_object
 
 ENTRY = "captioning.work.run"
 NOT_OF_RUNS = (
-    "captioning.borders",
     "captioning.config.check",
     "captioning.config.command",
     "captioning.config.composed",
@@ -31,7 +30,10 @@ NOT_OF_RUNS = (
     "captioning.config.rehearsal",
     "captioning.config.settings",
     "captioning.config.signatures",
+    "captioning.config.types",
     "captioning.errors",
+    "captioning.files",
+    "captioning.progress",
     "captioning.report",
     "captioning.runs",
 )

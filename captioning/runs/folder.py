@@ -15,8 +15,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.borders.files import write_text
 from captioning.errors import CaptioningError
+from captioning.files import write_text
 from captioning.machine import is_first
 
 LONGEST = 100

@@ -16,8 +16,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from captioning.borders.files import atomic_write
 from captioning.errors import CaptioningError, quoted
+from captioning.files import atomic_write
 
 FILE = "attention.npz"
 LARGEST = 2**29

@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel
 
 from captioning.backbones import Backbone
-from captioning.borders.files import read_state, write_json
 from captioning.config.settings import decisive_settings, targets
 from captioning.data.example import Splits, digest
+from captioning.files import read_state, write_json
 from captioning.runs.code_digest import code_digest
 from captioning.runs.initial import InitialWeights
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioning.borders.files import to_json, write_json, write_text
 from captioning.config.paths import checkpoint_path
+from captioning.files import to_json, write_json, write_text
 from captioning.metrics import Scores
 
 

@@ -13,8 +13,8 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from captioning.borders.files import atomic_write
 from captioning.errors import CaptioningError, quoted
+from captioning.files import atomic_write
 from captioning.runs.digest import digest
 
 SUFFIX = ".safetensors"

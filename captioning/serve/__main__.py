@@ -11,11 +11,11 @@ from typing import Annotated, Any, NoReturn
 from annotated_types import Interval
 from omegaconf import DictConfig
 
-from captioning.borders.bounds import PathText
 from captioning.config.command import command, start, while_read
 from captioning.config.composed import check_table
 from captioning.config.paths import check_checkpoint, checkpoint_path
 from captioning.config.registry import CONF
+from captioning.config.types import PathText
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import on_signal
 from captioning.serve.folder import FolderHandler, report_folder

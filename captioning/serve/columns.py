@@ -8,15 +8,15 @@ from typing import Any
 
 from PIL import Image
 
-from captioning.borders.photographs import Frame
+from captioning.captioner import TrainedCaptioner
 from captioning.config.paths import PRETRAINED, checkpoint_path
 from captioning.config.searches import LONGEST, build_search, same_search
 from captioning.decoding import Caption
 from captioning.decoding.confidence import confidence
 from captioning.errors import CaptioningError
+from captioning.files import Frame
 from captioning.report.page.attention import packed
 from captioning.report.page.photographs import as_jpeg
-from captioning.trained import TrainedCaptioner
 
 SIDE = 640
 """Pixels of the longer side of the photograph that the page shows."""

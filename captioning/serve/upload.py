@@ -5,8 +5,8 @@ from http import HTTPStatus
 
 from PIL import Image, UnidentifiedImageError
 
-from captioning.borders.photographs import FORMATS
 from captioning.errors import quoted
+from captioning.files import FORMATS
 from captioning.serve.server import Refused
 
 MEGA = 1_000_000

@@ -6,7 +6,7 @@ from typing import Any
 import lightning as L
 from torch import Tensor
 
-from captioning.borders.progress import duration
+from captioning.progress import duration
 from captioning.training.pace import Pace
 
 SHOWN = ("val/BLEU-4", "val/METEOR", "val/CIDEr")

@@ -7,7 +7,7 @@ from annotated_types import Ge
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from captioning.borders.bounds import NotNegative, bounded
+from captioning.config.types import NotNegative, bounded
 
 Decay = Literal["constant", "linear", "cosine"]
 

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from annotated_types import Interval
 from tqdm import tqdm
 
-from captioning.borders.bounds import Seconds, bounded
+from captioning.config.types import Seconds, bounded
 from captioning.errors import CaptioningError, quoted
 from captioning.transfer.archive import Archive
 from captioning.transfer.http import TRANSIENT, VERSION, Interrupted, Request, Unavailable, place, version

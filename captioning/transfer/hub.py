@@ -13,8 +13,8 @@ from urllib.error import HTTPError
 
 from filelock import FileLock
 
-from captioning.borders.files import write_text
 from captioning.errors import SECRETS, CaptioningError, quoted
+from captioning.files import write_text
 from captioning.transfer.archive import Archive
 from captioning.transfer.fetch import Connection, fetch
 from captioning.transfer.http import NUMBER, Interrupted, Request, Unavailable

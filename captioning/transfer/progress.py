@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from captioning.borders.progress import counter
+from captioning.progress import counter
 
 if TYPE_CHECKING:
     from tqdm import tqdm

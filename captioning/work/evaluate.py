@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from captioning.borders.progress import counter
+from captioning.captioner import TrainedCaptioner
 from captioning.config.composed import settings_given
 from captioning.config.paths import checkpoint_path, given_path
 from captioning.data.caption_files import ImageId
@@ -21,11 +21,11 @@ from captioning.decoding.entropy import measured
 from captioning.features.brought import move_features
 from captioning.features.inputs import inputs_of
 from captioning.metrics.wording import Said, of_model
+from captioning.progress import counter
 from captioning.runs.checkpoint_files import keep_quantiles
 from captioning.runs.kept_attention import KeptCaption
 from captioning.runs.results import file_record
 from captioning.runs.software import device_name
-from captioning.trained import TrainedCaptioner
 from captioning.work.material import check_views, data_settings, material_of
 
 

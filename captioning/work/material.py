@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones.precomputed import Precomputed
+from captioning.captioner import TrainedCaptioner
 from captioning.config.composed import has_other_photographs, is_another_data_set
 from captioning.config.early import FROM_CHECKPOINT
 from captioning.config.paths import given_path
@@ -24,7 +25,6 @@ from captioning.metrics.wording import TrainingCaptions
 from captioning.runs.networks import Network
 from captioning.runs.results import file_record
 from captioning.runs.splits import read_again
-from captioning.trained import TrainedCaptioner
 
 NAMED = 3
 """Photographs that a line of the log shows."""

@@ -12,11 +12,11 @@ from typing import Any
 from omegaconf import DictConfig
 from torch import Tensor
 
+from captioning.captioner import Prediction, TrainedCaptioner
 from captioning.config.composed import settings_given
 from captioning.config.paths import given_path
 from captioning.errors import CaptioningError
 from captioning.runs.kept_attention import FILE, KeptCaption, write
-from captioning.trained import Prediction, TrainedCaptioner
 
 
 def caption_files(

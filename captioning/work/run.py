@@ -17,7 +17,6 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones import Backbone
-from captioning.borders.progress import duration
 from captioning.config.check import check
 from captioning.config.early import FROM_CHECKPOINT, data_settings
 from captioning.config.optimizer import backbone_lr, optimizer_settings
@@ -36,6 +35,7 @@ from captioning.features.brought import check_features
 from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
 from captioning.metrics import Scorer
 from captioning.models import Recurrent
+from captioning.progress import duration
 from captioning.report.summary import print_summary
 from captioning.runs.checkpoint import read as read_checkpoint
 from captioning.runs.debug import few

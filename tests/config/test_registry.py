@@ -17,7 +17,7 @@ COMMANDS = [
     {"_target_": "os.system", "command": "true"},
     {"_target_": "torch.load", "f": "x"},
     {"_target_": "builtins.open", "file": "x", "mode": "w"},
-    {"_target_": "captioning.trained.TrainedCaptioner.from_checkpoint", "path": "x"},
+    {"_target_": "captioning.captioner.TrainedCaptioner.from_checkpoint", "path": "x"},
     {"_target_": "captioning.decoding.greedy.greedy"},
     {"_target_": "torch.nn.Linear", "in_features": 1, "out_features": 1},
     {"_target_": "${oc.env:HOME}"},

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from captioning.borders.bounds import hints_of
 from captioning.config.foreign import foreign_bounds
 from captioning.config.registry import CONF
 from captioning.config.signatures import _located
 from captioning.config.source import source_hints
+from captioning.config.types import hints_of
 
 TARGETS = sorted(
     {

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.backbones.small_cnn import SmallCNN
+from captioning.captioner import TrainedCaptioner
 from captioning.data.vocabulary import Vocabulary
 from captioning.models import Step
 from captioning.runs.networks import Network
 from captioning.serve.columns import Column
 from captioning.serve.server import Handler, Server
 from captioning.tokens import EOS
-from captioning.trained import TrainedCaptioner
 
 GRID = 4
 SAID = ("a", "red", "<b>circle</b>")

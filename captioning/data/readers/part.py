@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from captioning.borders.bounds import Probability
+from captioning.config.types import Probability
 from captioning.data.readers.files import read_lines
 from captioning.errors import CaptioningError
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from captioning.borders.bounds import bounded
-from captioning.borders.progress import counter
+from captioning.config.types import bounded
 from captioning.data.example import Example
 from captioning.data.shapes.annotations import caption_entry, image_entry, read_annotations, write_annotations
 from captioning.data.shapes.drawing import draw
 from captioning.data.shapes.phrasing import REFERENCES, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, SPLITS, random_scene
 from captioning.errors import CaptioningError
+from captioning.progress import counter
 
 FORMAT = 1
 """To be raised with every change of what is drawn or written: older folders are then no longer read."""

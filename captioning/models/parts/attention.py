@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Positive, bounded
+from captioning.config.types import Positive, bounded
 from captioning.models.parts.scores import Score
 
 Choice = Literal["expected", "sample", "argmax"]

@@ -14,7 +14,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Count, Share, Width
+from captioning.config.types import Count, Share, Width
 from captioning.models.parts.dropout import dropout
 from captioning.models.parts.layers import EncoderLayer, Norm
 from captioning.models.parts.multi_head import Scale, attend, over_image

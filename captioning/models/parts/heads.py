@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from captioning.borders.bounds import Width
+from captioning.config.types import Width
 
 Bias = Literal["none", "zero", "frequencies"]
 

@@ -11,7 +11,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Share
+from captioning.config.types import Share
 from captioning.models.parts.dropout import dropout as drop
 
 

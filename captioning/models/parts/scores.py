@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Width
+from captioning.config.types import Width
 from captioning.models.parts.additive import Keys, additive_scores
 
 Grid = tuple[int, int]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from captioning.borders.photographs import Frame
 from captioning.errors import CaptioningError
+from captioning.files import Frame
 from captioning.report.even import looks_alike, places
 from captioning.report.page.tested import Described, folder_of
 from captioning.report.systems import System

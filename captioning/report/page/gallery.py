@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from captioning.borders.photographs import WHOLE, frame_of
 from captioning.config.settings import read_settings
 from captioning.data.example import Box
+from captioning.files import WHOLE, frame_of
 from captioning.report.page.attention import packed_maps, state
 from captioning.report.page.boxes import noun_boxes
 from captioning.report.page.photographs import Photograph, read_photograph, root_of

@@ -9,9 +9,8 @@ from pathlib import Path, PurePath
 
 from PIL import Image, ImageOps
 
-from captioning.borders.files import atomic_write
-from captioning.borders.photographs import FORMATS
 from captioning.config.settings import read_settings
+from captioning.files import FORMATS, atomic_write
 
 QUALITY = 72
 MEGABYTE = 1_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from captioning.borders.files import write_text
+from captioning.files import write_text
 from captioning.report.systems import System
 from captioning.report.table import BLEU, CAPTIONS, NO_PENALTY, SCORES, columns
 

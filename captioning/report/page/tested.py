@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from captioning.borders.files import read_state
 from captioning.errors import CaptioningError
+from captioning.files import read_state
 from captioning.report.reading import ADVICE, Score
 from captioning.report.systems import System
 

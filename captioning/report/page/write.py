@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from captioning.borders.files import write_text
+from captioning.files import write_text
 from captioning.report.curves import COLOURS
 from captioning.report.differences import Compared
 from captioning.report.page.cards import card, common_settings

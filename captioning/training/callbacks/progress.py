@@ -10,8 +10,8 @@ import lightning as L
 from annotated_types import Ge
 from lightning.pytorch.callbacks import ProgressBar
 
-from captioning.borders.bounds import NotNegative, bounded
-from captioning.borders.progress import EVERY, bar, on_terminal
+from captioning.config.types import NotNegative, bounded
+from captioning.progress import EVERY, bar, on_terminal
 from captioning.training.account import Account
 
 REDRAWN = 0.2

@@ -10,8 +10,8 @@ import lightning as L
 import torch
 from annotated_types import Ge
 
-from captioning.borders.bounds import bounded
 from captioning.config.settings import relocate
+from captioning.config.types import bounded
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import gathered, on_signal
 from captioning.runs.folder import in_sweep

@@ -11,8 +11,8 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from captioning.borders.files import read_state, write_text
 from captioning.errors import CaptioningError
+from captioning.files import read_state, write_text
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Length, NotNegative, Probability, Samples, Share, bounded
+from captioning.config.types import Length, NotNegative, Probability, Samples, Share, bounded
 from captioning.models.protocol import StochasticCaptioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.borders.bounds import Length, NotNegative, Positive, Samples, bounded
+from captioning.config.types import Length, NotNegative, Positive, Samples, bounded
 from captioning.decoding import FORBIDDEN
 from captioning.decoding.filters import without
 from captioning.decoding.generate import follow

@@ -13,7 +13,7 @@ from itertools import accumulate, chain
 import numpy as np
 from numpy.typing import NDArray
 
-from captioning.borders.bounds import NotNegative, bounded
+from captioning.config.types import NotNegative, bounded
 from captioning.tokens import EOS, PAD
 from captioning.training.rewards.frequencies import DocumentFrequencies
 from captioning.training.rewards.ngrams import ORDERS, Ints, Ngrams, ngrams

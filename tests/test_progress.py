@@ -1,8 +1,8 @@
 import pytest
 from terminals import Terminal
 
-from captioning.borders import progress
-from captioning.borders.progress import counter, duration
+from captioning import progress
+from captioning.progress import counter, duration
 
 
 @pytest.mark.parametrize(

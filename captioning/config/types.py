@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from annotated_types import DocInfo, Ge, Gt, Interval, Le, Lt, MinLen, Predicate
-from pydantic import BeforeValidator, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, PydanticUserError, TypeAdapter, ValidationError, validate_call
 
 from captioning.errors import quoted
 
@@ -40,6 +40,10 @@ Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 _CanBeFile = Predicate(lambda text: text != "" and "\0" not in str(text))
 PathText = Annotated[str, _CanBeFile, DocInfo("a path")]
 Name = Annotated[str | int | float, _CanBeFile, DocInfo("text")]
+
+validated = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False))
+"""Decorator of a function or of `__init__`: arguments have the types and bounds of their annotations, or a
+`pydantic.ValidationError` names each that has not. Strict: no text is a number, and a list is no tuple."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KINDS: Mapping[Any, str] = {

@@ -8,7 +8,7 @@ import pytest
 from annotated_types import Gt, Interval, MinLen
 from omegaconf import OmegaConf
 
-from captioning.borders.bounds import bounded
+from captioning.config.types import bounded
 
 
 @bounded

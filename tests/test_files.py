@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from captioning.borders.files import atomic_write, read_state, to_json, write_json, write_text
 from captioning.errors import CaptioningError
+from captioning.files import atomic_write, read_state, to_json, write_json, write_text
 
 
 @contextmanager

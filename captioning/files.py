@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and small files that are read back with distrust."""
+"""Atomic writes, validated reads of small state files, and the files of photographs."""
 
 import json
 import math
@@ -12,6 +12,15 @@ from captioning.errors import CaptioningError, quoted
 
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
+
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+"""The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other programs."""
+SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+"""Of photographs in a folder; a file that is named itself may be called anything."""
+
+Frame = tuple[float, float, float, float]
+"""Left, top, right, bottom of the square in fractions of the photograph."""
+WHOLE: Frame = (0.0, 0.0, 1.0, 1.0)
 
 T = TypeVar("T")
 
@@ -105,3 +114,26 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def frame_of(resize: str, width: int, height: int) -> Frame:
+    """The square: all of the photograph (`squash`), a part of it (`crop`), or more than it (`pad`)."""
+    if resize == "squash":
+        return WHOLE
+    side = min(width, height) if resize == "crop" else max(width, height)
+    left, top = (1 - side / width) / 2, (1 - side / height) / 2
+    return left, top, 1 - left, 1 - top
+
+
+def photographs_below(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
+    """The files of photographs in a folder and all folders in it, without hidden ones.
+
+    Args:
+        folder: where to look.
+        complain: is told of folders that cannot be looked into.
+    """
+    for place, folders, files in os.walk(folder, onerror=complain):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for file in (Path(place, name) for name in files if not name.startswith(".")):
+            if file.suffix.lower() in SUFFIXES and os.path.isfile(file):  # noqa: PTH113 - `Path.is_file` may raise
+                yield file

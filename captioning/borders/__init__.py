@@ -1,1 +1,0 @@
-"""What may come in and go out: values of settings, and files."""
