@@ -7,22 +7,19 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
 import hydra
 from hydra.core.utils import JobReturn, JobStatus
-from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf import DictConfig
 
+from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_asked, help_text
-from captioning.config.settings import each_setting
 from captioning.config.words import as_setting, check_options
-from captioning.errors import CaptioningError, Stopped, did_you_mean, no_setting, one_line
+from captioning.errors import Stopped
 from captioning.machine import end_with, end_with_launcher, keep_memory, on_signal
 
 NOT_HERE = (
@@ -41,15 +38,8 @@ NOT_HERE = (
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
 )
 """Warnings that do not hold here, or not for the user."""
-
-
-VALUE_ERRORS = {
-    # for model/encoder=null and model=null
-    "Config group override": "a group of settings cannot be null: a part of a model is left out with a dot, as in "
-    "model.encoder=null; of another group, set what is in it to null, one by one",
-    "Exceeds the limit": "a number on the command line has thousands of digits; no setting is so large",
-}
-"""How Hydra's own begin, and what is said in their place."""
+TRACEBACK = "CAPTIONING_TRACEBACK"
+"""Environment variable: set to 1, errors keep their traceback."""
 
 
 class Command(Protocol):
@@ -82,7 +72,7 @@ def command(config: Path, words: str | None = None) -> Callable[[Callable[[DictC
 
 
 def start(main: Command) -> None:
-    """Runs a command; what a user can mend is printed without a traceback, and the exit code is 1."""
+    """Run a command; errors of settings, files and networks become one sentence and exit code 1."""
     if help_asked():
         with while_read():
             print(help_text(str(sys.modules[main.__module__].__doc__), main.config, sys.argv[1:]))
@@ -96,21 +86,10 @@ def start(main: Command) -> None:
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(stopped.exit_code)
-    except (CaptioningError, HydraException, OmegaConfBaseException) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
-        sys.exit(1)
-    except ValueError as error:
-        mend = next((mend for start, mend in VALUE_ERRORS.items() if str(error).startswith(start)), None)
-        if mend is None:
+    except Exception as error:
+        if not is_expected(error) or os.environ.get(TRACEBACK, "0") not in ("", "0"):
             raise
-        print(f"error: {mend}", file=sys.stderr)
-        sys.exit(1)
-    except BrokenExecutor:  # of hydra/launcher=processes
-        print(
-            "error: a process of the sweep was killed, perhaps because memory ran out. What has ended is kept; the "
-            "same command goes on, and fewer at a time (hydra.launcher.n_jobs) take less memory",
-            file=sys.stderr,
-        )
+        print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(1)
 
 
@@ -152,32 +131,6 @@ def while_read() -> Iterator[None]:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's own flush at exit complains
         sys.exit(141)  # as of a program that the signal SIGPIPE has ended
-
-
-def explain(error: Exception) -> str:
-    """Say in one line what came, what is allowed and what to do; no file's text can break it."""
-    return one_line(_explained(error))
-
-
-def _explained(error: Exception) -> str:
-    cause = error.__cause__ or error
-    if isinstance(error, MissingConfigException) and error.options:
-        group, _, name = str(error.missing_cfg_file).rpartition("/")
-        names = sorted(option for option in error.options if not option.startswith("_"))  # _base, of all of them
-        hint = did_you_mean(name, names)
-        return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(names)}"
-    if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(cause.parent_node, DictConfig):
-        parent, _, name = str(cause.full_key or cause.key).rpartition(".")
-        settings = () if parent else each_setting(OmegaConf.to_container(cause.parent_node))
-        elsewhere = [key for key, _ in settings if key.endswith(f".{name}")]
-        return no_setting(parent, name, sorted(map(str, cause.parent_node)), elsewhere[:3])
-    if isinstance(error, InstantiationException):
-        return str(cause) if isinstance(cause, CaptioningError) else f"{_last_line(error)}: {cause}"
-    return str(error)
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).splitlines()[-1].removeprefix("full_key: ")
 
 
 def _prepare() -> None:

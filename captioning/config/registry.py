@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from captioning.config.signatures import check_call
+from captioning.config.types import refusals
 from captioning.errors import CaptioningError, quoted
 
 PACKAGE = Path(__file__).parents[1]
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 """The configuration: inside an installed wheel, else beside the package in a checkout."""
+OLD_PATHS: Mapping[str, str] = {}
+"""Dotted paths of parts that have moved, and where they are now: stored configurations name the old ones."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -36,6 +40,7 @@ def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> A
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise CaptioningError(f"{place}={quoted(node)} describes no part; it must name one by _target_")
+    node = renewed(node)
     target = locate(place, node["_target_"], modules)
     for key in node:
         if not isinstance(key, str) or (key.startswith("_") and key not in ("_target_", "_partial_")):
@@ -55,8 +60,20 @@ def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> A
         return functools.partial(target, **arguments) if partial else target(**arguments)
     except CaptioningError:
         raise
+    except ValidationError as error:
+        raise CaptioningError(refusals(place, error)) from error
     except Exception as error:  # whatever a constructor makes of arguments that do not go together
         raise CaptioningError(f"{place}: {quoted(error)}") from error
+
+
+def renewed(node: Any) -> Any:
+    """Settings with each `_target_` of `OLD_PATHS` replaced."""
+    if isinstance(node, Mapping):
+        return {
+            key: OLD_PATHS.get(value, value) if key == "_target_" and isinstance(value, str) else renewed(value)
+            for key, value in node.items()
+        }
+    return [renewed(value) for value in node] if isinstance(node, list) else node
 
 
 def locate(place: str, target: Any, modules: Sequence[str] = ()) -> Callable[..., Any]:
@@ -67,6 +84,7 @@ def locate(place: str, target: Any, modules: Sequence[str] = ()) -> Callable[...
     """
     if not isinstance(target, str):
         raise CaptioningError(f"{place}._target_={quoted(target)} is not allowed; it must be text")
+    target = OLD_PATHS.get(target, target)
     module, _, name = target.rpartition(".")
     ours = target in registered(place)
     if not ours and module not in modules:

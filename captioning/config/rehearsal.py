@@ -14,10 +14,11 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from captioning.config.explain import in_part
 from captioning.config.optimizer import optimizer_settings
 from captioning.config.precision import precision_of
 from captioning.config.settings import without_weights
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError
 from captioning.tokens import NAMES
 
 
@@ -90,4 +91,4 @@ def _refusing(path: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
         if isinstance(cause, CaptioningError):
             raise cause from None
-        raise CaptioningError(f"{path}: {quoted(cause)}") from cause
+        raise CaptioningError(in_part(path, cause)) from cause

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from captioning.config.registry import renewed
 from captioning.files import read_state
 
 PLACES = ("folder", "cache", "data.root")
@@ -106,4 +107,4 @@ def _parse(text: str) -> dict[str, Any]:
     settings = yaml.load(text, _PlainLoader)
     if not isinstance(settings, dict):
         raise ValueError("it holds no settings")
-    return settings
+    return dict(renewed(settings))

@@ -7,16 +7,28 @@ configuration gives.
 
 import functools
 import inspect
+import itertools
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from annotated_types import DocInfo, Ge, Gt, Interval, Le, Lt, MinLen, Predicate
-from pydantic import BeforeValidator, ConfigDict, PydanticUserError, TypeAdapter, ValidationError, validate_call
+from annotated_types import DocInfo, Ge, Gt, Interval, Le, Lt, MinLen
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    validate_call,
+)
 
 from captioning.errors import quoted
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 Count = Annotated[int, Interval(ge=1, le=1000)]
 """Of layers, heads or hypotheses; more only fill the memory."""
@@ -37,15 +49,37 @@ Probability = Annotated[float, Interval(ge=0, le=1)]
 Share = Annotated[float, Interval(ge=0, lt=1)]
 Seconds = Annotated[float, Interval(gt=0, le=86_400)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
-_CanBeFile = Predicate(lambda text: text != "" and "\0" not in str(text))
-PathText = Annotated[str, _CanBeFile, DocInfo("a path")]
-Name = Annotated[str | int | float, _CanBeFile, DocInfo("text")]
+
+
+def _named(value: T) -> T:
+    if value == "" or "\0" in str(value):
+        raise ValueError("must name a file or folder")
+    return value
+
+
+PathText = Annotated[str, AfterValidator(_named), DocInfo("a path")]
+Name = Annotated[str | int | float, AfterValidator(_named), DocInfo("text")]
 
 validated = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False))
 """Decorator of a function or of `__init__`: arguments have the types and bounds of their annotations, or a
 `pydantic.ValidationError` names each that has not. Strict: no text is a number, and a list is no tuple."""
 
-F = TypeVar("F", bound=Callable[..., Any])
+
+def refusals(key: str, error: ValidationError) -> str:
+    """`key=value: reason` of all that a `ValidationError` refuses, below `key`."""
+    errors = error.errors(include_url=False)
+    # the choices of a union have the same value and parent
+    groups = itertools.groupby(errors, lambda each: (each["loc"][:-1] or each["loc"], id(each["input"])))
+    return "; ".join(_refusal(key, parent, list(found)) for (parent, _), found in groups)
+
+
+def _refusal(key: str, parent: tuple[int | str, ...], errors: list[Any]) -> str:
+    path = parent if len(errors) > 1 else errors[0]["loc"]
+    name = key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
+    reasons = [each["msg"].removeprefix("Value error, ").replace("Input should", "must") for each in errors]
+    return f"{name.removeprefix('.')}={quoted(errors[0]['input'])}: {' or '.join(dict.fromkeys(reasons))}"
+
+
 _KINDS: Mapping[Any, str] = {
     **{bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"},
     **{None: "null", NoneType: "null"},

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.config.paths import check_checkpoint
+from captioning.config.registry import renewed
 from captioning.decoding.confidence import are_quantiles
 from captioning.errors import CaptioningError, quoted
 from captioning.runs import weights_file
@@ -79,7 +80,7 @@ def load(path: Path) -> Checkpoint:
     if not are_quantiles(quantiles):
         raise _no_captioner(path, "the quantiles of its scores are no ascending list of numbers")
     score = quoted(inside["score"]) if inside.get("score") else _score(saved.get("callbacks"))
-    return Checkpoint(path, config, words, state, score, quantiles)
+    return Checkpoint(path, renewed(config), words, state, score, quantiles)
 
 
 def _score(callbacks: Any) -> str | None:

@@ -16,7 +16,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from captioning.config.command import explain
+from captioning.config.explain import explain
 from captioning.files import write_json
 from captioning.machine import is_first
 

@@ -1,16 +1,25 @@
 """Mistakes on the command line: one clear line each, before anything is computed."""
 
+import io
+import json
 import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
+import requests
+import yaml
+from hydra.utils import instantiate
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from captioning import run
 from captioning.config.command import start
+from captioning.config.types import Count, PathText, validated
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -95,6 +104,65 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     assert ended.stderr.startswith("error: there is no setting model.dropuot. Did you mean dropout?")
     assert ended.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def _ended_by(failure: Callable[[], object]) -> Callable[[], None]:
+    """A command that fails."""
+
+    def main() -> None:
+        failure()
+
+    return main
+
+
+@validated
+def _part(width: Count, ending: Literal["sum", "mean"] | int = "sum", path: PathText = "there") -> None:
+    raise MisconfigurationException("no GPU")
+
+
+ERRORS: dict[str, tuple[Callable[[], object], list[str]]] = {
+    "a missing file": (lambda: Path("nowhere.json").read_text(), ["nowhere.json", "No such file"]),
+    "a folder": (lambda: Path().read_text(), [".", "directory"]),
+    "JSON": (lambda: json.loads("{"), ["Expecting property name"]),
+    "YAML": (lambda: yaml.safe_load("[1"), ["expected ',' or ']'"]),
+    "text": (lambda: b"\xff".decode(), ["utf-8"]),
+    "an archive": (lambda: zipfile.ZipFile(io.BytesIO(b"no")), ["not a zip file"]),
+    "the network": (lambda: requests.get("http://127.0.0.1:9/"), ["127.0.0.1", "refused"]),
+    "arguments": (
+        lambda: _part(width=0, ending="max", path=""),
+        ["width=0: must be greater", "ending=max: must be 'sum' or 'mean' or must be a valid integer", "path=: "],
+    ),
+    "a part": (
+        lambda: instantiate({"_target_": f"{__name__}._part", "width": True}),
+        ["width=true: must be a valid integer"],
+    ),
+    "Lightning": (lambda: _part(1), ["no GPU"]),
+    "a part's own": (lambda: instantiate({"_target_": "torch.optim.Adam", "params": [], "lr": 1}), ["empty"]),
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors_of_libraries_become_a_sentence(refused: Callable[..., str], kind: str) -> None:
+    failure, parts = ERRORS[kind]
+    message = refused(_ended_by(failure))
+    assert [part for part in parts if part not in message] == []
+
+
+def test_notes_come_first(refused: Callable[..., str]) -> None:
+    def failure() -> None:
+        try:
+            json.loads("{")
+        except ValueError as error:
+            error.add_note("dataset.json")
+            raise
+
+    assert refused(_ended_by(failure)).startswith("dataset.json: Expecting")
+
+
+def test_a_traceback_is_one_setting_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPTIONING_TRACEBACK", "1")
+    with pytest.raises(FileNotFoundError):
+        start(_ended_by(ERRORS["a missing file"][0]))  # type: ignore[arg-type]
 
 
 def test_errors_of_our_own_keep_their_traceback() -> None:

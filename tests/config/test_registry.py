@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.utils import get_object
 
-from captioning.config.registry import CONF, build, check_parts, registered
+from captioning.config.registry import CONF, OLD_PATHS, build, check_parts, registered, renewed
 from captioning.decoding import Filters, beam_search, greedy
 from captioning.errors import CaptioningError
 
@@ -38,6 +39,18 @@ COMMANDS = [
     {**GREEDY, "width": 3},
     {**GREEDY, "max_length": "five"},
 ]
+
+
+def test_parts_that_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OLD_PATHS, "captioning.decoding.old.greedy", "captioning.decoding.greedy")
+    old = {**GREEDY, "_target_": "captioning.decoding.old.greedy"}
+    assert renewed({"decoding": [old]}) == {"decoding": [GREEDY]}
+    assert build("decoding", old).func is greedy
+
+
+@pytest.mark.parametrize("path", OLD_PATHS.values())
+def test_moved_parts_exist(path: str) -> None:
+    assert get_object(path)
 
 
 def test_parts_are_what_the_shipped_configuration_names_at_their_place() -> None:
