@@ -16,7 +16,7 @@ from captioning.config.foreign import BOUNDS
 from captioning.config.registry import PACKAGE
 from captioning.config.signatures import check_value, each_part
 
-CHEAP = ("annotated_types", "collections.abc", "pathlib", "typing", "captioning.config.types")
+CHEAP = ("annotated_types", "collections.abc", "pathlib", "pydantic", "typing", "captioning.config.types")
 """Modules whose names stand in annotations."""
 CONSTANT = (ast.Constant, ast.Subscript, ast.BinOp)
 """What a name in an annotation stands for: a number, or another annotation."""

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import lightning as L
+from pydantic import SkipValidation
 
-from captioning.config.types import BatchSize, Count, Length, Seed, Workers, bounded
+from captioning.config.types import BatchSize, Count, Length, Seed, Workers, validated
 from captioning.data.batch import Batch
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Example, Splits, digest
@@ -32,11 +33,11 @@ class CaptionData(L.LightningDataModule):
         views: further views of the training images, of which each epoch shows one, or the first.
     """
 
-    @bounded
+    @validated
     def __init__(
         self,
-        splits: Splits,
-        inputs: Mapping[str, Inputs],
+        splits: SkipValidation[Splits],
+        inputs: SkipValidation[Mapping[str, Inputs]],
         vocabulary: Vocabulary,
         *,
         batch_size: BatchSize = 16,
@@ -45,7 +46,7 @@ class CaptionData(L.LightningDataModule):
         max_words: Length = 14,
         num_workers: Workers = 0,
         seed: Seed = 0,
-        views: Sequence[Inputs] = (),
+        views: SkipValidation[Sequence[Inputs]] = (),
     ) -> None:
         super().__init__()
         self.splits, self.vocabulary = splits, vocabulary

@@ -15,8 +15,9 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Interval
 from PIL import Image, ImageEnhance, ImageFilter
+from pydantic import Strict
 
-from captioning.config.types import Probability, Seed, Share, bounded
+from captioning.config.types import Probability, Seed, Share, validated
 from captioning.errors import CaptioningError
 
 Crop = Annotated[float, Interval(ge=0, le=0.25)]
@@ -123,11 +124,11 @@ class RandomChange:
         CaptioningError: a lowest is above its highest.
     """
 
-    @bounded
+    @validated
     def __init__(
         self,
-        quality: tuple[Quality, Quality] | None = (40, 95),
-        side: tuple[Side, Side] | None = (0.6, 1.6),
+        quality: Annotated[tuple[Quality, Quality], Strict(False)] | None = (40, 95),
+        side: Annotated[tuple[Side, Side], Strict(False)] | None = (0.6, 1.6),
         crop: Crop = 0.1,
         brightness: Share = 0.2,
         contrast: Share = 0.2,
@@ -139,10 +140,8 @@ class RandomChange:
                 raise CaptioningError(
                     f"data.view.{name}={list(ends)} ends before it begins: set the lower number first"
                 )
-        self._quality = None if quality is None else (int(quality[0]), int(quality[1]))
-        self._side = None if side is None else (float(side[0]), float(side[1]))
-        self._crop, self._brightness, self._contrast = float(crop), float(brightness), float(contrast)
-        self._mirror, self._seed = float(mirror), seed
+        self._quality, self._side, self._crop = quality, side, crop
+        self._brightness, self._contrast, self._mirror, self._seed = brightness, contrast, mirror, seed
 
     @property
     def settings(self) -> str:

@@ -6,11 +6,12 @@ V words in all, the special tokens included.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from annotated_types import Ge, Interval
+from pydantic import SkipValidation
 
-from captioning.config.types import bounded
+from captioning.config.types import validated
 from captioning.errors import CaptioningError
 from captioning.tokens import EOS, NAMES, UNK
 
@@ -46,13 +47,13 @@ class Vocabulary:
         object.__setattr__(self, "_ids", ids)
 
     @classmethod
-    @bounded
+    @validated
     def from_captions(
         cls,
-        captions: Iterable[Sequence[str]],
+        captions: SkipValidation[Iterable[Sequence[str]]],
         min_count: Annotated[int, Ge(1)] = 5,
         max_size: Annotated[int, Interval(gt=len(NAMES), le=1_000_000)] = 10000,
-    ) -> "Vocabulary":
+    ) -> Self:
         """The words that occur at least `min_count` times, by falling count, equal counts in alphabetical order.
 
         Args:
@@ -62,7 +63,6 @@ class Vocabulary:
 
         Raises:
             CaptioningError: no word is frequent enough.
-            ValueError: a setting that is not allowed.
         """
         counts = Counter(chain.from_iterable(captions))
         for name in NAMES:

@@ -381,15 +381,6 @@ def test_two_processes_at_once_both_end_well(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [("train", 0), ("val", -1), ("test", 2.5), ("max_objects", 5), ("size", 8), ("seed", -1), ("train", True)],
-)
-def test_bad_arguments_are_named(tmp_path, argument, value):
-    with pytest.raises(ValueError, match=rf"{argument}={str(value).lower()} .* whole number from \d+ to \d+"):
-        ShapesReader(tmp_path, **{argument: value})
-
-
 def test_a_damaged_folder_is_named(tmp_path):
     reader = ShapesReader(tmp_path, train=2, val=1, test=1, size=32)
     reader()

@@ -4,7 +4,7 @@ import pytest
 
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.tokens import BOS, EOS, NAMES, PAD, UNK
+from captioning.tokens import BOS, EOS, PAD, UNK
 
 CAPTIONS = [("a", "red", "dog"), ("a", "blue", "dog"), ("a", "cat", "and", "a", "cat")]  # a 4, cat 2, dog 2, rest 1
 
@@ -66,18 +66,6 @@ def test_no_word_is_frequent_enough() -> None:
         Vocabulary.from_captions(CAPTIONS)
     with pytest.raises(CaptioningError, match="none of the 0 different words"):
         Vocabulary.from_captions([])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"min_count": 0}, "min_count=0 is not allowed; it must be a whole number of at least 1"),
-        ({"max_size": len(NAMES)}, "max_size=4 is not allowed; it must be a whole number above 4"),
-    ],
-)
-def test_settings_without_room(settings: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Vocabulary.from_captions(CAPTIONS, **settings)
 
 
 @pytest.mark.parametrize("words", [["a", "b", "a"], ["<pad>"]])

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from captioning.config.types import bounded
+from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.shapes.annotations import caption_entry, image_entry, read_annotations, write_annotations
 from captioning.data.shapes.drawing import draw
@@ -29,7 +29,6 @@ USUAL_SIZE = 224
 Scenes = Annotated[int, Interval(ge=1, le=SPLIT_LIMIT)]
 
 
-@bounded
 @dataclass(frozen=True)
 class ShapesReader:
     """Scenes of coloured shapes with five captions each, the same for the same arguments.
@@ -47,8 +46,6 @@ class ShapesReader:
         size: side of the pictures in pixels; None: 224, for backbones whose size is known once they are built.
         seed: chooses the scenes.
 
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     root: str | Path
@@ -127,3 +124,6 @@ class ShapesReader:
                 captions.append(caption_entry(caption_id, first + number, phrase, self.side))
             progress.update()
         write_annotations(folder / f"captions_{split}.json", self._arguments(), images, captions)
+
+
+ShapesReader.__init__ = validated(ShapesReader.__init__)  # type: ignore[method-assign]

@@ -1,0 +1,33 @@
+"""Settings outside their bounds: `(constructor, settings, the key that is named)`."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from captioning.data.module import CaptionData
+from captioning.data.shapes import ShapesReader
+from captioning.data.views import RandomChange
+from captioning.data.vocabulary import Vocabulary
+from captioning.tokens import NAMES
+
+shapes = partial(ShapesReader, "folder")
+vocabulary = partial(Vocabulary.from_captions, [["a"]])
+data = partial(CaptionData, {}, {}, Vocabulary(["a"]))
+REFUSED: list[tuple[Callable[..., Any], str, Any]] = [
+    *((shapes, key, value) for key, value in (("train", 0), ("val", -1), ("test", 2.5), ("train", True))),
+    *((shapes, key, value) for key, value in (("max_objects", 5), ("size", 8), ("seed", -1), ("root", 3))),
+    *((vocabulary, key, value) for key, value in (("min_count", 0), ("max_size", len(NAMES)), ("max_size", "9"))),
+    *((RandomChange, key, value) for key, value in (("quality", (0, 90)), ("side", [0, 1]), ("quality", [1, 2, 3]))),
+    *((RandomChange, key, value) for key, value in (("crop", 0.3), ("mirror", 2), ("brightness", 1))),
+    *((data, key, value) for key, value in (("batch_size", 0), ("max_words", 0), ("num_workers", -1), ("seed", 1.5))),
+]
+
+
+@pytest.mark.parametrize(("build", "key", "value"), REFUSED)
+def test_a_setting_out_of_bounds_is_named(build: Callable[..., Any], key: str, value: Any) -> None:
+    with pytest.raises(ValidationError) as refused:
+        build(**{key: value})
+    assert {key} == {error["loc"][0] for error in refused.value.errors()}
