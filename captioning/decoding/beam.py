@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Interval
+from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Count, Length, NotNegative, bounded
+from captioning.config.types import Count, Length, NotNegative, validated
 from captioning.decoding.caption import FORBIDDEN, Caption, best_first
 from captioning.decoding.filters import Filter
 from captioning.decoding.limits import check_limits
@@ -26,10 +27,10 @@ Penalty = Annotated[float, Interval(ge=-100, le=100)]
 """Beyond it powers of lengths leave the range of numbers."""
 
 
-@bounded
+@validated
 def beam_search(
-    model: Captioner,
-    context: ContextSet,
+    model: SkipValidation[Captioner],
+    context: SkipValidation[ContextSet],
     width: Count = 3,
     max_length: Length = 15,
     length_penalty: Penalty = 1.0,
@@ -67,10 +68,10 @@ def beam_search(
     return _search(model, context, width, 1, 0.0, max_length, ranking, forbidden=forbidden, filters=filters)
 
 
-@bounded
+@validated
 def diverse_beam_search(
-    model: Captioner,
-    context: ContextSet,
+    model: SkipValidation[Captioner],
+    context: SkipValidation[ContextSet],
     width: Count = 6,
     groups: Count = 3,
     diversity: NotNegative = 0.5,

@@ -13,14 +13,13 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
-from captioning.config.types import bounded
+from captioning.config.types import validated
 from captioning.tokens import EOS
 
 Words = Annotated[int, Interval(ge=0, le=10_000)]
 Filter = Callable[[Tensor, Tensor], Tensor]
 
 
-@bounded
 @dataclass(frozen=True, slots=True)
 class Filters:
     """The usual filters together. Where they forbid everything, the caption ends.
@@ -56,6 +55,9 @@ class Filters:
         if self.no_repeat_ngram:
             log_probs = without_repeated_ngrams(log_probs, history, self.no_repeat_ngram)
         return log_probs
+
+
+Filters.__init__ = validated(Filters.__init__)  # type: ignore[method-assign]
 
 
 def only(log_probs: Tensor, word: int) -> Tensor:

@@ -2,18 +2,20 @@
 
 from collections.abc import Sequence
 
+from pydantic import SkipValidation
+
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Length, bounded
+from captioning.config.types import Length, validated
 from captioning.decoding.caption import FORBIDDEN, Caption
 from captioning.decoding.filters import Filter
 from captioning.decoding.generate import generate
 from captioning.models.protocol import Captioner
 
 
-@bounded
+@validated
 def greedy(
-    model: Captioner,
-    context: ContextSet,
+    model: SkipValidation[Captioner],
+    context: SkipValidation[ContextSet],
     max_length: Length = 15,
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,

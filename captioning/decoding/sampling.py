@@ -8,10 +8,11 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge, Interval
+from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Length, Positive, Samples, bounded
+from captioning.config.types import Length, Positive, Samples, validated
 from captioning.decoding.caption import FORBIDDEN, Caption, best_first
 from captioning.decoding.filters import Filter
 from captioning.decoding.generate import generate
@@ -21,11 +22,11 @@ from captioning.models.protocol import Captioner
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-@bounded
+@validated
 @torch.no_grad()
 def sample(
-    model: Captioner,
-    context: ContextSet,
+    model: SkipValidation[Captioner],
+    context: SkipValidation[ContextSet],
     n: Samples = 1,
     temperature: Positive = 1.0,
     top_k: Annotated[int, Ge(1)] | None = None,

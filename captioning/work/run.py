@@ -173,7 +173,7 @@ def build_module(
         backbone=backbone,
         model=model,
         objective=objective,
-        search=instantiate(search_settings(settings["decoding"], vocabulary)),
+        search=instantiate(search_settings(settings["decoding"], vocabulary), _convert_="all"),
         scorers={
             split: Scorer(reference_texts(splits[split]), config.metrics[split], config.metrics.timeout)
             for split in ("val", "test")

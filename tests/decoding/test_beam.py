@@ -1,7 +1,6 @@
 """Beam search against brute force, and against itself written with lists."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -207,18 +206,3 @@ def test_normalisation_of_google_by_hand() -> None:
 def test_fewer_captions_than_asked_for() -> None:
     (caption,) = beam_search(by_hand({(): {EOS: 0.7, RED: 0.3}}), pictures([0]), 4, 1, n_best=4)
     assert [caption.tokens, *(other.tokens for other in caption.alternatives)] == [[EOS], [RED]]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"width": 0}, "width=0 is not allowed; it must be a whole number from 1"),
-        ({"max_length": 0}, "max_length=0 is not allowed; it must be a whole number from 1"),
-        ({"width": 2, "n_best": 3}, "n_best=3 is not allowed; a beam of width=2 finds no more than that"),
-        ({"n_best": 0}, "n_best=0 is not allowed; it must be a whole number from 1"),
-        ({"normalisation": "words"}, "normalisation=words is not allowed; it must be one of length, gnmt"),
-    ],
-)
-def test_settings_that_are_not_allowed(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        beam_search(table(0), pictures([0]), **settings)

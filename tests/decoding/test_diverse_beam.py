@@ -87,16 +87,3 @@ def test_groups_avoid_each_others_words() -> None:
         assert len(captions) == 3
         for words in zip(*(caption.tokens for caption in captions), strict=True):
             assert len(set(words)) == 3
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"width": 5, "groups": 2}, "width=5 is not allowed; it must be a multiple of groups=2"),
-        ({"groups": 0}, "groups=0 is not allowed; it must be a whole number from 1"),
-        ({"diversity": -0.5}, "diversity=-0.5 is not allowed; it must be a number of at least 0"),
-    ],
-)
-def test_numbers_that_are_not_allowed(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        diverse_beam_search(table(0), pictures([0]), **settings)  # type: ignore[arg-type]

@@ -165,9 +165,3 @@ def test_a_filter_of_ones_own(search: Callable[..., list[Caption]]) -> None:
     model = table(2, words=2, max_tokens=4)
     for best in search(model, pictures(IMAGES), max_length=4, filters=alternating):
         assert best.tokens == [4, 5, 4, 5]
-
-
-@pytest.mark.parametrize("name", ["min_length", "no_repeat_ngram"])
-def test_negative_numbers_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}=-1 is not allowed; it must be a whole number from 0"):
-        Filters(**{name: -1})

@@ -69,8 +69,3 @@ def test_an_image_that_ended_waits_for_the_others() -> None:
     assert captions[1].tokens == [EOS]
     assert captions[1].score == pytest.approx(0, abs=1e-12)
     assert [len(caption.attention) for caption in captions] == [4, 1, 4]
-
-
-def test_a_length_of_one_is_needed() -> None:
-    with pytest.raises(ValueError, match="max_length=0 is not allowed; it must be a whole number from 1"):
-        greedy(table(0), pictures([0]), max_length=0)

@@ -99,20 +99,3 @@ def test_keys_of_images(dtype: torch.dtype) -> None:
     masked = image_keys(ContextSet(vectors, (1, 3), mask))
     vectors[:, 2] = 7
     assert torch.equal(image_keys(ContextSet(vectors, (1, 3), mask)), masked)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"n": 0}, "n=0 is not allowed; it must be a whole number from 1"),
-        ({"temperature": 0.0}, "temperature=0.0 is not allowed; it must be a number above 0"),
-        ({"temperature": float("nan")}, "temperature=nan is not allowed; it must be a number above 0"),
-        ({"top_k": 0}, "top_k=0 is not allowed; it must be one of a whole number of at least 1, null"),
-        ({"top_p": 0.0}, "top_p=0.0 is not allowed; it must be a number above 0 and at most 1"),
-        ({"top_p": 1.5}, "top_p=1.5 is not allowed; it must be a number above 0 and at most 1"),
-        ({"max_length": 0}, "max_length=0 is not allowed; it must be a whole number from 1"),
-    ],
-)
-def test_numbers_that_are_not_allowed(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        sample(table(0), pictures([0]), **settings)  # type: ignore[arg-type]
