@@ -14,7 +14,7 @@ from captioning.config.signatures import check_call, check_settings
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.metrics.scorer import METRICS
+from captioning.metrics.scorer import scores_of
 
 
 def check(config: DictConfig) -> None:
@@ -81,8 +81,7 @@ def _check_validation(config: DictConfig) -> None:
 
 
 def _check_monitor(key: str, monitor: str, chosen: list[str]) -> None:
-    known = [f"val/BLEU-{n}" for n in range(1, 5)] if "BLEU" in chosen else []
-    known += [f"val/{name}" for name in METRICS if name in chosen and name != "BLEU"]
+    known = [f"val/{name}" for name in scores_of(chosen)]
     if monitor not in known:
         raise CaptioningError(
             f"{key}={monitor} is not computed with metrics.val={chosen}; "

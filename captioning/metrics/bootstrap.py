@@ -104,13 +104,16 @@ def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
         ours: the one, resampled as often and with the same seed as the other.
         theirs: the other.
     """
-    sampled = ours.samples - theirs.samples
+    names = [name for name in ours.names if name in theirs.names]
+    mine, others = ([each.names.index(name) for name in names] for each in (ours, theirs))
+    sampled = ours.samples[:, mine] - theirs.samples[:, others]
     low, high = np.quantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     smaller = np.minimum((sampled <= 0).sum(axis=0), (sampled >= 0).sum(axis=0))
     p = np.minimum(2 * (smaller + 1) / (len(sampled) + 1), 1)
-    columns = (ours.once, theirs.once, ours.once - theirs.once, low, high, p)
+    once = ours.once[mine], theirs.once[others]
+    columns = (*once, once[0] - once[1], low, high, p)
     rows = zip(*columns, strict=True)
-    return {name: Difference(*map(float, row)) for name, row in zip(ours.names, rows, strict=True)}
+    return {name: Difference(*map(float, row)) for name, row in zip(names, rows, strict=True)}
 
 
 def resamples(items: int, samples: int, seed: int | Sequence[int], drawn: int | None = None) -> Iterator[Array]:

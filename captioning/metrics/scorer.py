@@ -1,24 +1,26 @@
-"""BLEU, METEOR, ROUGE-L, CIDEr and SPICE of generated captions, equal to what pycocoevalcap gives.
+"""The table of scores, and the scorer of generated captions, equal to pycocoevalcap.
 
 B is the number of scored images. Sources: BLEU, Papineni et al., ACL 2002; METEOR, Denkowski and Lavie, WMT 2014;
 ROUGE-L, Lin, 2004; CIDEr (here, as in pycocoevalcap, CIDEr-D), Vedantam et al., CVPR 2015; the pipeline (PTB tokens,
 closest reference length), Chen et al., "Microsoft COCO Captions", 2015; SPICE, see `captioning.metrics.spice`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Literal, get_args
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import numpy as np
-from annotated_types import MinLen
+from annotated_types import DocInfo, MinLen
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 from pycocoevalcap.rouge.rouge import Rouge
+from pydantic import AfterValidator, SkipValidation
 
-from captioning.config.types import Seconds, bounded
-from captioning.errors import CaptioningError
+from captioning.config.types import Seconds, validated
+from captioning.errors import CaptioningError, one_line
 from captioning.metrics.java import find_java
 from captioning.metrics.meteor import Meteor
 from captioning.metrics.ptb import ptb_tokenize
@@ -33,12 +35,130 @@ from captioning.metrics.statistics import (
     meteor_statistics,
 )
 
-Metric = Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
+MAIN, BLEU_ALONE, WORDING, ATTENTION, OTHER = GROUPS = (
+    *("scores", "BLEU without brevity penalty", "wording", "attention", "other scores"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How a score is computed, grouped and printed.
+
+    Attributes:
+        name: in `scores.json`; the loggers put `val/` or `test/` before it.
+        group: one of `GROUPS`: the columns it is shown with.
+        unit: 0-100 where papers print percentages without saying so; empty where it is unknown.
+        digits: printed after the decimal point.
+        metric: what `metrics.val=[..]` calls the metric that gives it; empty for what is always measured.
+        per_image: `captions.jsonl` has it for each image.
+        mean: over a corpus, it is the mean of the images' scores.
+        default: its metric is computed unless other metrics are named.
+        languages: that it is made for; empty for any.
+        best: `max` or `min`, where one end is the better one.
+    """
+
+    name: str
+    group: str
+    unit: str = "0-100"
+    digits: int = 1
+    metric: str = ""
+    per_image: bool = False
+    mean: bool = False
+    default: bool = True
+    languages: tuple[str, ...] = ()
+    best: str | None = None
+
+    @property
+    def heading(self) -> str:
+        """The name, with the unit unless that is 0-100 or unknown."""
+        return self.name if self.unit in ("0-100", "") else f"{self.name} ({self.unit})"
+
+    def printed(self, value: float) -> str:
+        """The rounded value without its unit; a zero has no sign."""
+        return f"{value:z.{self.digits}f}"
+
+
+def _score(name: str, metric: str, **more: Any) -> Score:
+    return Score(name, MAIN, metric=metric, per_image=True, best="max", **more)
+
+
+_ALL = (
+    *(_score(name, "BLEU") for name in BLEU_NAMES),
+    _score("METEOR", "METEOR", languages=("en",)),
+    _score("ROUGE-L", "ROUGE-L", mean=True),
+    _score("CIDEr", "CIDEr", mean=True, unit="x 100"),
+    _score("SPICE", "SPICE", mean=True, languages=("en",), default=False),  # a large download, and an old Java
+    *(Score(name + NO_PENALTY, BLEU_ALONE, metric="BLEU", best="max") for name in BLEU_NAMES),
+    Score("bad_endings", WORDING, "%", languages=("en",)),
+    Score("repeated", WORDING, "%"),
+    Score("length", WORDING, "words"),
+    Score("distinct-1", WORDING, "%"),
+    Score("distinct-2", WORDING, "%"),
+    Score("vocabulary used", WORDING, "words"),
+    Score("novel", WORDING, "%"),
+    Score("unseen pairs", WORDING, "%"),
+    Score("ended", WORDING, "%"),
+    Score("first word entropy", WORDING, "nats", 2),
+    Score("word entropy", WORDING, "nats", 2),
+    Score("pointing", ATTENTION, "%"),
+    Score("pointing (images shuffled)", ATTENTION, "%"),
+    Score("attention coverage", ATTENTION, "%"),
+    Score("attention entropy", ATTENTION, "nats", 2),
+    Score("attention entropy variance", ATTENTION, "nats^2", 2),
+    Score("attention movement", ATTENTION, "0-1", 2),
+)
+SCORES: Final[Mapping[str, Score]] = {score.name: score for score in _ALL}
+"""By name, in the order of tables."""
+METRICS = tuple(dict.fromkeys(score.metric for score in _ALL if score.metric))
+"""That `metrics.val`, `metrics.test` and `metrics` can name."""
+DEFAULT_METRICS = tuple(dict.fromkeys(score.metric for score in _ALL if score.metric and score.default))
+HEADLINE = "CIDEr"
+"""The score that systems are ranked by."""
+
+
+def score_called(name: str) -> Score:
+    """The row of a score; of one that the table does not have, such as a user's, the name is all that is known."""
+    return SCORES.get(name) or Score(name, OTHER, unit="", digits=2)
+
+
+def scores_of(metrics: Iterable[str]) -> list[str]:
+    """The main scores that these metrics give.
+
+    Raises:
+        CaptioningError: a class of the user's cannot be imported or is called like a score of the table.
+    """
+    chosen = list(metrics)
+    own = [_own_name(name) for name in chosen if name not in METRICS and _own(name)]
+    return [score.name for score in _ALL if score.metric in chosen and score.group == MAIN] + own
+
+
+def _known(name: str) -> str:
+    if name not in METRICS and "." not in name:
+        raise ValueError(f"must be one of {', '.join(METRICS)}, or a class of your own such as my.WordF1")
+    return name
+
+
+Metric = Annotated[str, AfterValidator(_known), DocInfo(f"one of {', '.join(METRICS)}, or a class such as my.WordF1")]
 Metrics = Annotated[Sequence[Metric], MinLen(1)]
-METRICS: tuple[Metric, ...] = get_args(Metric)
-DOWNLOADED: frozenset[Metric] = frozenset({"SPICE"})
-"""Metrics that need a large download, and SPICE an old Java: computed where they are asked for alone."""
-DEFAULT_METRICS = tuple(name for name in METRICS if name not in DOWNLOADED)
+
+
+def _own_name(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _own(path: str) -> Any:
+    """The user's metric at a path such as `my.WordF1`."""
+    module, _, name = path.rpartition(".")
+    try:
+        metric = getattr(import_module(module), name)()
+    except Exception as error:  # whatever a user's code raises
+        cause = f"{type(error).__name__}: {one_line(str(error))}"
+        raise CaptioningError(f"the metric {path} cannot be made: {cause}") from error
+    if name in SCORES or not callable(getattr(metric, "compute_score", None)):
+        raise CaptioningError(
+            f"the metric {path} needs a method compute_score(references, captions), and a name that no score has yet"
+        )
+    return metric
 
 
 @dataclass(frozen=True)
@@ -48,7 +168,8 @@ class Scores:
     `corpus` maps `BLEU-1`..`BLEU-4`, each also with ` (no brevity penalty)`, `METEOR`, `ROUGE-L` and `CIDEr` to the
     score of all B captions; `per_image` has B such dictionaries, in the ascending order of the images' positions, but
     no entries without brevity penalty; `statistics` has what the scores of any choice of these images are computed
-    from, one entry per metric. Only the chosen metrics are there.
+    from, one entry per metric, except for a user's metric whose corpus score is not the mean. Only the chosen metrics
+    are there.
     """
 
     corpus: dict[str, float]
@@ -62,7 +183,7 @@ class _Table:
 
     corpus: dict[str, float]
     per_image: dict[str, list[float]]
-    statistics: Statistics
+    statistics: Statistics | None
 
 
 def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
@@ -109,6 +230,17 @@ def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Ta
     return _mean("CIDEr", scorer.compute_cider())
 
 
+def own(name: str, metric: Any, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
+    """A user's metric, called as those of pycocoevalcap are, with lists by the images' numbers; it gives 0-1."""
+    by_image = dict(enumerate(map(list, references)))
+    corpus, per_image = metric.compute_score(by_image, {image: [text] for image, text in enumerate(candidates)})
+    if len(per_image) != len(candidates):
+        raise CaptioningError(f"the metric {name} gave {len(per_image)} scores for {len(candidates)} captions")
+    table = _mean(name, [float(score) for score in per_image])
+    is_mean = np.isclose(float(corpus), table.corpus[name])
+    return replace(table, corpus={name: float(corpus)}, statistics=table.statistics if is_mean else None)
+
+
 def _mean(name: str, per_image: Sequence[float]) -> _Table:
     return _Table({name: float(np.mean(per_image))}, {name: list(per_image)}, mean_statistics(name, per_image))
 
@@ -121,16 +253,20 @@ class Scorer:
 
     Args:
         references: for each image of the data set its references as they are, at least one.
-        metrics: some of `METRICS`.
+        metrics: some of `METRICS`, or classes of the user's by their paths, such as `my.WordF1`: made without
+            arguments, they have a method `compute_score` as pycocoevalcap's do, and their name is the score's.
         timeout: seconds of silence after which a Java process is taken for stuck.
 
     Raises:
         CaptioningError: an unknown metric or none, an image without references, or no Java; SPICE's needs not met.
     """
 
-    @bounded
+    @validated
     def __init__(
-        self, references: Sequence[Sequence[str]], metrics: Metrics = DEFAULT_METRICS, timeout: Seconds = 60.0
+        self,
+        references: Annotated[Sequence[Sequence[str]], SkipValidation],
+        metrics: Metrics = DEFAULT_METRICS,
+        timeout: Seconds = 60.0,
     ) -> None:
         bare = [position for position, captions in enumerate(references) if not captions]
         if bare:
@@ -143,6 +279,7 @@ class Scorer:
         self.metrics = tuple(name for name in METRICS if name in metrics)
         self.timeout = timeout
         self._spice = Spice(timeout) if "SPICE" in metrics else None
+        self._own = {_own_name(path): _own(path) for path in metrics if path not in METRICS}
 
     @cached_property
     def tokenized_references(self) -> list[list[str]]:
@@ -181,12 +318,15 @@ class Scorer:
                 tables["METEOR"] = meteor(process, references, captions)
         if self._spice is not None:
             tables["SPICE"] = _mean("SPICE", self._spice.score(references, captions))
+        for own_name, own_metric in self._own.items():
+            tables[own_name] = own(own_name, own_metric, references, captions)
         corpus: dict[str, float] = {}
         per_image: list[dict[str, float]] = [{} for _ in positions]
-        for metric_name in self.metrics:
-            table = tables[metric_name]
+        names = (*self.metrics, *self._own)
+        for table in (tables[name] for name in names):
             corpus |= {name: PERCENT * score for name, score in table.corpus.items()}
             for name, scores in table.per_image.items():
                 for entry, score in zip(per_image, scores, strict=True):
                     entry[name] = PERCENT * float(score)
-        return Scores(corpus, per_image, tuple(tables[name].statistics for name in self.metrics))
+        statistics = (tables[name].statistics for name in names)
+        return Scores(corpus, per_image, tuple(each for each in statistics if each is not None))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from captioning.data.caption_files import read_captions, read_references
 from captioning.errors import one_line
+from captioning.metrics.scorer import BLEU_ALONE, HEADLINE, MAIN, score_called
 from captioning.report.reading import read_record
-from captioning.report.units import PAPERS, printed, unit
 
 SHOWN = 3
 
@@ -30,13 +30,13 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     print(f"\nrun folder: {folder}")
     if (folder / "attention").is_dir():
         print(f"pictures of attention: {folder / 'attention'}")
-    of_papers = {name: value for name, value in scores.items() if unit(name) in PAPERS}
+    of_papers = {name: value for name, value in scores.items() if score_called(name).group in (MAIN, BLEU_ALONE)}
     others = {name: value for name, value in scores.items() if name not in of_papers}
-    scales = "0-100; CIDEr x 100" if "CIDEr" in of_papers else "0-100"
+    scales = "0-100; CIDEr x 100" if HEADLINE in of_papers else "0-100"
     for heading, found in (("also measured", others), (f"{title} ({scales})", of_papers)):
         if found:  # without references there are no scores of papers
             print(f"\n{heading}")
         for name, value in found.items():
-            shown = "-" if value is None else printed(name, value)
-            kind = "" if value is None or name in of_papers else unit(name).name
+            shown = "-" if value is None else score_called(name).printed(value)
+            kind = "" if value is None or name in of_papers else score_called(name).unit
             print(f"{name:<32}{shown:>7}  {kind}".rstrip())

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from captioning.errors import CaptioningError, quoted
+from captioning.metrics.scorer import HEADLINE
 from captioning.report.names import system_name
 from captioning.report.tested_runs import Run
 
 FEW = 3
 """Settings that a label has room for."""
-HEADLINE = "CIDEr"
-"""The score that systems are ordered by."""
 
 
 @dataclass(frozen=True, slots=True)

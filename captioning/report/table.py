@@ -5,20 +5,21 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from captioning.metrics.wording import AGAINST_TRAINING, ENDED, ENTROPY, WORDING
+from captioning.metrics.scorer import BLEU_ALONE, GROUPS, HEADLINE, MAIN, SCORES, WORDING
+from captioning.metrics.statistics import NO_PENALTY
 from captioning.report.markdown import markdown_table
 from captioning.report.published import Published
-from captioning.report.systems import HEADLINE, System, Value
-from captioning.report.units import NO_PENALTY, headed, printed
+from captioning.report.systems import System, Value
+from captioning.report.units import headed, printed
 
-BLEU = [f"BLEU-{n}" for n in range(1, 5)]
-SCORES = [*BLEU, "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
-CAPTIONS = [*WORDING, *AGAINST_TRAINING, ENDED, *ENTROPY]
+BY_GROUP = {group: [name for name, score in SCORES.items() if score.group == group] for group in GROUPS}
+TABLED = [*BY_GROUP[MAIN], *BY_GROUP[BLEU_ALONE], *BY_GROUP[WORDING]]
+"""Scores in `table.md` and `table.csv`."""
 
 
 def columns(system: System, cider: float | None) -> dict[str, Value | None]:
     """All numbers of a row by their names."""
-    found = {name: system.score(name) for name in [*SCORES, *(name + NO_PENALTY for name in BLEU), *CAPTIONS]}
+    found = {name: system.score(name) for name in TABLED}
     found["parameters"] = system.provenance(lambda run: run.provenance.parameters.get("trainable"))
     found["seconds to best"] = system.provenance(lambda run: run.provenance.seconds_to_best)
     if cider is not None:
@@ -34,8 +35,8 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
     def cell(system: System, name: str, value: Value | None) -> str:
         return f"**{shown(name, value)}**" if system in best.get(name, ()) else shown(name, value)
 
-    scores = [n for n in SCORES if any(v[n] for _, v in rows) or any(n in p.scores for p in published)]
-    cost = [name for name in rows[0][1] if name not in SCORES + CAPTIONS and NO_PENALTY not in name]
+    scores = [n for n in BY_GROUP[MAIN] if any(v[n] for _, v in rows) or any(n in p.scores for p in published)]
+    cost = [name for name in rows[0][1] if name not in TABLED]
     ours = [[s.label, s.counted, *(cell(s, n, values[n]) for n in scores)] for s, values in rows]
     theirs = [
         [f"*{p.system}, {p.source}*", "", *(f"*{p.scores[n]:g}*" if n in p.scores else "" for n in scores)]
@@ -51,11 +52,14 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
     if published:
         caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
         parts.append(f"Published rows, with backbones and training of their own: {caveats}.")
-    if any(values[BLEU[0] + NO_PENALTY] for _, values in rows):
-        without = [n + NO_PENALTY for n in BLEU]
+    if any(values[BY_GROUP[BLEU_ALONE][0]] for _, values in rows):
+        without = BY_GROUP[BLEU_ALONE]
         bleu = [[s.label, *(cell(s, n, values[n]) for n in without)] for s, values in rows]
-        parts += ["BLEU without brevity penalty:", markdown_table(["system", *BLEU], bleu)]
-    found = [name for name in CAPTIONS if any(v[name] for _, v in rows)]
+        parts += [
+            "BLEU without brevity penalty:",
+            markdown_table(["system", *(n.removesuffix(NO_PENALTY) for n in without)], bleu),
+        ]
+    found = [name for name in BY_GROUP[WORDING] if any(v[name] for _, v in rows)]
     worded = [[s.label, *(shown(name, v[name]) for name in found)] for s, v in rows if any(v[n] for n in found)]
     if worded:  # runs of earlier versions have none of these
         parts += ["The captions:", markdown_table(["system", *map(headed, found)], worded)]
@@ -90,7 +94,7 @@ def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:
     """By score the systems that are best as printed, of several that were tested on all of the split."""
     found = {}
     whole = [system for system in systems if system.whole]
-    for name in (*SCORES, *(name + NO_PENALTY for name in BLEU)):
+    for name in (*BY_GROUP[MAIN], *BY_GROUP[BLEU_ALONE]):
         means = [(system, value.mean) for system in whole if (value := system.score(name))]
         if len(means) > 1:
             most = printed(name, max(mean for _, mean in means))

@@ -129,8 +129,8 @@ def test_part_of_the_images_in_ascending_order():
 
 
 @pytest.mark.parametrize("metrics", [["bleu"], ["BLEU", "spice"], [], "BLEU"])
-def test_unknown_metrics_are_refused_with_the_allowed_ones(metrics):
-    with pytest.raises(ValueError, match="BLEU, METEOR, ROUGE-L, CIDEr, SPICE"):
+def test_unknown_metrics_are_refused(metrics):
+    with pytest.raises(ValueError, match="metrics"):
         Scorer([["a dog"]], metrics=metrics)
 
 

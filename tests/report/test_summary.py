@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from captioning.metrics import SCORES as TABLE
 from captioning.metrics import Scorer
 from captioning.metrics.attention import STATISTICS
 from captioning.metrics.wording import AGAINST_TRAINING, ENDED, ENTROPY, WORDING
 from captioning.report.summary import print_summary
-from captioning.report.units import OTHER, unit
 from captioning.training.callbacks.pointing import NAMES as POINTING
 
 SCORES = {
@@ -22,7 +22,7 @@ SHOWN = [
     "attention entropy                  3.89  nats",
     "attention movement                 0.42  0-1",
     "length                              9.2  words",
-    "of my own                           1.0",
+    "of my own                          1.00",
     "x                                     -",
     "",
     "test score (0-100; CIDEr x 100)",
@@ -60,8 +60,8 @@ def test_captions_of_a_file_give_the_terminal_no_orders(tmp_path: Path, capsys: 
     assert f"\nimage {shown}: {shown}\n    reference: {shown}\n" in printed
 
 
-def test_all_that_a_run_scores_has_a_unit() -> None:
+def test_all_that_a_run_scores_is_in_the_table() -> None:
     scored = Scorer([["a dog"], ["a cat"]], ["BLEU", "ROUGE-L", "CIDEr"]).score({0: "a dog", 1: "a cat"}).corpus
     every = [*scored, "METEOR", "SPICE", *STATISTICS, *POINTING, *WORDING, *AGAINST_TRAINING, ENDED, *ENTROPY]
-    assert [name for name in every if unit(name) is OTHER] == []
-    assert {unit(name).name for name in scored if name != "CIDEr"} == {"0-100"}
+    assert sorted(TABLE) == sorted(every)
+    assert {TABLE[name].unit for name in scored if name != "CIDEr"} == {"0-100"}

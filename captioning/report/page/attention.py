@@ -8,10 +8,10 @@ import numpy as np
 
 from captioning.errors import CaptioningError
 from captioning.files import Frame
+from captioning.metrics.scorer import ATTENTION, score_called
 from captioning.report.even import looks_alike, places
 from captioning.report.page.tested import Described, folder_of
 from captioning.report.systems import System
-from captioning.report.units import ATTENTION_UNITS
 from captioning.runs.kept_attention import FILE, KeptCaption, read
 
 ATTENDED = "attended"
@@ -46,7 +46,7 @@ def state(system: System, maps: Any) -> str:
     """What is to be said of a system's attention: `kept`, `not kept`, or `none` where it has none."""
     if maps:
         return "kept"
-    return "not kept" if ATTENTION_UNITS.keys() & system.runs[0].scores.keys() else "none"
+    return "not kept" if any(score_called(name).group == ATTENTION for name in system.runs[0].scores) else "none"
 
 
 def _of_system(

@@ -5,11 +5,12 @@ from itertools import combinations
 from typing import Any
 
 from captioning.metrics.bootstrap import Difference, Resampled, difference, resample
+from captioning.metrics.scorer import HEADLINE, SCORES
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.report.page.tested import Described
 from captioning.report.systems import System
 
-MEANS = ("CIDEr", "ROUGE-L")
+MEANS = (HEADLINE, *(score.name for score in SCORES.values() if score.mean and score.name != HEADLINE))
 """Scores of a corpus that are means of its images' scores, which `captions.jsonl` has."""
 Pairs = dict[str, dict[str, list[float]]]
 """By `one-other`, their places in the table, and by score: difference, ends of its interval, p."""

@@ -11,9 +11,9 @@ import yaml
 
 from captioning.files import write_text
 from captioning.report.systems import System
-from captioning.report.table import BLEU, CAPTIONS, NO_PENALTY, SCORES, columns
+from captioning.report.table import TABLED, columns
 
-ALL_SCORES = [*SCORES, *(name + NO_PENALTY for name in BLEU), *CAPTIONS]
+ALL_SCORES = TABLED
 COLUMNS = [
     *("data", "data digest", "system", "model", "experiment", "seed", *ALL_SCORES),
     *("parameters", "seconds trained", "seconds to best", "captions per second", "device", "commit"),

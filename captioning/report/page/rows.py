@@ -1,19 +1,17 @@
 """The page's table: a row for each system and each published result, columns in groups, every cell with its number."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from captioning.metrics.scorer import ATTENTION, GROUPS, score_called
+from captioning.metrics.statistics import NO_PENALTY
 from captioning.report.page.results import ALL_SCORES
 from captioning.report.published import Published
 from captioning.report.systems import System, Value, mean
-from captioning.report.table import CAPTIONS, NO_PENALTY, SCORES, best_scores, columns
-from captioning.report.units import ATTENTION_UNITS, unit
+from captioning.report.table import best_scores, columns
 
 EMPTY = ""
-SCORE, BLEU_ALONE, WORDING = "scores", "BLEU without brevity penalty", "wording"
-ATTENTION, OTHERS, COST = "attention", "other scores", "cost of training"
-GROUPS = (SCORE, BLEU_ALONE, WORDING, ATTENTION, OTHERS, COST)
-"""Of columns, in their order."""
+COST = "cost of training"
 COSTS = ("parameters", "seconds trained", "captions per second")
 
 
@@ -62,7 +60,7 @@ def table(
         for name in dict.fromkeys(name for row in values for name in row)
         if any(row.get(name) for row in values) or any(name in row.scores for row in published)
     ]
-    shown.sort(key=lambda column: GROUPS.index(column.group))
+    shown.sort(key=lambda column: (*GROUPS, COST).index(column.group))
     best = best_scores(systems)
     ours = [
         Row(
@@ -96,20 +94,13 @@ def _further(system: System) -> dict[str, Value | None]:
 
 
 def _group(name: str) -> str:
-    kinds: dict[str, Callable[[str], bool]] = {
-        SCORE: lambda name: name in SCORES,
-        BLEU_ALONE: lambda name: name.endswith(NO_PENALTY),
-        WORDING: lambda name: name in CAPTIONS,
-        ATTENTION: lambda name: name in ATTENTION_UNITS,
-        COST: lambda name: name in COSTS or name.startswith("seconds to "),
-    }
-    return next((group for group, holds in kinds.items() if holds(name)), OTHERS)
+    return COST if name in COSTS or name.startswith("seconds to ") else score_called(name).group
 
 
 def _cell(value: Value | None, column: Column, best: bool = False) -> Cell:
     if value is None:
         return Cell()
-    digits = {COST: 0, OTHERS: 2}.get(column.group, unit(column.name).digits)
+    digits = 0 if column.group == COST else score_called(column.name).digits
     known = value.deviation is not None and (digits or value.deviation)  # whole numbers may be the same in all runs
     deviation = f" ± {value.deviation:,.{digits}f}" if known else ""
     return Cell(f"{value.mean:,.{digits}f}{deviation}", value.mean, best)

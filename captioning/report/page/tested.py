@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from captioning.errors import CaptioningError
 from captioning.files import read_state
+from captioning.metrics.scorer import HEADLINE
 from captioning.report.reading import ADVICE, Score
 from captioning.report.systems import System
 
@@ -66,7 +67,7 @@ def described_images(systems: Sequence[System]) -> tuple[list[Described], list[s
 def metrics(images: Sequence[Described]) -> list[str]:
     """The scores that single captions have, CIDEr first, by which the best and the worst are told."""
     names = {name for image in images for line in image.answers.values() for name in line.scores}
-    return sorted(names, key=lambda name: (name != "CIDEr", name))
+    return sorted(names, key=lambda name: (name != HEADLINE, name))
 
 
 def worst(images: Sequence[Described], place: int, metric: str, number: int = 5) -> list[Described]:

@@ -11,8 +11,7 @@ from typing import Any, Literal
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from captioning.metrics.scorer import METRICS
-from captioning.metrics.statistics import BLEU_NAMES, NO_PENALTY
+from captioning.metrics.scorer import BLEU_ALONE, SCORES
 
 TIMEOUT = 20
 """Seconds to wait for W&B's answer."""
@@ -20,9 +19,6 @@ DATA_DIR = os.environ.get("WANDB_DATA_DIR")
 """Where the user wants files that wait to be uploaded."""
 STEP, EPOCH = "trainer/global_step", "epoch"
 """The axes: optimiser steps, for what is not of a validation, and epochs."""
-BEST = {"nll": "min"} | dict.fromkeys((*BLEU_NAMES, *(name for name in METRICS if name != "BLEU")), "max")
-"""Which value of a validation a run is summed up by; of others it is the last."""
-
 log = logging.getLogger(__name__)
 
 
@@ -99,10 +95,12 @@ def _define_metrics(run: Any) -> None:
         run.define_metric(axis, hidden=True)
     run.define_metric("*", step_metric=STEP)
     run.define_metric("val/*", step_metric=EPOCH)
-    for name, best in BEST.items():
-        run.define_metric(f"val/{name}", step_metric=EPOCH, summary=best)
-    for name in BLEU_NAMES:  # which papers' tables ask for, and no curve
-        run.define_metric(f"val/{name}{NO_PENALTY}", step_metric=EPOCH, summary="max", hidden=True)
+    run.define_metric("val/nll", step_metric=EPOCH, summary="min")
+    for score in SCORES.values():
+        if score.best:  # of others the summary is the last value
+            # tables of papers ask for BLEU without brevity penalty, curves do not
+            hidden = {"hidden": True} if score.group == BLEU_ALONE else {}
+            run.define_metric(f"val/{score.name}", step_metric=EPOCH, summary=score.best, **hidden)
 
 
 def _id(file: Path) -> str:
