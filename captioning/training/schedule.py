@@ -7,12 +7,12 @@ from annotated_types import Ge
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from captioning.config.types import NotNegative, bounded
+from captioning.config.types import NotNegative, validated
 
 Decay = Literal["constant", "linear", "cosine"]
 
 
-@bounded
+@validated
 def warmup_decay(
     optimizer: Optimizer,
     total_steps: int,

@@ -38,10 +38,3 @@ HALF = math.sqrt(0.5) / 2
 )
 def test_rates_by_hand(settings: dict[str, Any], expected: list[float]) -> None:
     assert rates(len(expected), **settings) == pytest.approx(expected, abs=1e-12)
-
-
-def test_unknown_decay_names_the_allowed() -> None:
-    with pytest.raises(
-        ValueError, match="decay=exponential is not allowed; it must be one of constant, linear, cosine"
-    ):
-        rates(1, total_steps=1, decay="exponential")

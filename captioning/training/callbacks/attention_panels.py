@@ -8,6 +8,7 @@ import lightning as L
 import torch
 from annotated_types import Ge
 
+from captioning.config.types import validated
 from captioning.data.example import Example, reference_texts
 from captioning.decoding import Caption
 from captioning.decoding.maps import caption_maps
@@ -57,6 +58,7 @@ class AttentionPanels(FirstTested):
         drawn: the panels of the last test by image id, on rank 0.
     """
 
+    @validated
     def __init__(self, folder: str | Path, images: Annotated[int, Ge(0)], maps: Maps = "mean") -> None:
         super().__init__(images)
         self.folder, self.maps = Path(folder), maps

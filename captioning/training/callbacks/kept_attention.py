@@ -7,6 +7,7 @@ import lightning as L
 import torch
 from annotated_types import Ge
 
+from captioning.config.types import validated
 from captioning.decoding import Caption
 from captioning.decoding.maps import all_maps
 from captioning.runs.kept_attention import FILE, KeptCaption, write
@@ -22,6 +23,7 @@ class KeepAttention(FirstTested):
         images: how many.
     """
 
+    @validated
     def __init__(self, folder: str | Path, images: Annotated[int, Ge(0)]) -> None:
         super().__init__(images)
         self.folder = Path(folder)

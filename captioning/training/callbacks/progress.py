@@ -10,7 +10,7 @@ import lightning as L
 from annotated_types import Ge
 from lightning.pytorch.callbacks import ProgressBar
 
-from captioning.config.types import NotNegative, bounded
+from captioning.config.types import NotNegative, validated
 from captioning.progress import EVERY, bar, on_terminal
 from captioning.training.account import Account
 
@@ -32,7 +32,7 @@ class Progress(ProgressBar):
         every_seconds: between two lines, if no validation comes.
     """
 
-    @bounded
+    @validated
     def __init__(self, refresh_rate: Annotated[int, Ge(0)] = 1, every_seconds: NotNegative = EVERY) -> None:
         super().__init__()
         self.refresh_rate, self.every_seconds = refresh_rate, every_seconds

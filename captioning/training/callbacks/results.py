@@ -4,6 +4,7 @@ from pathlib import Path
 
 import lightning as L
 
+from captioning.config.types import validated
 from captioning.data.example import photographs, reference_texts
 from captioning.metrics import Scores
 from captioning.runs.results import write_captions, write_scores
@@ -18,6 +19,7 @@ class Results(L.Callback):
         folder: the run folder.
     """
 
+    @validated
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 

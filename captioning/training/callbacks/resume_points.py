@@ -11,7 +11,7 @@ import torch
 from annotated_types import Ge
 
 from captioning.config.settings import relocate
-from captioning.config.types import bounded
+from captioning.config.types import validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import gathered, on_signal
 from captioning.runs.folder import in_sweep
@@ -41,7 +41,7 @@ class ResumePoints(L.Callback):
         every_n_steps: optimiser steps.
     """
 
-    @bounded
+    @validated
     def __init__(self, folder: str | Path, every_n_steps: Annotated[int, Ge(1)]) -> None:
         self.path, self.every_n_steps = Path(folder) / "last.ckpt", every_n_steps
         self._saved = 0

@@ -5,6 +5,8 @@ from typing import Literal
 
 import lightning as L
 
+from captioning.config.types import validated
+
 
 class Stopwatch(L.Callback):
     """Measures training and validation together, from the first step, data preparation not included.
@@ -17,6 +19,7 @@ class Stopwatch(L.Callback):
         to_best: seconds until the validation that gave the best score.
     """
 
+    @validated
     def __init__(self, monitor: str, mode: Literal["min", "max"] = "max") -> None:
         self.monitor, self.sign = monitor, 1 if mode == "max" else -1
         self.to_best = 0.0

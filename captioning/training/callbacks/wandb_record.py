@@ -10,6 +10,7 @@ from annotated_types import Ge
 from lightning.pytorch.loggers import WandbLogger
 
 from captioning.config.settings import read_settings
+from captioning.config.types import validated
 from captioning.data.batch import Batch
 from captioning.data.example import reference_texts
 from captioning.training.callbacks.attention_panels import AttentionPanels, draw
@@ -28,6 +29,7 @@ class WandbRecord(L.Callback):
         images: how many of the validation split's first images to show.
     """
 
+    @validated
     def __init__(self, folder: str | Path, images: Annotated[int, Ge(0)]) -> None:
         self.folder, self.images = Path(folder), images
 

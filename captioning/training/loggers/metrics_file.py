@@ -11,6 +11,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+from captioning.config.types import validated
 from captioning.errors import CaptioningError
 from captioning.files import read_state, write_text
 
@@ -26,6 +27,7 @@ class MetricsFile(Logger):
         path: the file; made with the first row.
     """
 
+    @validated
     def __init__(self, path: str | Path) -> None:
         super().__init__()
         self.path = Path(path)

@@ -7,6 +7,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+from captioning.config.types import validated
 from captioning.errors import CaptioningError
 
 try:
@@ -24,6 +25,7 @@ class TensorBoard(Logger):
         folder: of the files, made with the first value.
     """
 
+    @validated
     def __init__(self, folder: str | Path) -> None:
         super().__init__()
         self.folder = Path(folder)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
+from captioning.config.types import validated
 from captioning.metrics.scorer import BLEU_ALONE, SCORES
 
 TIMEOUT = 20
@@ -39,6 +40,7 @@ class Dashboard(WandbLogger):
             super().log_metrics({n: value for n, value in metrics.items() if n not in tested}, step)
 
 
+@validated
 def wandb_logger(
     save_dir: str | Path, offline: bool = False, log_model: Literal["all"] | bool = False, **settings: Any
 ) -> WandbLogger:

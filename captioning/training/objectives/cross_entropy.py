@@ -6,7 +6,7 @@ B images, N captions per image, C prediction steps, W real target positions.
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import NotNegative, Probability, Share, bounded
+from captioning.config.types import NotNegative, Probability, Share, validated
 from captioning.models.protocol import Captioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws
@@ -25,7 +25,7 @@ class CrossEntropy(Objective):
             it is to predict stays.
     """
 
-    @bounded
+    @validated
     def __init__(
         self,
         label_smoothing: Share = 0.0,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Length, NotNegative, Probability, Samples, Share, bounded
+from captioning.config.types import Length, NotNegative, Probability, Samples, Share, validated
 from captioning.models.protocol import StochasticCaptioner
 from captioning.training.objectives.doubly_stochastic import doubly_stochastic
 from captioning.training.objectives.draws import Draws
@@ -51,7 +51,7 @@ class Reinforce(Objective):
     variance: Tensor | None
     _rewards: Tensor
 
-    @bounded
+    @validated
     def __init__(
         self,
         *,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Length, NotNegative, Positive, Samples, bounded
+from captioning.config.types import Length, NotNegative, Positive, Samples, validated
 from captioning.decoding import FORBIDDEN
 from captioning.decoding.filters import without
 from captioning.decoding.generate import follow
@@ -65,7 +65,7 @@ class SelfCritical(Objective):
 
     _sums: Tensor
 
-    @bounded
+    @validated
     def __init__(
         self,
         *,

@@ -13,7 +13,7 @@ from itertools import accumulate, chain
 import numpy as np
 from numpy.typing import NDArray
 
-from captioning.config.types import NotNegative, bounded
+from captioning.config.types import NotNegative, validated
 from captioning.tokens import EOS, PAD
 from captioning.training.rewards.frequencies import DocumentFrequencies
 from captioning.training.rewards.ngrams import ORDERS, Ints, Ngrams, ngrams
@@ -34,7 +34,7 @@ class Reward:
         bleu4: weight of sentence BLEU-4.
     """
 
-    @bounded
+    @validated
     def __init__(self, cider: NotNegative = 1.0, bleu4: NotNegative = 0.0) -> None:
         if cider == bleu4 == 0:
             raise ValueError("cider=0 and bleu4=0 reward nothing; give one of them a weight")

@@ -598,20 +598,3 @@ def test_evaluation_is_the_likelihood_under_the_expected_context(smoothing: floa
     assert set(found.terms) == {"nll"}
     objective.end_step(alone)
     assert last_baseline(objective) == [-5.0]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"samples": 0}, "samples=0 is not allowed; it must be a whole number from 1 to 100000"),
-        ({"sample_probability": -0.1}, "sample_probability=-0.1 is not allowed; it must be a number from 0 to 1"),
-        ({"sample_probability": 1.5}, "sample_probability=1.5 is not allowed; it must be a number from 0 to 1"),
-        ({"decay": 1.0}, "decay=1.0 is not allowed; it must be a number from 0 to below 1"),
-        ({"decay": -0.5}, "decay=-0.5 is not allowed; it must be a number from 0 to below 1"),
-        ({"credit": "words"}, "credit=words is not allowed; it must be one of caption, future"),
-        ({"label_smoothing": 1.0}, "label_smoothing=1.0 is not allowed; it must be a number from 0 to below 1"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        Reinforce(**settings)

@@ -349,9 +349,3 @@ def test_origin_is_signed_as_sacre_eos_asks() -> None:
 def replace_reward(found: SelfCritical) -> SelfCritical:
     found.reward.bleu4 = 0.0
     return found
-
-
-@pytest.mark.parametrize("baseline", ["others", "mean"])
-def test_one_sample_has_no_others(baseline: Any) -> None:
-    with pytest.raises(ValueError, match="samples=1 leaves baseline="):
-        SelfCritical(reward=Reward(), samples=1, baseline=baseline)
