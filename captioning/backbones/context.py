@@ -4,8 +4,15 @@ B images, L context vectors of D features, on a grid of h rows and w columns.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from annotated_types import Ge
+from pydantic import Strict
 from torch import Tensor
+
+Side = Annotated[int, Ge(1)]
+Grid = Annotated[tuple[Side, Side], Strict(False)]
+"""(h, w) of a context set; Hydra passes a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +26,7 @@ class ContextSet:
     """
 
     vectors: Tensor
-    grid: tuple[int, int]
+    grid: Grid
     mask: Tensor | None = None
 
     def mean(self) -> Tensor:

@@ -10,7 +10,7 @@ from torch import nn
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform, Resize
-from captioning.config.types import PixelSize, Width, bounded
+from captioning.config.types import PixelSize, Width, validated
 from captioning.errors import CaptioningError
 
 
@@ -21,7 +21,7 @@ class Patches(Backbone):
     over the mean colour. The features start with root mean square 1 for pixels of mean 0 and variance 1.
     """
 
-    @bounded
+    @validated
     def __init__(
         self,
         dim: Width = 128,

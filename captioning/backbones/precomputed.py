@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform, View
-from captioning.config.types import PathText, Width, bounded
+from captioning.config.types import PathText, Width, validated
 from captioning.errors import CaptioningError
 
 
@@ -25,7 +25,7 @@ class Precomputed(Backbone):
     located = False
     reads_photographs = False
 
-    @bounded
+    @validated
     def __init__(
         self, path: PathText, dim: Width = 2048, regions: Annotated[int, Interval(ge=1, le=65_536)] = 36
     ) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import View
-from captioning.config.types import bounded
+from captioning.config.types import validated
 from captioning.errors import CaptioningError
 
 
@@ -28,7 +28,7 @@ class SideBySide(Backbone):
         axis: along which features `[B, L, D]` are joined.
     """
 
-    @bounded
+    @validated
     def __init__(self, first: Backbone, second: Backbone, along: Literal["features", "set"] = "features") -> None:
         """Take two built backbones.
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform, Resize
-from captioning.config.types import PixelSize, Width, bounded
+from captioning.config.types import PixelSize, Width, validated
 from captioning.errors import CaptioningError
 
 
@@ -24,7 +24,7 @@ class SmallCNN(Backbone):
     the features start with mean 0 and root mean square 1. At the default size a context vector sees 31x31 pixels.
     """
 
-    @bounded
+    @validated
     def __init__(
         self,
         dim: Width = 128,

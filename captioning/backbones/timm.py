@@ -16,7 +16,7 @@ from captioning.backbones.feature_map import feature_map
 from captioning.backbones.images import ImageTransform, Interpolation, Resize
 from captioning.backbones.strides import place_strides
 from captioning.backbones.weights import fill, fixed_draws, likely_network
-from captioning.config.types import PixelSize, bounded
+from captioning.config.types import PixelSize, validated
 from captioning.errors import CaptioningError, quoted
 
 NEAREST = 12
@@ -30,7 +30,7 @@ class TimmBackbone(Backbone):
     normalisation (D: without it few of the D features drown the others); class and register tokens are left out.
     """
 
-    @bounded
+    @validated
     def __init__(
         self,
         name: str,

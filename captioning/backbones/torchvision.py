@@ -20,7 +20,7 @@ from captioning.backbones.feature_map import feature_map
 from captioning.backbones.images import ImageTransform, Resize
 from captioning.backbones.strides import place_strides
 from captioning.backbones.weights import fill, fixed_draws, likely_network
-from captioning.config.types import PixelSize, bounded
+from captioning.config.types import PixelSize, validated
 from captioning.errors import CaptioningError
 
 
@@ -31,7 +31,7 @@ class TorchvisionBackbone(Backbone):
     (1024), all at size 224, and squeezenet1_1 `features.12` (512) at size 240.
     """
 
-    @bounded
+    @validated
     def __init__(
         self,
         name: str,

@@ -10,8 +10,8 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from captioning.backbones.context import ContextSet
-from captioning.config.types import Positive, Share, Width, bounded
+from captioning.backbones.context import ContextSet, Grid
+from captioning.config.types import Positive, Share, Width, validated
 from captioning.models.parts.attention import Annotations, Attention, Choice, Look, Window
 from captioning.models.parts.cells import Cell, Memory
 from captioning.models.parts.dropout import dropout
@@ -46,7 +46,6 @@ class RecurrentState:
         return replace(self, memory=memory, past=None if self.past is None else self.past[rows, parents])
 
 
-@bounded
 class Recurrent(nn.Module):
     """A decoder that steps a cell from word to word and sees the image by attention, as a whole, or both.
 
@@ -73,11 +72,12 @@ class Recurrent(nn.Module):
         energy_bias: with smoothing, a learned number is added to the energies.
     """
 
+    @validated
     def __init__(
         self,
         vocab_size: int,
         d_context: int,
-        grid: tuple[int, int],
+        grid: Grid,
         *,
         cell: Callable[..., Cell],
         head: Callable[..., Head],
@@ -96,8 +96,6 @@ class Recurrent(nn.Module):
         energy_bias: bool = False,
     ) -> None:
         super().__init__()
-        if not grid[0] * grid[1]:
-            raise ValueError(f"the grid is {grid[0]} x {grid[1]}; a context set needs at least one vector")
         self.dropout = dropout
         self.embed = nn.Embedding(vocab_size, d_embed)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None

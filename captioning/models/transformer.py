@@ -16,8 +16,8 @@ from typing import NamedTuple, Self, cast
 import torch
 from torch import Tensor, nn
 
-from captioning.backbones.context import ContextSet
-from captioning.config.types import Count, Length, Share, Width, bounded
+from captioning.backbones.context import ContextSet, Grid
+from captioning.config.types import Count, Length, Share, Width, validated
 from captioning.models.parts.dropout import dropout
 from captioning.models.parts.encoders import Encoder
 from captioning.models.parts.initialise import glorot
@@ -48,7 +48,6 @@ class TransformerState:
         return replace(self, text=tuple(KeyValue(*(kept[rows, parents] for kept in layer)) for layer in self.text))
 
 
-@bounded
 class Transformer(nn.Module):
     """A decoder of self-attention over the caption and inter-attention over the image, behind an encoder or none.
 
@@ -72,11 +71,12 @@ class Transformer(nn.Module):
     attends, stochastic = True, False
     parallel = True
 
+    @validated
     def __init__(
         self,
         vocab_size: int,
         d_context: int,
-        grid: tuple[int, int],
+        grid: Grid,
         *,
         encoder: Callable[..., Encoder] | None = None,
         max_tokens: Length = 15,
@@ -90,8 +90,6 @@ class Transformer(nn.Module):
         text_positions: TextPositions = "sinusoidal",
     ) -> None:
         super().__init__()
-        if not grid[0] * grid[1]:
-            raise ValueError(f"the grid is {grid[0]} x {grid[1]}; a context set needs at least one vector")
         if d_feat % heads:
             raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
         self.max_tokens = max_tokens

@@ -17,9 +17,9 @@ SIZES = {"d_embed": 7, "d_hidden": 13}
         ("gru_attention", {"head.width": 7}, "width of the maxout is 7; it must be even"),
         ("gru_conditional ~model/score", {}, "attention between its cells, and the model has none: set a score"),
         ("show_tell", {"inject.project": False}, "17 features cannot be read as a word of 7; set project=true"),
-        ("sat_soft", {"choice": "hard"}, "choice=hard is not allowed; it must be one of expected, sample, argmax"),
-        ("sat_soft", {"temperature": 0.0}, "temperature=0.0 is not allowed; it must be a number above 0"),
-        ("spatial_transformer ~model/encoder", {"scale": "sqrt"}, "scale=sqrt is not allowed; it must be one of sqrt_"),
+        ("sat_soft", {"choice": "hard"}, "\nchoice\n"),
+        ("sat_soft", {"temperature": 0.0}, "\ntemperature\n"),
+        ("spatial_transformer ~model/encoder", {"scale": "sqrt"}, "\nscale\n"),
         ("sat_soft model/encoder=layers", {"encoder.heads": 5}, "d_feat is 512 and heads is 5"),
         ("spatial_transformer", {"heads": 5}, "d_feat is 512 and heads is 5; d_feat must be a multiple of heads"),
     ],
@@ -32,7 +32,7 @@ def test_parts_that_do_not_fit(choices: str, settings: dict[str, object], messag
 
 @pytest.mark.parametrize("name", ["show_tell", "sat_soft", "spatial_transformer"])
 def test_an_empty_grid(name: str) -> None:
-    with pytest.raises(Exception, match=r"the grid is 0 x 5; a context set needs at least one vector"):
+    with pytest.raises(Exception, match=r"\ngrid\.0\n"):
         captioner(name, 23, 17, (0, 5))
 
 

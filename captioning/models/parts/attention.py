@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
-from captioning.config.types import Positive, bounded
+from captioning.config.types import Positive, validated
 from captioning.models.parts.scores import Score
 
 Choice = Literal["expected", "sample", "argmax"]
@@ -38,7 +38,6 @@ class Look(NamedTuple):
     taken: Tensor | None = None  # s_t `[B, N, L]`, one-hot, where `choice` takes a location
 
 
-@bounded
 class Attention(nn.Module):
     """z_t = beta_t sum_i alpha_ti c_i with alpha_t = softmax(e_t) (Xu et al. 2015, Eq. 4, 5, 13).
 
@@ -56,6 +55,7 @@ class Attention(nn.Module):
             axis of the grid (D); the first step sees all (D). None: no window.
     """
 
+    @validated
     def __init__(
         self,
         score: Score,

@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from captioning.config.types import validated
+
 Memory = tuple[Tensor, ...]
 Reset = Literal["before", "after"]
 
@@ -80,6 +82,7 @@ class LSTM(Unit):
 
     memories = 2
 
+    @validated
     def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int) -> None:
         super().__init__(4 * d_hidden, d_word, d_image, d_context, d_hidden, 4 * d_hidden)
 
@@ -105,6 +108,7 @@ class GRU(Unit):
 
     memories = 1
 
+    @validated
     def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int, reset: Reset = "before") -> None:
         super().__init__(3 * d_hidden, d_word, d_image, d_context, d_hidden, 2 * d_hidden)
         self.reset: Reset = reset
@@ -135,6 +139,7 @@ class PrintedGRU(Unit):
 
     memories = 1
 
+    @validated
     def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int) -> None:
         gates = d_hidden + d_word + d_image + d_context
         super().__init__(gates, d_word, d_image, d_context, d_hidden, gates + d_hidden)

@@ -13,8 +13,8 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-from captioning.backbones.context import ContextSet
-from captioning.config.types import Count, Share, Width
+from captioning.backbones.context import ContextSet, Grid
+from captioning.config.types import Count, Share, Width, validated
 from captioning.models.parts.dropout import dropout
 from captioning.models.parts.layers import EncoderLayer, Norm
 from captioning.models.parts.multi_head import Scale, attend, over_image
@@ -64,10 +64,11 @@ class SelfAttentionLayers(Encoder):
         norm: of each sublayer; behind `pre` comes one at the end.
     """
 
+    @validated
     def __init__(
         self,
         d_context: int,
-        grid: tuple[int, int],
+        grid: Grid,
         *,
         d_feat: Width = 512,
         heads: Count = 8,
@@ -103,7 +104,7 @@ class SelfAttentionLayers(Encoder):
         seen: list[Tensor] = []
         return self(context, seen), seen
 
-    def _placed(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
+    def _placed(self, x: Tensor, grid: Grid) -> Tensor:
         if self.positions is not None and self.positions.learned and grid != self.grid:
             return x + resized(self.positions.table, self.grid, grid).to(x.dtype)
         if x.shape[1] != math.prod(self.grid):
@@ -122,7 +123,8 @@ class SelfAttentionBlock(Encoder):
     no scale. At the start the features leave as they came, to the bit.
     """
 
-    def __init__(self, d_context: int, grid: tuple[int, int]) -> None:
+    @validated
+    def __init__(self, d_context: int, grid: Grid) -> None:
         super().__init__()
         self.d_out = d_context
         self.widths = max(1, d_context // 8), max(1, d_context // 8), max(1, d_context // 2)

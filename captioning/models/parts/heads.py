@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from captioning.config.types import Width
+from captioning.config.types import Width, validated
 
 Bias = Literal["none", "zero", "frequencies"]
 
@@ -43,6 +43,7 @@ class Head(nn.Module, ABC):
 class Linear(Head):
     """W h + b."""
 
+    @validated
     def __init__(self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, bias: Bias = "zero") -> None:
         super().__init__()
         self.bias = bias
@@ -60,6 +61,7 @@ class Xu(Head):
         bias: see `Head`; Eq. 7 has none.
     """
 
+    @validated
     def __init__(
         self,
         d_word: int,
@@ -92,6 +94,7 @@ class Deep(Head):
         bias: b', see `Head`.
     """
 
+    @validated
     def __init__(
         self,
         d_word: int,

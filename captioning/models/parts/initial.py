@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 from torch import Tensor, nn
 
-from captioning.backbones.context import ContextSet
-from captioning.config.types import Share
+from captioning.backbones.context import ContextSet, Grid
+from captioning.config.types import Share, validated
 from captioning.models.parts.dropout import dropout as drop
 
 
@@ -26,7 +26,8 @@ class Initial(nn.Module, ABC):
 class Zero(Initial):
     """Zeros."""
 
-    def __init__(self, d_context: int, grid: tuple[int, int], d_hidden: int, memories: int) -> None:
+    @validated
+    def __init__(self, d_context: int, grid: Grid, d_hidden: int, memories: int) -> None:
         super().__init__()
         self.d_hidden, self.memories = d_hidden, memories
 
@@ -44,10 +45,11 @@ class MLP(Initial):
         dropout: on what the first layer reads, one draw for all captions of an image.
     """
 
+    @validated
     def __init__(
         self,
         d_context: int,
-        grid: tuple[int, int],
+        grid: Grid,
         d_hidden: int,
         memories: int,
         layers: Annotated[int, Interval(ge=1, le=100)] = 2,

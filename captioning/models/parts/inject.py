@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
+from captioning.config.types import validated
 
 
 class Inject(nn.Module, ABC):
@@ -34,6 +35,7 @@ class Mean(Inject):
         project: without it x = a_mean (Anderson et al. 2018, section 3.2.1).
     """
 
+    @validated
     def __init__(self, d_context: int, d_word: int, d_hidden: int, once: bool = False, project: bool = True) -> None:
         super().__init__()
         if once and not project and d_context != d_word:
@@ -48,6 +50,7 @@ class Mean(Inject):
 class State(Inject):
     """W_c c with c = h_0, the bottleneck, at every step (the lecture's "c is often h_0"; Cho et al. 2014)."""
 
+    @validated
     def __init__(self, d_context: int, d_word: int, d_hidden: int) -> None:
         super().__init__()
         self.d_image = d_word

@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from captioning.config.types import validated
 from captioning.models.parts.cells import GRU, LSTM, Cell, Memory, Reset, Unit
 
 Query = Literal["after", "before"]
@@ -46,6 +47,7 @@ class UpDown(Pair):
 
     memories = 4
 
+    @validated
     def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int, query: Query = "after") -> None:
         first, second = LSTM(d_word, d_image, d_hidden, d_hidden), LSTM(d_hidden, 0, d_context, d_hidden)
         super().__init__(first, second, query)
@@ -70,6 +72,7 @@ class ConditionalGRU(Pair):
 
     memories = 1
 
+    @validated
     def __init__(
         self,
         d_word: int,

@@ -13,11 +13,9 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from captioning.backbones.context import ContextSet
-from captioning.config.types import Width
+from captioning.backbones.context import ContextSet, Grid
+from captioning.config.types import Width, validated
 from captioning.models.parts.additive import Keys, additive_scores
-
-Grid = tuple[int, int]
 
 
 class Score(nn.Module, ABC):
@@ -62,6 +60,7 @@ class MLP(Score):
         d_attention: A; None is D (D), as in the released code of Xu et al.
     """
 
+    @validated
     def __init__(self, d_context: int, d_query: int, grid: Grid, d_attention: Width | None = None) -> None:
         super().__init__(d_context)
         d_attention = d_attention or d_context
@@ -93,6 +92,7 @@ class Location(MLP):
 
     looks_back = True
 
+    @validated
     def __init__(
         self,
         d_context: int,
@@ -135,6 +135,7 @@ class Linear(Score):
     state. It is the honest static attention, one map for the whole caption.
     """
 
+    @validated
     def __init__(self, d_context: int, d_query: int, grid: Grid, *, bias: bool = True) -> None:
         super().__init__(d_context)
         self.context = nn.Linear(d_context, 1, bias=bias)  # w_c, b
@@ -156,6 +157,7 @@ class SingleLayer(Linear):
         learned_scale: multiply it by exp(s), s = 0 at first, which is no longer the source's (D).
     """
 
+    @validated
     def __init__(self, d_context: int, d_query: int, grid: Grid, learned_scale: bool = False) -> None:
         super().__init__(d_context, d_query, grid, bias=False)
         self.log_scale = nn.Parameter(torch.zeros(())) if learned_scale else None
@@ -173,6 +175,7 @@ class Dot(Score):
         project: whether W_q, without bias, may stand in where the widths differ.
     """
 
+    @validated
     def __init__(self, d_context: int, d_query: int, grid: Grid, scaled: bool = False, project: bool = True) -> None:
         super().__init__(d_context)
         if d_context != d_query and not project:
@@ -197,6 +200,7 @@ class ProjectedDot(Score):
         d_attention: A, of queries, keys and values; None is D.
     """
 
+    @validated
     def __init__(self, d_context: int, d_query: int, grid: Grid, d_attention: Width | None = None) -> None:
         super().__init__(d_attention or d_context)
         self.query = nn.Linear(d_query, self.d_value, bias=False)  # W_q

@@ -10,7 +10,8 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-from captioning.backbones.context import ContextSet
+from captioning.backbones.context import ContextSet, Grid
+from captioning.config.types import validated
 from captioning.models.parts.encoders import Encoder
 
 
@@ -25,10 +26,11 @@ class Transposed(Encoder):
         behind: an encoder over the L' vectors.
     """
 
+    @validated
     def __init__(
         self,
         d_context: int,
-        grid: tuple[int, int],
+        grid: Grid,
         *,
         doublings: Annotated[int, Interval(ge=1, le=3)] = 1,
         behind: Callable[..., Encoder] | None = None,
