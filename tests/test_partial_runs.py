@@ -16,7 +16,7 @@ import captioning
 from captioning import evaluate, predict, run
 from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError
-from captioning.training.objectives.doubly_stochastic import doubly_stochastic
+from captioning.training.objectives.cross_entropy import doubly_stochastic
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 

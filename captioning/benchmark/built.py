@@ -21,7 +21,7 @@ from captioning.config.settings import without_weights
 from captioning.data.batch import Batch
 from captioning.runs.checkpoint import sealed
 from captioning.tokens import NAMES
-from captioning.training.objectives import Draws, Objective
+from captioning.training.objectives import BatchRandom, Objective
 
 
 def chosen_device(config: DictConfig) -> torch.device:
@@ -91,7 +91,7 @@ class TrainingStep:
         """Learns from features `[B, L, D]` and their captions; naively, as if each caption came with an image."""
         model = OnePerCaption(self.model) if naive else self.model  # type: ignore[arg-type]
         context = ContextSet(batch.inputs.float(), self.grid)
-        draws = Draws(0, 0, batch.index)
+        draws = BatchRandom(0, 0, batch.index)
         with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=self.bfloat16):
             loss = self.objective(model, context, batch.sources, batch.targets, batch.word_index, draws)
         (loss.total / loss.words).backward()

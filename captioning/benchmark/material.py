@@ -14,7 +14,7 @@ from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import NAMES
-from captioning.training.objectives import Task
+from captioning.training.objectives import TrainingData
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 WORDS = 2500
@@ -29,11 +29,11 @@ def random_batch(config: DictConfig, images: int, captions: int) -> Batch:
     return collate(range(images), torch.randn(images, positions, config.context.features), words)
 
 
-def random_task(config: DictConfig, images: int, captions: int) -> Task:
+def random_task(config: DictConfig, images: int, captions: int) -> TrainingData:
     """What those captions are as a training set, for an objective that asks for it."""
     vocabulary = Vocabulary([f"w{i}" for i in range(len(NAMES), config.vocab_size)])
     texts = [[[f"w{i}" for i in ids] for ids in row] for row in _captions(config, images, captions)]
-    return Task(_examples(texts), vocabulary)
+    return TrainingData(_examples(texts), vocabulary)
 
 
 def _captions(config: DictConfig, images: int, captions: int) -> list[list[list[int]]]:

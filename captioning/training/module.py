@@ -28,7 +28,7 @@ from captioning.machine import gathered
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.caption_scores import CaptionScores
 from captioning.models.protocol import Captioner
-from captioning.training.objectives import Draws, Loss, Objective
+from captioning.training.objectives import BatchRandom, Loss, Objective
 
 
 class CaptioningModule(L.LightningModule):
@@ -112,7 +112,7 @@ class CaptioningModule(L.LightningModule):
         return loss.total * self.trainer.accumulate_grad_batches
 
     def _loss(self, context: ContextSet, batch: Batch) -> Loss:
-        draws = Draws(self.config["seed"], self.trainer.fit_loop.epoch_loop.total_batch_idx, batch.index)
+        draws = BatchRandom(self.config["seed"], self.trainer.fit_loop.epoch_loop.total_batch_idx, batch.index)
         return self.objective(self.model, context, batch.sources, batch.targets, batch.word_index, draws)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:

@@ -43,7 +43,7 @@ from captioning.runs.initial import InitialWeights
 from captioning.runs.record import digests
 from captioning.runs.recorded_run import RecordedRun
 from captioning.training.module import CaptioningModule
-from captioning.training.objectives import Objective, Task
+from captioning.training.objectives import Objective, TrainingData
 from captioning.training.selection import select_width, use_width
 
 say = rank_zero_only(logging.getLogger(__name__).info)
@@ -161,7 +161,7 @@ def build_module(
     """Model, objective, search and scorers, meeting in the Lightning module."""
     vocabulary = build_vocabulary(config, splits, initial)
     model = instantiate(config.model, vocab_size=len(vocabulary), **backbone.sizes)
-    task = Task(splits["train"], vocabulary)
+    task = TrainingData(splits["train"], vocabulary)
     if initial is not None:
         initial.fill("model", model)
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":

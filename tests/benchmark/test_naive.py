@@ -19,7 +19,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import beam_search, greedy
 from captioning.models import Transformer
 from captioning.tokens import EOS, NAMES
-from captioning.training.objectives import CrossEntropy, Draws, Objective, Reinforce, SelfCritical, Task
+from captioning.training.objectives import BatchRandom, CrossEntropy, Objective, Reinforce, SelfCritical, TrainingData
 from captioning.training.rewards import Reward
 
 VOCABULARY, D, GRID, LENGTH = 13, 5, (1, 3), 7
@@ -111,10 +111,10 @@ def test_one_image_per_caption_has_the_same_loss_and_gradient(build: Any, object
     batch = collate(range(3), context.vectors, captions)
     references = [[Reference("", tuple(f"w{i}" for i in ids)) for ids in of_image] for of_image in captions]
     examples = [Example(i, Path(), tuple(of_image)) for i, of_image in enumerate(references)]
-    objective.prepare(Task(examples, Vocabulary([f"w{i}" for i in range(len(NAMES), VOCABULARY)])), model)
+    objective.prepare(TrainingData(examples, Vocabulary([f"w{i}" for i in range(len(NAMES), VOCABULARY)])), model)
     found = []
     for one in (model, OnePerCaption(model)):
-        draws = Draws(1, 2, batch.index)
+        draws = BatchRandom(1, 2, batch.index)
         loss = objective(one, context, batch.sources, batch.targets, batch.word_index, draws).total
         found.append([loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)])
     for ours, naive in zip(*found, strict=True):

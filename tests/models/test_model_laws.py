@@ -16,7 +16,7 @@ from captioning.backbones.context import ContextSet
 from captioning.config.registry import CONF
 from captioning.data.batch import collate
 from captioning.tokens import BOS, PAD
-from captioning.training.objectives import CrossEntropy, Draws, Objective, Reinforce
+from captioning.training.objectives import BatchRandom, CrossEntropy, Objective, Reinforce
 
 CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
 PLACELESS = [name for name in CAPTIONERS if "transformer" not in name and "encoder=layers" not in name]
@@ -338,7 +338,7 @@ def test_a_batch_is_the_sum_of_its_images(name: str) -> None:
         for rows in ([0, 1], [0], [1]):
             batch = collate(rows, context.vectors[rows], [captions[i] for i in rows])
             images = ContextSet(batch.inputs, GRID, MASK[rows])
-            draws = Draws(0, 0, batch.index)
+            draws = BatchRandom(0, 0, batch.index)
             loss = objective(model, images, batch.sources, batch.targets, batch.word_index, draws).total
             gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
             found.append([loss, *gradients])

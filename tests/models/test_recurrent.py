@@ -15,7 +15,7 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.models import CaptionOutput, Recurrent
-from captioning.training.objectives import Draws
+from captioning.training.objectives import BatchRandom
 
 M, HIDDEN, A = 7, 13, 19
 CLOSE: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}
@@ -224,7 +224,9 @@ def chi_square(counts: Tensor, alpha: Tensor) -> float:
 FREE_DRAWS_REACH = 35.56  # with probability 1e-4, at L - 1 = 10 degrees of freedom
 
 
-@pytest.mark.parametrize("uniform", [None, Draws(4, 7, torch.tensor([2])).uniform(4001, 2)], ids=["generator", "given"])
+@pytest.mark.parametrize(
+    "uniform", [None, BatchRandom(4, 7, torch.tensor([2])).uniform(4001, 2)], ids=["generator", "given"]
+)
 @torch.no_grad()
 def test_locations_are_drawn_from_alpha(uniform: Tensor | None) -> None:
     torch.manual_seed(4)

@@ -30,7 +30,7 @@ from captioning.metrics import Scorer
 from captioning.models import Recurrent, Transformer
 from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Step
 from captioning.training.module import CaptioningModule
-from captioning.training.objectives import CrossEntropy, Loss, Reinforce, SelfCritical, Task
+from captioning.training.objectives import CrossEntropy, Loss, Reinforce, SelfCritical, TrainingData
 from captioning.training.rewards import Reward
 from captioning.training.schedule import warmup_decay
 
@@ -161,7 +161,7 @@ def hard(**settings: Any) -> CaptioningModule:
 
 
 class SameDraws(SelfCritical):
-    """Draws the same captions of an image whatever the number of the batch, as halves of a batch have to."""
+    """BatchRandom the same captions of an image whatever the number of the batch, as halves of a batch have to."""
 
     def forward(self, *given: Any) -> Loss:
         *others, draws = given
@@ -170,7 +170,7 @@ class SameDraws(SelfCritical):
 
 def rewarded(found: SelfCritical, images: Sequence[Example], model: nn.Module) -> SelfCritical:
     """The objective, of the references of `images` and held near `model`."""
-    found.prepare(Task(images, Vocabulary(WORDS)), model)
+    found.prepare(TrainingData(images, Vocabulary(WORDS)), model)
     return found
 
 

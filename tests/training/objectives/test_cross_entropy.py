@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
 from captioning.models.protocol import CaptionOutput
-from captioning.training.objectives import CrossEntropy, Draws, Loss
+from captioning.training.objectives import BatchRandom, CrossEntropy, Loss
 
 from ..world import batch, transformer
 
@@ -40,7 +40,7 @@ def table(seed: int = 0) -> Table:
 def loss(model: nn.Module, given: Batch, smoothing: float = 0.0) -> Loss:
     context = ContextSet(given.inputs.double(), (1, 1))
     return CrossEntropy(smoothing)(
-        model, context, given.sources, given.targets, given.word_index, Draws(0, 0, given.index)
+        model, context, given.sources, given.targets, given.word_index, BatchRandom(0, 0, given.index)
     )
 
 
@@ -87,7 +87,9 @@ def test_padding_never_counts() -> None:
 
 def loss_of(model: nn.Module, given: Batch) -> Loss:
     context = ContextSet(given.inputs.double(), (3, 3))
-    return CrossEntropy()(model, context, given.sources, given.targets, given.word_index, Draws(0, 0, given.index))
+    return CrossEntropy()(
+        model, context, given.sources, given.targets, given.word_index, BatchRandom(0, 0, given.index)
+    )
 
 
 def test_bfloat16_logits_are_summed_in_float32() -> None:

@@ -8,9 +8,8 @@ from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
 from captioning.models import Recurrent
 from captioning.models.protocol import CaptionOutput
-from captioning.training.objectives import CrossEntropy, Draws
-from captioning.training.objectives.doubly_stochastic import doubly_stochastic
-from captioning.training.objectives.loss import real_positions
+from captioning.training.objectives import BatchRandom, CrossEntropy
+from captioning.training.objectives.cross_entropy import doubly_stochastic, real_positions
 
 B, N, C, L = 3, 2, 5, 7
 LENGTHS = [[5, 2], [0, 0], [3, 0]]
@@ -98,7 +97,7 @@ def network() -> Recurrent:
     return captioner("sat_soft", V, D, (1, L), **settings).double()
 
 
-NONE = Draws(0, 0, torch.arange(3))
+NONE = BatchRandom(0, 0, torch.arange(3))
 """Random numbers, of which none is used."""
 
 

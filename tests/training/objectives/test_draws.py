@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from captioning.training.objectives import Draws
+from captioning.training.objectives import BatchRandom
 
 SEED, STEP = 11, 5
 
@@ -33,8 +33,8 @@ def number(seed: int, *key: int) -> float:
     return (seed >> 40) / 2**24
 
 
-def draws(*index: int, seed: int = SEED, step: int = STEP) -> Draws:
-    return Draws(seed, step, torch.tensor(index))
+def draws(*index: int, seed: int = SEED, step: int = STEP) -> BatchRandom:
+    return BatchRandom(seed, step, torch.tensor(index))
 
 
 def test_generator_of_this_test_has_the_published_outputs() -> None:

@@ -20,7 +20,7 @@ from captioning.data.batch import Batch, collate
 from captioning.models import Recurrent
 from captioning.models.protocol import CaptionOutput
 from captioning.tokens import BOS, EOS
-from captioning.training.objectives import Draws, Loss, Reinforce
+from captioning.training.objectives import BatchRandom, Loss, Reinforce
 
 L, D, V = 3, 5, 13
 WORDS = [4, 9]  # T = 3 with EOS
@@ -173,7 +173,7 @@ class Led:
 
 def loss(objective: torch.nn.Module, model: Any, given: Batch, mask: Tensor | None = None, step: int = 0) -> Loss:
     context = ContextSet(given.inputs, (1, given.inputs.shape[1]), mask)
-    draws = Draws(0, step, given.index)
+    draws = BatchRandom(0, step, given.index)
     return objective(model, context, given.sources, given.targets, given.word_index, draws)
 
 
@@ -564,13 +564,13 @@ def test_the_running_variance_by_hand(decay: float) -> None:
     """Rewards -2, -4 and -9 in a step of two batches: mean -5, variance (9 + 1 + 16) / 3; then nothing, then one."""
     objective = sampling(normalise=True, decay=decay)
     for rewards in ([-2.0, -4.0], [-9.0]):
-        objective._note(torch.tensor(rewards)[None, :, None], torch.ones(1, len(rewards), 1, dtype=torch.bool))
+        objective._add(torch.tensor(rewards)[None, :, None], torch.ones(1, len(rewards), 1, dtype=torch.bool))
     objective.end_step(alone)
     assert objective.variance.tolist() == pytest.approx([(1 - decay) * 26 / 3], rel=1e-12)
     assert last_baseline(objective) == pytest.approx([(1 - decay) * -5], rel=1e-12)
     objective.end_step(alone)
     assert objective.variance.tolist() == pytest.approx([(1 - decay) * 26 / 3], rel=1e-12)
-    objective._note(torch.tensor([[[-7.0]]]), torch.ones(1, 1, 1, dtype=torch.bool))
+    objective._add(torch.tensor([[[-7.0]]]), torch.ones(1, 1, 1, dtype=torch.bool))
     objective.end_step(alone)
     assert objective.variance.tolist() == pytest.approx([decay * (1 - decay) * 26 / 3], abs=1e-12)
     restored = Reinforce(normalise=True)

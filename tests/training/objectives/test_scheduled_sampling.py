@@ -10,8 +10,8 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet
 from captioning.models.protocol import CaptionOutput
 from captioning.tokens import BOS, EOS, UNK
-from captioning.training.objectives import CrossEntropy, Draws
-from captioning.training.objectives.scheduled_sampling import own_words
+from captioning.training.objectives import BatchRandom, CrossEntropy
+from captioning.training.objectives.cross_entropy import scheduled_inputs
 
 from ..world import GRID, batch, show_attend_tell, transformer
 
@@ -26,9 +26,9 @@ def network(name: str) -> Any:
     return model
 
 
-def given() -> tuple[ContextSet, Tensor, Draws]:
+def given() -> tuple[ContextSet, Tensor, BatchRandom]:
     found = batch(0, 5)
-    draws = Draws(1, 2, found.index)
+    draws = BatchRandom(1, 2, found.index)
     return ContextSet(found.inputs.double(), (GRID, GRID)), found.sources, draws
 
 
@@ -49,7 +49,7 @@ def test_words_are_replaced_by_those_that_the_model_says(name: str, probability:
     """A recurrent model after what it has read, a transformer after the caption's own words."""
     model, (context, sources, draws) = network(name), given()
     uniform = draws.uniform(*sources.shape[1:], 2).tolist()
-    found = own_words(model, context, sources, probability, draws)
+    found = scheduled_inputs(model, context, sources, probability, draws)
     replaced = 0
     for b, n in torch.cartesian_prod(*map(torch.arange, sources.shape[:2])).tolist():
         caption = sources[b, n].tolist()
@@ -72,7 +72,7 @@ def test_words_are_replaced_by_those_that_the_model_says(name: str, probability:
 def test_the_loss_is_that_of_the_references_after_other_words(name: str) -> None:
     model, (context, sources, draws) = network(name), given()
     found = batch(0, 5)
-    mixed = own_words(model, context, sources, 0.5, draws)
+    mixed = scheduled_inputs(model, context, sources, 0.5, draws)
 
     def loss(sources: Tensor, **settings: Any) -> Tensor:
         return CrossEntropy(0.1, **settings)(model, context, sources, found.targets, found.word_index, draws).total
@@ -87,5 +87,5 @@ def test_a_model_that_reads_all_words_at_once_is_asked_once() -> None:
     model, (context, sources, draws) = network("transformer"), given()
     calls: list[CaptionOutput] = []
     model.register_forward_hook(lambda *call: calls.append(call[-1]))
-    own_words(model, context, sources, 0.5, draws)
+    scheduled_inputs(model, context, sources, 0.5, draws)
     assert len(calls) == 1

@@ -19,7 +19,7 @@ from captioning.backbones.context import ContextSet
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import BOS, EOS, PAD
-from captioning.training.objectives import CrossEntropy, Draws, SelfCritical, Task
+from captioning.training.objectives import BatchRandom, CrossEntropy, SelfCritical, TrainingData
 from captioning.training.rewards import Reward
 
 L, D, T, S = 3, 5, 2, 3
@@ -62,7 +62,7 @@ def objective(model: Any = None, **settings: Any) -> SelfCritical:
         Example(i, Path(), tuple(Reference(text, tuple(text.split())) for text in texts))
         for i, texts in enumerate(REFERENCES)
     ]
-    found.prepare(Task(examples, VOCABULARY), model)
+    found.prepare(TrainingData(examples, VOCABULARY), model)
     return found
 
 
@@ -110,7 +110,7 @@ def exact(name: str, temperature: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
 def estimates(name: str, baseline: str, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
     """Of every set of S captions its probability, and the estimate for one caption, `[84, parameters]`."""
     model, found = network(name), objective(baseline=baseline, temperature=temperature)
-    greedy = _padded(found.draw(model, images(), Draws(0, 0, torch.zeros(1, dtype=torch.long)))[:, S:])
+    greedy = _padded(found.draw(model, images(), BatchRandom(0, 0, torch.zeros(1, dtype=torch.long)))[:, S:])
     rows, weights = [], []
     for drawn in itertools.combinations_with_replacement(range(len(CAPTIONS)), S):
         captions = torch.cat([tokens([CAPTIONS[i] for i in drawn]), greedy], dim=1)
@@ -148,7 +148,7 @@ def test_captions_are_drawn_with_their_probabilities(name: str, temperature: flo
     """Of 20,000 samples none is seen more than 4 standard deviations too often or too rarely."""
     model, count = network(name), 20_000
     found = objective(samples=count, temperature=temperature)
-    drawn = found.draw(model, images(), Draws(1, 2, torch.zeros(1, dtype=torch.long)))
+    drawn = found.draw(model, images(), BatchRandom(1, 2, torch.zeros(1, dtype=torch.long)))
     assert model.training
     seen = torch.stack([(_padded(drawn[0]) == tokens([caption])[0, 0]).all(dim=-1).sum() for caption in CAPTIONS])
     with torch.no_grad():
@@ -171,7 +171,7 @@ def test_one_parallel_pass_scores_as_word_by_word(name: str) -> None:
 
 def test_with_dropout_captions_are_drawn_without_it() -> None:
     """And scored with it (D)."""
-    found, draws = objective(samples=50), Draws(1, 2, torch.zeros(1, dtype=torch.long))
+    found, draws = objective(samples=50), BatchRandom(1, 2, torch.zeros(1, dtype=torch.long))
     dropped, whole = network("sat_soft", dropout=0.5), network("sat_soft")
     drawn = found.draw(dropped, images(), draws)
     assert torch.equal(drawn, found.draw(whole, images(), draws))
@@ -182,11 +182,11 @@ def test_with_dropout_captions_are_drawn_without_it() -> None:
 
 def test_draws_belong_to_images() -> None:
     found, model, context = objective(samples=7), network("sat_soft"), images(3)
-    whole = _padded(found.draw(model, context, Draws(1, 5, torch.tensor([2, 0, 1]))))
+    whole = _padded(found.draw(model, context, BatchRandom(1, 5, torch.tensor([2, 0, 1]))))
     for row, index in enumerate([2, 0, 1]):
         alone = ContextSet(context.vectors[[row]], (1, L))
-        assert torch.equal(_padded(found.draw(model, alone, Draws(1, 5, torch.tensor([index])))), whole[[row]])
-    later = found.draw(model, context, Draws(1, 6, torch.tensor([2, 0, 1])))
+        assert torch.equal(_padded(found.draw(model, alone, BatchRandom(1, 5, torch.tensor([index])))), whole[[row]])
+    later = found.draw(model, context, BatchRandom(1, 6, torch.tensor([2, 0, 1])))
     assert not torch.equal(_padded(later), whole)
 
 
@@ -195,7 +195,7 @@ def test_of_captions_of_one_word_the_best_is_learned(name: str) -> None:
     """A bandit: "runs" is said of every image and so has no weight."""
     model, found = network(name), objective(samples=5, max_length=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    draws = (Draws(0, step, torch.zeros(1, dtype=torch.long)) for step in range(80))
+    draws = (BatchRandom(0, step, torch.zeros(1, dtype=torch.long)) for step in range(80))
     for each in draws:
         loss = found.score(model, images(), found.draw(model, images(), each), each.index)
         optimizer.zero_grad()
@@ -229,7 +229,7 @@ def reference_batch() -> Iterator[Any]:
 
 
 def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation() -> None:
-    model, draws = network("sat_soft"), Draws(0, 0, torch.zeros(1, dtype=torch.long))
+    model, draws = network("sat_soft"), BatchRandom(0, 0, torch.zeros(1, dtype=torch.long))
     sources, targets, word_index = reference_batch()
     plain, mixed = (
         objective(xe_weight=weight)(model, images(), sources, targets, word_index, draws) for weight in (0, 0.5)
@@ -305,7 +305,7 @@ def test_a_large_weight_keeps_the_model_where_it_was() -> None:
         found = objective(model, max_length=1, kl_weight=weight)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         for step in range(60):
-            each = Draws(0, step, torch.zeros(1, dtype=torch.long))
+            each = BatchRandom(0, step, torch.zeros(1, dtype=torch.long))
             optimizer.zero_grad()
             found.score(model, images(), found.draw(model, images(), each), each.index).total.backward()
             optimizer.step()

@@ -1,29 +1,123 @@
-"""CIDEr-D and BLEU-4 of single captions, on token ids, with the end of a caption among its n-grams.
+"""CIDEr-D and BLEU-4 of single captions on token ids, with the end of a caption among its n-grams.
 
-B images, S captions of each, R references of all B images, M = B S captions, T tokens, K n-grams.
+B images, S captions of each, R references of all B images, M = B S captions, T tokens, K n-grams, V words.
 
 Sources: CIDEr-D, Vedantam et al., CVPR 2015, as in ruotianluo/cider (`pyciderevalcap/ciderD/ciderD_scorer.py`); BLEU,
 Papineni et al., ACL 2002, of one caption as in pycocoevalcap; the end as a token, Rennie et al., CVPR 2017, appendix E:
-without it fragments such as "a man with a" have a better reward than what ends properly.
+without it fragments such as "a man with a" have a higher reward than complete captions.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from captioning.config.types import NotNegative, validated
+from captioning.metrics.statistics import SMALL, TINY
 from captioning.tokens import EOS, PAD
-from captioning.training.rewards.frequencies import DocumentFrequencies
-from captioning.training.rewards.ngrams import ORDERS, Ints, Ngrams, ngrams
 
+ORDERS = 4
+"""n is 1 to 4."""
 SIGMA = 6.0
 """Of CIDEr-D's Gaussian over differences of length."""
-SMALL, TINY = 1e-9, 1e-15
-"""What pycocoevalcap adds to the denominators and numerators of BLEU."""
+_NONE = np.iinfo(np.int64).max
+_CHUNK = 1024
+"""Images counted at a time, to bound the memory."""
 
+Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Ngrams:
+    """The distinct n-grams of each of M captions, caption by caption, shorter n-grams first."""
+
+    captions: int  # M
+    row: Ints  # `[K]`, the caption
+    order: Ints  # `[K]`, n - 1
+    key: Ints  # `[K]`, a number for the n-gram, different for different n-grams of any n
+    count: Ints  # `[K]`, occurrences in the caption
+    length: Ints  # `[M]`, tokens of each caption
+
+
+def padded(captions: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Captions as `[M, T]`, padded with zeros, and their lengths `[M]`."""
+    length = np.fromiter(map(len, captions), np.int64, len(captions))
+    tokens = np.zeros((len(captions), int(length.max(initial=1))), np.int64)
+    tokens[np.arange(tokens.shape[1]) < length[:, None]] = np.fromiter(chain.from_iterable(captions), np.int64)
+    return tokens, length
+
+
+def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
+    """The n-grams of the first `length` `[M]` of `tokens` `[M, T]`; ids are below `vocabulary`."""
+    # A key is a number in a base above V whose digits are ids + 1, so keys are unique for V below 55,000. For larger V
+    # they are modulo 2^64, and as the base is odd, they collide as rarely as good hashes.
+    m, t = tokens.shape
+    base = np.int64((vocabulary + 1) | 1)
+    keys = np.full((m, ORDERS, t), _NONE)
+    key = np.zeros((m, t + 1), np.int64)
+    for n in range(min(ORDERS, t)):
+        key = key[:, :-1] * base + tokens[:, n:] + 1  # [M, T - n], of the n-grams that begin at each token
+        keys[:, n, : t - n] = np.where(np.arange(n, t) < length[:, None], key, _NONE)
+    keys.sort(axis=-1)
+    first = np.ones(keys.shape, bool)
+    first[..., 1:] = keys[..., 1:] != keys[..., :-1]
+    places = np.flatnonzero(first)
+    count, found = np.diff(places, append=first.size), keys.ravel()[places]
+    real = found != _NONE
+    places = places[real]
+    return Ngrams(m, places // (ORDERS * t), places // t % ORDERS, found[real], count[real], length)
+
+
+class DocumentFrequencies:
+    """df of CIDEr-D (Vedantam et al. 2015, section 4): how many images have each n-gram in any reference.
+
+    Attributes:
+        images: |I|.
+        keys: `[K]`, ascending.
+        counts: `[K]`, images per n-gram.
+    """
+
+    def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> None:
+        self.images = len(references)
+        chunks = list(_counted(references, vocabulary)) or [(np.zeros(0, np.int64),) * 2]
+        keys, counts = (np.concatenate(column) for column in zip(*chunks, strict=True))
+        self.keys, inverse = np.unique(keys, return_inverse=True)
+        self.counts = np.bincount(inverse, counts, len(self.keys)).astype(np.int64)
+
+    def idf(self, keys: Ints) -> NDArray[np.float64]:
+        """log |I| - log max(1, df) of each n-gram."""
+        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        counts = np.where(self.keys[place] == keys, self.counts[place], 1)
+        return np.log(max(self.images, 1)) - np.log(counts)
+
+    @property
+    def table(self) -> Ints:
+        """One array for checkpoints, `[K + 1, 2]`: |I| and 63 bits of the digest, then each n-gram and its count."""
+        return np.concatenate([[[self.images, int(self.digest[:16], 16) >> 1]], np.stack([self.keys, self.counts], 1)])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the number of images, the n-grams and the counts."""
+        return hashlib.sha256(
+            np.array([self.images]).tobytes() + self.keys.tobytes() + self.counts.tobytes()
+        ).hexdigest()
+
+
+def _counted(references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> Iterator[tuple[Ints, Ints]]:
+    """N-grams and the number of images with each, for one chunk of images after the other."""
+    for start in range(0, len(references), _CHUNK):
+        some = references[start : start + _CHUNK]
+        image = np.repeat(np.arange(len(some)), [len(captions) for captions in some])
+        found = ngrams(*padded([caption for captions in some for caption in captions]), vocabulary)
+        order = np.lexsort((found.key, image[found.row]))
+        pairs = np.stack([image[found.row], found.key])[:, order]
+        once = np.ones(len(order), bool)
+        once[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
+        yield np.unique(pairs[1, once], return_counts=True)
 
 
 class Reward:
@@ -42,15 +136,15 @@ class Reward:
 
     @property
     def signature(self) -> str:
-        """As Hu et al. 2023 (SacreEOS) write CIDEr-D; other weights than 1 come first."""
+        """Signature in the form of Hu et al. 2023 (SacreEOS), weights other than 1 first."""
         parts = ((self.cider, f"Cider-D[n{ORDERS},s{SIGMA}]"), (self.bleu4, f"BLEU[n{ORDERS}]"))
         return "+".join(name if weight == 1 else f"{weight:g}*{name}" for weight, name in parts if weight)
 
     def prepare(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int, eos: bool) -> None:
-        """Takes the training set, from which the document frequencies come: of training images alone.
+        """Count the document frequencies of the training images.
 
         Args:
-            references: of each image its captions as ids, UNK among them, without BOS and EOS.
+            references: each image's captions as ids, UNK included, without BOS and EOS.
             vocabulary: V.
             eos: the end is a token of references, document frequencies and candidates.
         """
@@ -64,11 +158,11 @@ class Reward:
         self._tokens = np.fromiter(chain.from_iterable(every), np.int32)
 
     def __call__(self, index: Ints, tokens: Ints) -> Floats:
-        """`[B, S]`.
+        """Return rewards `[B, S]`.
 
         Args:
             index: `[B]`, each image's position in the training set.
-            tokens: `[B, S, T]`, captions as ids; EOS is the last of one that has ended, PAD may follow.
+            tokens: `[B, S, T]`, captions as ids; EOS is the last of a complete one, PAD may follow.
         """
         b, s, t = tokens.shape
         rows = tokens.reshape(-1, t)
@@ -83,7 +177,7 @@ class Reward:
         return score.reshape(b, s)
 
     def _references(self, index: Ints) -> tuple[Ngrams, Ints, Ints]:
-        """N-grams of the references of some images; of each reference the image, 0..B-1, and its number there."""
+        """N-grams of the references of some images; for each reference, its image 0..B-1 and its number there."""
         first, end = self._image_start[index], self._image_start[index + 1]
         image = np.repeat(np.arange(len(index)), end - first)
         number = np.arange(len(image)) - np.repeat(np.cumsum(end - first) - (end - first), end - first)
@@ -95,7 +189,7 @@ class Reward:
 
 
 class _Match:
-    """N-grams of M candidates beside those of the references of their images."""
+    """N-grams of M candidates, matched with those of the references of their images."""
 
     def __init__(self, own: Ngrams, own_image: Ints, theirs: Ngrams, image: Ints, number: Ints) -> None:
         self.own, self.theirs, self.number = own, theirs, number
@@ -103,7 +197,7 @@ class _Match:
         self.references = np.bincount(image, minlength=int(own_image.max()) + 1)  # [B]
         keys, inverse = np.unique(np.concatenate([own.key, theirs.key]), return_inverse=True)
         self._keys, self._own_key, self._their_key = keys, inverse[: len(own.key)], inverse[len(own.key) :]
-        # an n-gram of an image's references has one slot, and a column for each of these
+        # one slot for each n-gram of an image's references, with a column per reference
         slots, self._slot = np.unique(image[theirs.row] * len(keys) + self._their_key, return_inverse=True)
         wanted = own_image[own.row] * len(keys) + self._own_key
         place = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
@@ -111,44 +205,44 @@ class _Match:
         self._place = place[self._hit]
         self._slots = len(slots)
 
-    def _beside(self, values: Floats) -> Floats:
-        """Of the references' n-grams `[K']` those that each candidate's n-gram meets, `[hits, references]`."""
+    def _matched(self, values: Floats) -> Floats:
+        """From values of the references' n-grams `[K']`, those matched by candidates' n-grams, `[hits, references]`."""
         table = np.zeros((self._slots, int(self.references.max())))
         table[self._slot, self.number[self.theirs.row]] = values
         return table[self._place]
 
     def _summed(self, values: Floats) -> Floats:
-        """`[hits, ...]` summed for each candidate and n: `[M, 4, ...]`."""
+        """Sum `[hits, ...]` for each candidate and n: `[M, 4, ...]`."""
         total = np.zeros((self.own.captions * ORDERS, *values.shape[1:]))
         np.add.at(total, (self.own.row * ORDERS + self.own.order)[self._hit], values)
         return total.reshape(self.own.captions, ORDERS, *values.shape[1:])
 
     def cider_d(self, frequencies: DocumentFrequencies) -> Floats:
-        """`[M]`: the mean over n and references of the clipped cosines, times 10, with a penalty of length."""
+        """`[M]`: mean of the clipped cosines over n and references, times 10, with a length penalty."""
         idf = frequencies.idf(self._keys)
         g_own, g_their = self.own.count * idf[self._own_key], self.theirs.count * idf[self._their_key]
-        beside = self._beside(g_their)
-        dots = self._summed(np.minimum(g_own[self._hit, None], beside) * beside)  # [M, 4, references]
+        matched = self._matched(g_their)
+        dots = self._summed(np.minimum(g_own[self._hit, None], matched) * matched)  # [M, 4, references]
         their_norm, their_length = (
             self._by_reference(_norms(self.theirs, g_their)),
             self._by_reference(self.theirs.length),
         )
         norms = _norms(self.own, g_own)[..., None] * their_norm[self.own_image].swapaxes(1, 2)
         cosines = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0)
-        # the reference code takes the number of bigrams for the length
+        # the reference code uses the number of bigrams as the length
         lengths = np.maximum(self.own.length - 1, 0)[:, None] - np.maximum(their_length[self.own_image] - 1, 0)
         penalised = cosines.mean(axis=1) * np.exp(-(lengths**2) / (2 * SIGMA**2))
         return 10 * penalised.sum(axis=1) / np.maximum(self.references[self.own_image], 1)
 
     def _by_reference(self, values: NDArray) -> NDArray:
-        """`[R, ...]` as `[B, references, ...]`, zero where an image has fewer."""
+        """Arrange `[R, ...]` as `[B, references, ...]`, padded with zeros."""
         table = np.zeros((len(self.references), int(self.references.max()), *values.shape[1:]), values.dtype)
         table[self.image, self.number] = values
         return table
 
     def bleu(self) -> Floats:
-        """BLEU-4 of each candidate for itself, `[M]`, with the closest reference length."""
-        clipped = np.minimum(self.own.count[self._hit], self._beside(self.theirs.count.astype(float)).max(axis=1))
+        """Sentence BLEU-4 of each candidate, `[M]`, with the closest reference length."""
+        clipped = np.minimum(self.own.count[self._hit], self._matched(self.theirs.count.astype(float)).max(axis=1))
         correct, length = self._summed(clipped), self.own.length
         guesses = np.maximum(length[:, None] - np.arange(ORDERS), 0)
         precision = ((correct + TINY) / (guesses + SMALL)).prod(axis=1) ** (1 / ORDERS)
