@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from captioning import run
-from captioning.backbones.small_cnn import SmallCNN
+from captioning.backbones.scratch import SmallCNN
 from captioning.config.command import start
 from captioning.data.shapes import ShapesReader
 from captioning.features.build import build_features

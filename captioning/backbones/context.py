@@ -1,11 +1,15 @@
-"""The feature border: what every backbone gives and every model reads.
+"""Context sets: what every backbone gives and every model reads.
 
-B images, L context vectors of D features, on a grid of h rows and w columns.
+B images of H rows and W columns of pixels, L context vectors of D features on a grid of h rows and w columns.
+
+A vector that is not there, such as one next to a padded photograph, is marked as not-a-number until the context set is
+made: so the mark goes wherever features go, into batches, caches and their checksums.
 """
 
 from dataclasses import dataclass
 from typing import Annotated
 
+import torch
 from annotated_types import Ge
 from pydantic import Strict
 from torch import Tensor
@@ -41,3 +45,42 @@ class ContextSet:
             return self.vectors.mean(dim=1)
         real = self.mask[..., None].to(self.vectors.dtype)
         return (self.vectors * real).sum(dim=1) / real.sum(dim=1)
+
+
+def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
+    """`[B, L]` bool: the cells of the grid that lie on the photographs.
+
+    (D) A cell does if its centre does, edges included; where a photograph is so narrow that it meets no centre, the
+    cells in the middle do, where it is.
+
+    Args:
+        coverage: `[B, H, W]`, not 0 in an upright rectangle about the middle, which the photograph fills.
+        grid: (h, w).
+    """
+    covered = coverage > 0
+    rows, columns = _centres_on(covered.any(dim=2), grid[0]), _centres_on(covered.any(dim=1), grid[1])
+    return (rows[:, :, None] & columns[:, None, :]).flatten(1)
+
+
+def _centres_on(covered: Tensor, cells: int) -> Tensor:
+    """Which cells along a side have their centre on one of the `covered` pixels: `[B, pixels]` to `[B, cells]`."""
+    numbers = torch.arange(cells, device=covered.device)
+    centres = (2 * numbers + 1) * covered.shape[1]  # in pixels, times 2 cells
+    found = covered[:, centres // (2 * cells)] | covered[:, (centres - 1) // (2 * cells)]  # an edge is on both sides
+    return found | (~found.any(dim=1, keepdim=True) & (numbers == cells // 2))
+
+
+def marked(features: Tensor, present: Tensor) -> Tensor:
+    """Features `[B, L, D]` with those vectors marked that are not `present` `[B, L]`."""
+    return features.masked_fill(~present[..., None], torch.nan)
+
+
+def unmarked(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Features `[B, L, D]` with zeros in the place of vectors that are not there, and `[B, L]` bool, those that are."""
+    present = is_present(features)
+    return features.masked_fill(~present[..., None], 0), present
+
+
+def is_present(features: Tensor) -> Tensor:
+    """`[B, L]` bool: the vectors of features `[B, L, D]` that are there."""
+    return ~features[..., 0].isnan()

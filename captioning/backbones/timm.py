@@ -10,12 +10,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captioning.backbones.base import Backbone, Trainable
+from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.efficientnet_lite import VARIANTS, EfficientNetLite
-from captioning.backbones.feature_map import feature_map
 from captioning.backbones.images import ImageTransform, Interpolation, Resize
-from captioning.backbones.strides import place_strides
-from captioning.backbones.weights import fill, fixed_draws, likely_network
+from captioning.backbones.weights import fill, fixed_draws, likely_network, place_strides
 from captioning.config.types import PixelSize, validated
 from captioning.errors import CaptioningError, quoted
 

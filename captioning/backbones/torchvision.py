@@ -8,20 +8,21 @@ import hashlib
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torchvision
 from torch import Tensor, nn
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
-from captioning.backbones.base import Backbone, Trainable
-from captioning.backbones.dilated import Dilation, dilate
-from captioning.backbones.feature_map import feature_map
+from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.images import ImageTransform, Resize
-from captioning.backbones.strides import place_strides
-from captioning.backbones.weights import fill, fixed_draws, likely_network
+from captioning.backbones.weights import fill, fixed_draws, likely_network, place_strides
 from captioning.config.types import PixelSize, validated
 from captioning.errors import CaptioningError
+
+Dilation = Literal[1, 2, 4]
+"""By how much a grid is finer than the network's own."""
 
 
 class TorchvisionBackbone(Backbone):
@@ -143,3 +144,42 @@ def _extractor(full: nn.Module, name: str, node: str) -> nn.Module:
         raise CaptioningError(f"backbone.node={node} is not in {name}; near it: {', '.join(near)}")
     extractor: nn.Module = create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)
     return extractor
+
+
+def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
+    """Makes the grid of a chain of layers such as VGG so many times finer, in place.
+
+    Args:
+        network: its convolutions and its poolings of 2x2 pixels come in the order in which it applies them.
+        dilation: 1 changes nothing.
+        name: of the network, for the message.
+
+    Raises:
+        CaptioningError: it has other layers with a stride, or too few poolings.
+    """
+    if dilation == 1:
+        return
+    layers = [(path, layer) for path, layer in network.named_modules() if hasattr(layer, "stride")]
+    dropped = [path for path, layer in layers if isinstance(layer, nn.MaxPool2d)][-dilation.bit_length() + 1 :]
+    if len(dropped) < dilation.bit_length() - 1 or not all(_is_vggs(layer) for _, layer in layers):
+        raise CaptioningError(
+            f"backbone.dilation={dilation} needs a network whose only strides are those of 2x2 poolings, "
+            f"{dilation.bit_length() - 1} or more before the node, such as vgg11; {name} is none: leave it at 1"
+        )
+    spread = 1
+    for path, layer in layers[[path for path, _ in layers].index(dropped[0]) :]:
+        if isinstance(layer, nn.Conv2d):
+            layer.dilation = layer.padding = (spread, spread)
+        else:
+            # as many places as came in, where the window reaches beyond the edge too
+            edge = nn.ConstantPad2d((0, spread, 0, spread), float("-inf"))
+            network.set_submodule(path, nn.Sequential(edge, nn.MaxPool2d(2, stride=1, dilation=spread)))
+            spread *= 2
+
+
+def _is_vggs(layer: nn.Module) -> bool:
+    """Whether it is a 3x3 convolution without stride or a 2x2 pooling as VGG's are."""
+    if isinstance(layer, nn.Conv2d):
+        return (layer.kernel_size, layer.stride, layer.padding, layer.groups) == ((3, 3), (1, 1), (1, 1), 1)
+    own = isinstance(layer, nn.MaxPool2d) and (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+    return own == (2, 2, 0, 1) and not layer.ceil_mode

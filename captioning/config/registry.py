@@ -21,7 +21,17 @@ from captioning.errors import CaptioningError, quoted
 PACKAGE = Path(__file__).parents[1]
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 """The configuration: inside an installed wheel, else beside the package in a checkout."""
-OLD_PATHS: Mapping[str, str] = {}
+OLD_PATHS: Mapping[str, str] = {
+    "captioning.models.parts.pairs.UpDown": "captioning.models.parts.cells.UpDown",
+    "captioning.models.parts.pairs.ConditionalGRU": "captioning.models.parts.cells.ConditionalGRU",
+    "captioning.models.parts.initial.MLP": "captioning.models.parts.image.MLP",
+    "captioning.models.parts.initial.Zero": "captioning.models.parts.image.Zero",
+    "captioning.models.parts.inject.Mean": "captioning.models.parts.image.Mean",
+    "captioning.models.parts.inject.State": "captioning.models.parts.image.State",
+    "captioning.models.parts.transposed.Transposed": "captioning.models.parts.encoders.Transposed",
+    "captioning.backbones.small_cnn.SmallCNN": "captioning.backbones.scratch.SmallCNN",
+    "captioning.backbones.patches.Patches": "captioning.backbones.scratch.Patches",
+}
 """Dotted paths of parts that have moved, and where they are now: stored configurations name the old ones."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

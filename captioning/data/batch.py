@@ -19,7 +19,7 @@ class Batch:
 
     Attributes:
         index: `[B]`, each image's position in its split (image ids may be strings, which do not travel in tensors).
-        inputs: features `[B, L, D]` of a frozen backbone, those that an image has not as `captioning.backbones.partial`
+        inputs: features `[B, L, D]` of a frozen backbone, those that an image has not as `captioning.backbones.context`
             marks them; or images `[B, C, H, W]` uint8, C = 3 colours, or 4 channels where photographs are padded.
         tokens: `[B, N, T]`; an image with fewer captions has rows of PAD.
         word_index: `[W]`, the real target positions in the flattened `[B, N, C]`, so that nothing has to search for

@@ -92,7 +92,7 @@ def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[st
 
 
 def _read(names: Sequence[str], backbone: Precomputed, found: FeatureFiles) -> Iterator[Tensor]:
-    """`[B, L, D]` in half precision, what an image has not marked as `captioning.backbones.partial` says."""
+    """`[B, L, D]` in half precision, what an image has not marked as `captioning.backbones.context` says."""
     regions = backbone.grid[1]
     for first in range(0, len(names), BATCH):
         batch = names[first : first + BATCH]

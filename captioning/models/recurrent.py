@@ -14,12 +14,10 @@ from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Positive, Share, Width, validated
 from captioning.models.parts.attention import Annotations, Attention, Choice, Look, Window
 from captioning.models.parts.cells import Cell, Memory
-from captioning.models.parts.dropout import dropout
 from captioning.models.parts.encoders import Encoder
 from captioning.models.parts.heads import Head
-from captioning.models.parts.initial import Initial
-from captioning.models.parts.initialise import glorot
-from captioning.models.parts.inject import Inject
+from captioning.models.parts.image import Initial, Inject
+from captioning.models.parts.numerics import dropout, glorot
 from captioning.models.parts.scores import Score
 from captioning.models.protocol import CaptionOutput, Policy, Step
 

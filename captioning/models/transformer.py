@@ -18,11 +18,9 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Length, Share, Width, validated
-from captioning.models.parts.dropout import dropout
 from captioning.models.parts.encoders import Encoder
-from captioning.models.parts.initialise import glorot
-from captioning.models.parts.layers import DecoderLayer, KeyValue, Norm
-from captioning.models.parts.multi_head import Scale, causal_mask, over_image, temperature
+from captioning.models.parts.layers import DecoderLayer, KeyValue, Norm, Scale, causal_mask, over_image, temperature
+from captioning.models.parts.numerics import dropout, glorot
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
 from captioning.models.protocol import CaptionOutput, LayerWeights, Step
 

@@ -14,7 +14,7 @@ from captioning.config.settings import without_weights
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import has_bfloat16
-from captioning.models.parts.lower import lower
+from captioning.models.parts.numerics import lower
 from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import AllocationLimit, Checkpoint, fill_network, load
 
@@ -44,7 +44,7 @@ class Network:
             network.to(device).eval().requires_grad_(False)
 
     def lower(self, vocab_size: int) -> None:
-        """Has the model multiply in bfloat16, as `captioning.models.parts.lower` says.
+        """Has the model multiply in bfloat16, as `captioning.models.parts.numerics` says.
 
         Raises:
             CaptioningError: the device has no instructions for it.

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from torchvision.models.vgg import cfgs, make_layers
 
-from captioning.backbones.dilated import Dilation, dilate
-from captioning.backbones.torchvision import TorchvisionBackbone
+from captioning.backbones.torchvision import Dilation, TorchvisionBackbone, dilate
 from captioning.errors import CaptioningError
 
 

@@ -5,8 +5,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captioning.backbones.partial import on_photograph
-from captioning.backbones.small_cnn import SmallCNN
+from captioning.backbones.context import on_photograph
+from captioning.backbones.scratch import SmallCNN
 
 
 def coverage(rows: slice, columns: slice, size: int = 12) -> Tensor:

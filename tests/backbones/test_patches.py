@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from captioning.backbones.patches import Patches
+from captioning.backbones.scratch import Patches
 from captioning.errors import CaptioningError
 
 

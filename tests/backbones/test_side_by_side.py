@@ -5,8 +5,8 @@ import torch
 from PIL import Image
 
 from captioning.backbones.precomputed import Precomputed
+from captioning.backbones.scratch import SmallCNN
 from captioning.backbones.side_by_side import SideBySide
-from captioning.backbones.small_cnn import SmallCNN
 from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import TorchvisionBackbone
 from captioning.data.views import Change

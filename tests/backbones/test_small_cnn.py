@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from captioning.backbones import ContextSet
-from captioning.backbones.small_cnn import SmallCNN
+from captioning.backbones.scratch import SmallCNN
 from captioning.errors import CaptioningError
 
 

@@ -94,7 +94,7 @@ def test_parts_stand_only_where_they_belong() -> None:
 
 def test_what_is_called_later_is_what_the_shipped_configuration_calls_later() -> None:
     filters = {"_target_": "captioning.decoding.Filters"}
-    cnn = {"_target_": "captioning.backbones.small_cnn.SmallCNN"}
+    cnn = {"_target_": "captioning.backbones.scratch.SmallCNN"}
     mlp = {"_target_": "captioning.models.parts.scores.MLP"}
     for place, node in (
         ("decoding", {**GREEDY, "filters": {**filters, "_partial_": True}}),

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones import Backbone
-from captioning.backbones.small_cnn import SmallCNN
+from captioning.backbones.scratch import SmallCNN
 from captioning.features.build import build_features
 from captioning.features.cache import FeatureCache
 

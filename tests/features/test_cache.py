@@ -14,7 +14,7 @@ from processes import PROCESSES
 from torch import Tensor
 
 from captioning.backbones import Backbone
-from captioning.backbones.small_cnn import SmallCNN
+from captioning.backbones.scratch import SmallCNN
 from captioning.data.views import Change
 from captioning.errors import CaptioningError
 from captioning.features.cache import CHECKSUMS, DATA

@@ -6,8 +6,8 @@ import pytest
 import torch
 from counting import COUNT, photographs
 
+from captioning.backbones.scratch import SmallCNN
 from captioning.backbones.side_by_side import SideBySide
-from captioning.backbones.small_cnn import SmallCNN
 from captioning.data.example import Example
 from captioning.features.inputs import inputs_of, to_unit_scale
 

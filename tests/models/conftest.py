@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from captioning.models import recurrent, transformer
-from captioning.models.parts import encoders, multi_head
+from captioning.models.parts import encoders, layers
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def dropped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, ...], floa
         assert len(args) < 5
         return fused(*args, **named)
 
-    for module in (recurrent, transformer, encoders, multi_head):
+    for module in (recurrent, transformer, encoders, layers):
         monkeypatch.setattr(module, "dropout", visible)
     monkeypatch.setattr(F, "scaled_dot_product_attention", without_dropout)
     for name in ("dropout", "alpha_dropout", "dropout1d", "dropout2d", "feature_alpha_dropout"):

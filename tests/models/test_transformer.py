@@ -17,8 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones.context import ContextSet
 from captioning.models import Transformer
-from captioning.models.parts.layers import FeedForward, InterAttention
-from captioning.models.parts.multi_head import BLOCK
+from captioning.models.parts.layers import BLOCK, FeedForward, InterAttention
 from captioning.models.parts.positions import resized
 from captioning.tokens import BOS
 

@@ -24,7 +24,7 @@ from captioning.runs.checkpoint import digest, load, read, sealed
 WORDS = ["a", "red", "square"]
 SMALL = ("model.d_feat=8", "model.heads=2", "model.d_hidden=8")
 CONFIG: dict[str, Any] = {
-    "backbone": {"_target_": "captioning.backbones.small_cnn.SmallCNN", "dim": 4, "size": 16, "grid": 2},
+    "backbone": {"_target_": "captioning.backbones.scratch.SmallCNN", "dim": 4, "size": 16, "grid": 2},
     "model": OmegaConf.to_container(composed("model=spatial_transformer", *SMALL).model, resolve=True),
     "decoding": {"_target_": "captioning.decoding.beam_search", "_partial_": True, "width": 2, "max_length": 4},
     "data": {"reader": {"_target_": "captioning.data.shapes.ShapesReader", "root": "x"}, "eval_batch_size": 2},

@@ -8,7 +8,7 @@ import torch
 from test_check import config
 
 from captioning.backbones import Backbone
-from captioning.backbones.small_cnn import SmallCNN
+from captioning.backbones.scratch import SmallCNN
 from captioning.data.example import Example, Reference, Splits
 from captioning.runs.record import begin, digests, end, recorded_digests, recorded_precision, result
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.backbones.small_cnn import SmallCNN
+from captioning.backbones.scratch import SmallCNN
 from captioning.captioner import TrainedCaptioner
 from captioning.data.vocabulary import Vocabulary
 from captioning.models import Step

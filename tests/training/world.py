@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from captioning.backbones.context import ContextSet
-from captioning.backbones.small_cnn import SmallCNN
+from captioning.backbones.scratch import SmallCNN
 from captioning.config.command import NOT_HERE
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Noun, Reference

@@ -92,15 +92,3 @@ def test_a_window_without_anything_to_attend_is_none() -> None:
     mask = torch.tensor([[True, True, True, True, True, False]])
     assert weights((2, 3), past, mask, window=0) == kept(*range(5))
     assert weights((2, 3), past, mask, window=1) == kept(1, 2, 4)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"choice": "hard"}, "choice=hard is not allowed.* expected, sample, argmax"),
-        ({"temperature": 0}, "above 0"),
-    ],
-)
-def test_bad_arguments_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Attention(Fixed(E), 1, **settings)

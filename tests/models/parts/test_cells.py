@@ -10,8 +10,7 @@ import torch
 from models.captioners import normal, randomised
 from torch import Tensor, nn
 
-from captioning.models.parts.cells import GRU, LSTM, Cell, PrintedGRU
-from captioning.models.parts.pairs import ConditionalGRU, UpDown
+from captioning.models.parts.cells import GRU, LSTM, Cell, ConditionalGRU, PrintedGRU, UpDown
 
 B, N, WORD, IMAGE, CONTEXT, STATE = 2, 3, 5, 7, 11, 13
 SIZES = {"d_word": WORD, "d_image": IMAGE, "d_context": CONTEXT, "d_hidden": STATE}

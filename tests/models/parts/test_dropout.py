@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from captioning.models.parts.dropout import dropout
+from captioning.models.parts.numerics import dropout
 
 LEVELS = 65536
 

@@ -10,10 +10,9 @@ import torch
 from models.captioners import normal, randomised
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.dropout import dropout
 from captioning.models.parts.heads import Deep, Head, Linear, Xu
-from captioning.models.parts.initial import MLP, Initial, Zero
-from captioning.models.parts.inject import Inject, Mean, State
+from captioning.models.parts.image import MLP, Initial, Inject, Mean, State, Zero
+from captioning.models.parts.numerics import dropout
 
 B, L, D, WORD, STATE, CONTEXT, V = 2, 3, 5, 7, 11, 13, 17
 SIZES = {"d_word": WORD, "d_hidden": STATE, "d_context": CONTEXT, "vocab_size": V}

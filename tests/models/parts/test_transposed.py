@@ -9,8 +9,7 @@ from models.captioners import RECURRENT, V, captioner, inputs, normal, randomise
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.encoders import SelfAttentionLayers
-from captioning.models.parts.transposed import Transposed
+from captioning.models.parts.encoders import SelfAttentionLayers, Transposed
 
 B, D, GRID = 2, 5, (2, 3)
 MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])

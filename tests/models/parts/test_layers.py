@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from captioning.models.parts import multi_head
-from captioning.models.parts.multi_head import MultiHeadProjection, attend, causal_mask, merge_heads, temperature
+from captioning.models.parts import layers
+from captioning.models.parts.layers import MultiHeadProjection, attend, causal_mask, merge_heads, temperature
 
 G, Q, K, H, A = 2, 3, 5, 7, 11
 
@@ -95,7 +95,7 @@ def test_dropout_falls_on_the_normalised_weights(need_weights: bool, monkeypatch
         calls.append((x, p, training))
         return 3 * x.square()
 
-    monkeypatch.setattr(multi_head, "dropout", recorded)
+    monkeypatch.setattr(layers, "dropout", recorded)
     query, key, value = inputs()
     mask = causal_mask(K)[:Q]
     out, weights = attend(query, key, value, 2.0, mask, dropout_p=0.25, need_weights=need_weights)
@@ -111,10 +111,10 @@ def test_dropout_falls_on_the_normalised_weights(need_weights: bool, monkeypatch
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
 def test_in_blocks_it_is_the_same(mask: Tensor | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multi_head, "dropout", lambda x, p, training: x * (1.5 + x.cos()))
+    monkeypatch.setattr(layers, "dropout", lambda x, p, training: x * (1.5 + x.cos()))
     found = []
     for block in (K, 2 * K, 100):  # one query at a time, two, all
-        monkeypatch.setattr(multi_head, "BLOCK", block)
+        monkeypatch.setattr(layers, "BLOCK", block)
         given = [x.requires_grad_() for x in inputs()]
         out, _ = attend(*given, 2.0, mask, dropout_p=0.25)
         found.append((out, *torch.autograd.grad(out.cos().sum(), given)))
@@ -124,7 +124,7 @@ def test_in_blocks_it_is_the_same(mask: Tensor | None, monkeypatch: pytest.Monke
 
 
 def test_a_block_drops_the_same_weights_when_it_is_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multi_head, "BLOCK", K)
+    monkeypatch.setattr(layers, "BLOCK", K)
     query, key, value = inputs()
     out, _ = attend(query, key, value.requires_grad_(), 2.0, dropout_p=0.5)
     (gradient,) = torch.autograd.grad(out.sum(), value)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from captioning.models.parts.lower import LowerLinear, lower
+from captioning.models.parts.numerics import LowerLinear, lower
 
 ROUNDING = 2.0**-8
 """Of a number in bfloat16, relative."""

@@ -1,7 +1,32 @@
-"""Matrices in bfloat16 for decoding, which on a CPU mostly waits for weights to be read."""
+"""Dropout, initial weights, and matrices in bfloat16."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+_LEVELS = 1 << 16
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """Zeroes each element of `x` with probability `p` and divides the rest by 1 - p (Srivastava et al. 2014)."""
+    if not training or p == 0.0:
+        return x
+    if x.device.type != "cpu":
+        return F.dropout(x, p)
+    dropped = round(p * _LEVELS)
+    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    kept = (draws[: x.numel()] >= dropped - _LEVELS // 2).view(x.shape)
+    return x * kept.to(x.dtype).mul_(_LEVELS / (_LEVELS - dropped))
+
+
+def glorot(model: nn.Module) -> None:
+    """Glorot's distribution for the matrix of every linear layer of `model`, zero for its bias (D)."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
 
 SMALLEST = 2**14
 """Numbers in a matrix that is worth it."""
