@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, Caption
-from captioning.decoding.log_probs import log_probs
+from captioning.decoding.caption import log_probs
 from captioning.models import CaptionOutput
 from captioning.models.protocol import Captioner, DecodeState, Step
 from captioning.tokens import BOS, EOS

@@ -1,12 +1,10 @@
 """Search over a model's verbs `start` and `step`: `search(model, context) -> list[Caption]`."""
 
-from captioning.decoding.beam import beam_search, diverse_beam_search
+from captioning.decoding.beam import beam_search, check_limits, diverse_beam_search
 from captioning.decoding.caption import FORBIDDEN, Caption
 from captioning.decoding.ensemble import Contexts, Ensemble
 from captioning.decoding.filters import Filter, Filters
-from captioning.decoding.greedy import greedy
-from captioning.decoding.limits import check_limits
-from captioning.decoding.sampling import sample
+from captioning.decoding.sampling import greedy, sample
 
 __all__ = [
     "FORBIDDEN",

@@ -14,17 +14,22 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Count, Length, NotNegative, validated
-from captioning.decoding.caption import FORBIDDEN, Caption, best_first
+from captioning.decoding.caption import FORBIDDEN, Caption, Trace, best_first, log_probs
 from captioning.decoding.filters import Filter
-from captioning.decoding.limits import check_limits
-from captioning.decoding.log_probs import log_probs
-from captioning.decoding.trace import Trace
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
 Normalisation = Literal["length", "gnmt"]
 Penalty = Annotated[float, Interval(ge=-100, le=100)]
-"""Beyond it powers of lengths leave the range of numbers."""
+"""Beyond these, powers of lengths overflow."""
+
+
+def check_limits(width: int = 1, groups: int = 1, n_best: int = 1) -> None:
+    """Raise ValueError for numbers of a beam that do not fit together."""
+    if n_best > width:
+        raise ValueError(f"n_best={n_best} is not allowed; a beam of width={width} finds no more than that")
+    if width % groups:
+        raise ValueError(f"width={width} is not allowed; it must be a multiple of groups={groups}")
 
 
 @validated
@@ -42,26 +47,22 @@ def beam_search(
 ) -> list[Caption]:
     """The best captions that a beam of `width` hypotheses per image finds.
 
-    At each step the hypotheses' continuations are ranked together. An EOS among the best `width` ends its hypothesis;
-    the beam is filled up with open ones. The search of an image ends with `width` ended captions, or when no open
-    hypothesis can still come among the `n_best`. A caption cut at `max_length` competes by its score.
+    At each step the continuations of all hypotheses are ranked together. An EOS among the best `width` ends its
+    hypothesis; the beam is filled up with open ones. The search of an image ends with `width` ended captions, or when
+    no open hypothesis can still come among the `n_best`. A caption cut at `max_length` competes by its score.
 
     Args:
         model: anything with `start` and `step`; what belongs to an image is computed once for its hypotheses.
         context: B images.
-        width: K. One is greedy decoding.
+        width: K; 1 is greedy decoding.
         max_length: the largest number of generated tokens, EOS included.
-        length_penalty: the power alpha of the normalisation: 0 ranks by probability.
+        length_penalty: the power alpha of the normalisation; 0 ranks by probability.
         forbidden: token ids that are never generated.
-        filters: what may come next, given what came before (`captioning.decoding.filters`).
+        filters: which words may follow a prefix (`captioning.decoding.filters`).
         normalisation: captions of T tokens, EOS included, are ranked by their log-probability divided by T^alpha
-            ("length": alpha 1 is the average per token), or by ((5 + T) / 6)^alpha ("gnmt": Wu et al., "Google's Neural
+            ("length": alpha 1 is the mean per token), or by ((5 + T) / 6)^alpha ("gnmt": Wu et al., "Google's Neural
             Machine Translation System", 2016, Eq. 14).
-        n_best: n, the captions to give of each image: the best, and the next as its alternatives; fewer where the
-            search has found no more.
-
-    Raises:
-        ValueError: a number that is not allowed.
+        n_best: n, the number of captions per image, the best and its alternatives; fewer if the search found fewer.
     """
     check_limits(width=width, n_best=n_best)
     ranking = _Ranking(length_penalty, normalisation, n_best)
@@ -82,24 +83,21 @@ def diverse_beam_search(
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
 ) -> list[Caption]:
-    """Beams that avoid each other's words: Vijayakumar et al., "Diverse Beam Search", 2016, with Hamming diversity.
+    """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity.
 
-    Each group is a beam search of its own with `width / groups` hypotheses, but chooses its continuations as if the
-    log-probability of a word were lower by `diversity` for each hypothesis of an earlier group that says this word at
-    the same step. Scores are the model's own. (D) An end is no word, and a group that has ended says nothing.
+    Each group is a beam search of its own with `width / groups` hypotheses, but chooses continuations as if the
+    log-probability of a word were lower by `diversity` for each hypothesis of an earlier group with this word at the
+    same step. Scores are the model's own. (D) EOS does not count as a word, nor do groups that have ended.
 
     Args:
-        model: as for `beam_search`, as all that is not named here.
+        model: as for `beam_search`, like all arguments not listed here.
         context: B images.
         width: hypotheses per image, a multiple of `groups`.
         groups: G.
         diversity: lambda.
 
     Returns:
-        B captions: the best of the groups' best ones, the others as its alternatives; each caption once.
-
-    Raises:
-        ValueError: a number that is not allowed.
+        B captions: the best of the groups' best ones, the others as its alternatives, without repetitions.
     """
     check_limits(width=width, groups=groups)
     ranking = _Ranking(length_penalty, normalisation, 1)
@@ -110,14 +108,12 @@ def diverse_beam_search(
 
 @dataclass(frozen=True)
 class _Ranking:
-    """How many captions are kept, and by what."""
-
     length_penalty: float
     normalisation: Normalisation
-    n: int
+    n: int  # captions kept
 
     def divisor(self, length: int) -> float:
-        """What ranking divides the log-probability of `length` tokens by."""
+        """Normaliser of the log-probability of `length` tokens."""
         return float(length if self.normalisation == "length" else (5 + length) / 6) ** self.length_penalty
 
 
@@ -144,17 +140,17 @@ def _search(
     for length in range(1, max_length + 1):
         step = model.step(tokens, state)
         words = log_probs(step.logits, forbidden, filters, history)
-        # Before the first word there is one hypothesis, of all groups; then the groups lie side by side.
+        # Before the first word all groups share one hypothesis; then the groups lie side by side.
         k = words.shape[1] if length == 1 else words.shape[1] // groups
         firsts = [0] * groups if length == 1 else range(0, words.shape[1], k)
-        said = torch.zeros_like(words[:, 0]) if diversity else None  # [B, V]: how many of the earlier groups say it
+        counts = torch.zeros_like(words[:, 0]) if diversity else None  # [B, V]: how often earlier groups chose it
         chosen = []
         for beam, first in zip(beams, firsts, strict=True):
             own = words[:, first : first + k]
-            ranked = own if said is None else own - diversity * said[:, None]
+            ranked = own if counts is None else own - diversity * counts[:, None]
             parents, token = beam.advance(own, ranked, first, length)
-            if said is not None:
-                said.scatter_add_(1, token, (~beam.done[:, None]).to(said.dtype).expand_as(token))
+            if counts is not None:
+                counts.scatter_add_(1, token, (~beam.done[:, None]).to(counts.dtype).expand_as(token))
             chosen.append((parents, token))
         parents, tokens = (torch.cat(columns, dim=1) for columns in zip(*chosen, strict=True))
         trace.add(tokens, parents, step.maps)
@@ -179,9 +175,9 @@ def _distinct(captions: list[Caption]) -> list[Caption]:
 
 
 class _Beam:
-    """The hypotheses of one group for all images, and the best captions that they have come to.
+    """The open hypotheses of one group for all images, and the best captions so far.
 
-    The rows of hypotheses are those of the model's state, where all groups lie side by side.
+    Rows of hypotheses are those of the model's state, where all groups lie side by side.
     """
 
     def __init__(self, b: int, width: int, ranking: _Ranking, max_length: int, device: torch.device) -> None:
@@ -195,19 +191,12 @@ class _Beam:
         self._cut = torch.zeros(b, ranking.n, dtype=torch.bool, device=device)
 
     def advance(self, words: Tensor, ranked: Tensor, first: int, length: int) -> tuple[Tensor, Tensor]:
-        """Takes the step to `length` tokens.
+        """Extend the captions to `length` tokens by `words` `[B, k, V]`, chosen by `ranked` `[B, k, V]`.
 
-        Args:
-            words: `[B, k, V]` log-probabilities.
-            ranked: `[B, k, V]`, by what they are chosen.
-            first: the row of the first hypothesis.
-            length: of the captions after this step.
-
-        Returns:
-            The rows that the open hypotheses go on from, and their tokens: `[B, K]`, or less where there are less.
+        Returns the rows of the extended hypotheses (the first is `first`) and their tokens, `[B, K]` or fewer.
         """
-        # There are at most K continuations by EOS, so the best 2K hold K open ones; and they are among the best 2K of
-        # each hypothesis, so that only those are added up.
+        # At most K continuations end, so the best 2K include K open ones; and these are among the best 2K of each
+        # hypothesis, so that only those are added up.
         gains, tokens = ranked.topk(min(2 * self.width, ranked.shape[-1]), dim=-1)
         scores = (self.open[:, :, None] + gains).flatten(1)
         top, choice = scores.topk(min(2 * self.width, scores.shape[1]), dim=1)
@@ -223,20 +212,20 @@ class _Beam:
         self.open = top.masked_fill(ends, -torch.inf).gather(1, order)
         if length < self.max_length:  # at the last step open hypotheses are cut and compete, however many have ended
             self.done |= self._ended >= self.width
-            # What an open hypothesis can reach at most: no further loss, at the length that flatters it most.
+            # The upper bound of an open hypothesis: no further loss, at the more favourable of the extreme lengths.
             lengths = length + 1, self.max_length
             bound = torch.stack([self.open.amax(dim=1) / self.ranking.divisor(n) for n in lengths]).amax(dim=0)
             self.done |= bound <= self._score[:, -1]
         return origin.gather(1, order) + first, tokens.gather(1, order)
 
     def cut(self, first: int) -> None:
-        """Lets the open hypotheses, whose first row is `first`, compete as they are."""
+        """Let the open hypotheses, from row `first` on, compete as they are."""
         rows = torch.arange(self.open.shape[1], device=self.open.device).expand_as(self.open)
         self._take(self.open, rows + first, self.max_length, cut=True)
 
     def _take(self, scores: Tensor, rows: Tensor, length: int, cut: bool) -> None:
-        """Keeps the best of the captions before and of these, `[B, K]`, minus infinity where there is none."""
-        # What is done stays as it is, whatever longer searches of other images in the batch come by.
+        """Keep the best of the previous captions and of these, `[B, K]`, minus infinity where there is none."""
+        # Searches that are done keep their result while those of other images in the batch continue.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)
         self._ended += (scores > -torch.inf).sum(dim=1)
         old = self._score, self._row, self._length, self._cut
@@ -247,7 +236,7 @@ class _Beam:
         self._row, self._length, self._cut = (x.gather(1, order) for x in others)
 
     def captions(self, trace: Trace) -> list[list[Caption]]:
-        """Each image's captions, best first; at least one."""
+        """The captions of each image, best first; at least one."""
         columns = (x.tolist() for x in (self._score, self._row, self._length, self._cut))
         return [
             [

@@ -1,4 +1,4 @@
-"""Several captioners that decide together.
+"""Ensembles of captioners: the mean of their probabilities.
 
 B images, N hypotheses per image, V words, L context vectors.
 """
@@ -16,7 +16,7 @@ from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, St
 
 
 class Contexts(tuple[ContextSet, ...]):
-    """The same B images as each member's backbone sees them; to a search they look like the first member's."""
+    """The same B images from each member's backbone; a search sees those of the first member."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class Contexts(tuple[ContextSet, ...]):
 
 @dataclass(frozen=True, slots=True)
 class EnsembleState:
-    """The members' states."""
+    """The states of all members."""
 
     members: tuple[DecodeState, ...]
 
@@ -57,18 +57,13 @@ class Ensemble:
         return CaptionOutput(_joined([m.readout(m(c, tokens).hidden) for m, c in each]))
 
     def readout(self, hidden: Tensor) -> Tensor:
-        """They are logits already."""
         return hidden
 
     def start(self, context: Contexts, n: int) -> EnsembleState:
-        """Each member reads its own context set."""
         return EnsembleState(tuple(m.start(c, n) for m, c in zip(self.models, context, strict=True)))
 
     def step(self, tokens: Tensor, state: EnsembleState) -> Step:
-        """`logits` are the logarithms of the mean probabilities.
-
-        Attention is the mean of the members' maps, if all have maps of one size, and None otherwise.
-        """
+        """Attention is the mean of the members' maps if all have maps of one size, and None otherwise."""
         steps = [model.step(tokens, member) for model, member in zip(self.models, state.members, strict=True)]
         logits = _joined([s.logits for s in steps])
         maps = [s.attention for s in steps]

@@ -1,7 +1,7 @@
-"""What a caption may not say next, given what it has said.
+"""Which words may follow a prefix.
 
 B images, N hypotheses per image, V words, T tokens so far. A filter is any function of `log_probs` `[B, N, V]` and
-`history` `[B, N, T]`, the ids that each hypothesis has generated (without BOS; PAD after its end), that gives
+`history` `[B, N, T]`, the ids that each hypothesis has generated (without BOS; PAD after its end), that returns
 log-probabilities `[B, N, V]` with minus infinity at what it forbids.
 """
 
@@ -26,11 +26,11 @@ class Filters:
 
     Attributes:
         min_length: the smallest number of words, EOS not counted.
-        no_repeat_ngram: no sequence of so many words occurs twice in a caption; 0 allows all.
+        no_repeat_ngram: no sequence of this many words occurs twice in a caption; 0 allows all.
         no_word_twice: no word directly follows itself.
-        forbidden: words that no caption holds.
-        no_bad_ending: words that no caption ends with; the end is forbidden behind them.
-        prefix: words that every caption begins with, in the place of the model's own; they count in its score.
+        forbidden: words that no caption contains.
+        prefix: words that every caption begins with instead of the model's own; they count in its score.
+        no_bad_ending: words that no caption ends with.
     """
 
     min_length: Words = 0
@@ -43,47 +43,47 @@ class Filters:
     def __call__(self, log_probs: Tensor, history: Tensor) -> Tensor:
         length = history.shape[-1]
         if length < len(self.prefix):
-            return only(log_probs, self.prefix[length])
+            return _only(log_probs, self.prefix[length])
         if length < self.min_length:
             log_probs = without(log_probs, [EOS])
         if self.no_bad_ending and length:
-            log_probs = without_end_behind(log_probs, history[..., -1], self.no_bad_ending)
+            log_probs = _no_end_after(log_probs, history[..., -1], self.no_bad_ending)
         if self.forbidden:
             log_probs = without(log_probs, self.forbidden)
         if self.no_word_twice:
-            log_probs = without_repeated_ngrams(log_probs, history[..., -1:], 1)
+            log_probs = _no_repeated_ngram(log_probs, history[..., -1:], 1)
         if self.no_repeat_ngram:
-            log_probs = without_repeated_ngrams(log_probs, history, self.no_repeat_ngram)
+            log_probs = _no_repeated_ngram(log_probs, history, self.no_repeat_ngram)
         return log_probs
 
 
 Filters.__init__ = validated(Filters.__init__)  # type: ignore[method-assign]
 
 
-def only(log_probs: Tensor, word: int) -> Tensor:
-    """Forbids all but one id."""
+def _only(log_probs: Tensor, word: int) -> Tensor:
+    """Forbid all ids but one."""
     allowed = torch.full_like(log_probs, -torch.inf)
     allowed[..., word] = log_probs[..., word]
     return allowed
 
 
 def without(log_probs: Tensor, words: Sequence[int]) -> Tensor:
-    """Forbids some ids."""
+    """Forbid some ids."""
     log_probs = log_probs.clone()
     log_probs[..., list(words)] = -torch.inf
     return log_probs
 
 
-def without_end_behind(log_probs: Tensor, last: Tensor, words: Sequence[int]) -> Tensor:
-    """Forbids EOS where the last word, `[B, N]`, is one of some."""
-    behind = torch.isin(last, torch.tensor(words, device=last.device))
+def _no_end_after(log_probs: Tensor, last: Tensor, words: Sequence[int]) -> Tensor:
+    """Forbid EOS where the last word, `[B, N]`, is one of `words`."""
+    after = torch.isin(last, torch.tensor(words, device=last.device))
     log_probs = log_probs.clone()
-    log_probs[..., EOS] = log_probs[..., EOS].masked_fill(behind, -torch.inf)
+    log_probs[..., EOS] = log_probs[..., EOS].masked_fill(after, -torch.inf)
     return log_probs
 
 
-def without_repeated_ngrams(log_probs: Tensor, history: Tensor, n: int) -> Tensor:
-    """Forbids every word that would make the last `n` words a sequence that `history` holds already."""
+def _no_repeated_ngram(log_probs: Tensor, history: Tensor, n: int) -> Tensor:
+    """Forbid every word that would make the last `n` words a sequence that `history` contains."""
     length, v = history.shape[-1], log_probs.shape[-1]
     if length < n:
         return log_probs

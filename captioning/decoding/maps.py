@@ -1,9 +1,15 @@
-"""Every map of attention behind a caption that has been decoded.
+"""Attention maps of decoded captions: of every layer and head, and followed through all layers.
 
-T words, M maps (layers x H heads, or one), L context vectors on a grid of (h, w).
+- Attention rollout: Abnar and Zuidema, "Quantifying Attention Flow in Transformers", 2020.
+- Gradient x attention: Chefer, Gur, Wolf, "Generic Attention-model Explainability for Interpreting Bi-Modal and
+  Encoder-Decoder Transformers", 2021, whose numbers of equations are given.
+
+B images with a caption each of T words, M maps (layers x H heads, or one), L context vectors on a grid of (h, w), of
+which the encoder makes K; V words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,19 +17,22 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding.caption import Caption
-from captioning.models.protocol import Captioner
+from captioning.models.protocol import Captioner, LayeredCaptioner, LayerWeights
 from captioning.tokens import BOS, EOS
+
+GRADIENTS_AT_ONCE = 8
+"""Words whose gradients are in memory at once: each has one of every weight of the encoder."""
 
 
 @torch.no_grad()
 def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -> dict[str, Tensor]:
-    """The maps `[T, h, w]` on the CPU, of the steps that predicted the words, by names such as `inter 1 5`.
+    """The maps `[T, h, w]` on the CPU of the steps that predicted the words, under names such as `inter 1 5`.
 
-    That is of the first layer the fifth head; where a model does not say how many `heads` it has, maps are counted.
+    That is the fifth head of the first layer; for models without `heads` maps are numbered.
 
     Args:
-        model: whose `attention_maps` they are.
-        context: of one image.
+        model: with `attention_maps`.
+        context: one image.
         tokens: the T words, at least one, without BOS and EOS.
     """
     read = torch.tensor([[[BOS, *tokens[:-1]]]], device=context.vectors.device)  # [1, 1, T]
@@ -40,20 +49,86 @@ def _number(m: int, heads: int | None) -> str:
 
 
 def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> dict[str, np.ndarray]:
-    """All that is known of where the words came from, float32 `[T, h, w]` by name; nothing without attention.
+    """All attention maps of a caption, float32 `[T, h, w]` by name; empty without attention.
 
-    First `mean`, the attention that the caption was decoded with, `attended` where hard attention took a location, then
-    those of `caption_maps` if there are several.
-
-    Args:
-        model: None for an ensemble, which has no maps of its own.
-        context: of the image.
-        caption: of it.
+    First `mean`, the attention of its decoding, then `attended` if hard attention took locations, then the
+    `caption_maps` if there are several. `model` is None for an ensemble, which has no maps of its own.
     """
     if caption.attention is None:
         return {}
     words = [token for token in caption.tokens if token != EOS]
     decoded = {"mean": caption.attention, "attended": caption.attended}
-    found = {name: m[: len(words)].unflatten(1, context.grid) for name, m in decoded.items() if m is not None}
-    every = caption_maps(model, context, words) if model is not None and words else {}
-    return {name: maps.float().numpy() for name, maps in (found | (every if len(every) > 1 else {})).items()}
+    named = {name: m[: len(words)].unflatten(1, context.grid) for name, m in decoded.items() if m is not None}
+    layers = caption_maps(model, context, words) if model is not None and words else {}
+    return {name: maps.float().numpy() for name, maps in (named | (layers if len(layers) > 1 else {})).items()}
+
+
+@torch.no_grad()
+def rollout(weights: LayerWeights) -> Tensor:
+    """Attention rollout: the share of each context vector in each position, `[B, T, L]`, rows of sum one.
+
+    Every layer passes on half of its input and half of what it attends to, heads averaged (section 3 of the paper;
+    between decoder and encoder likewise (D)). The share of words in a position is left out.
+    """
+    layers = weights.encoder, weights.text, weights.inter
+    encoder, text, inter = ([alpha.mean(dim=1) for alpha in part] for part in layers)
+    image = _encoded(encoder, inter[0], lambda before, added: (before + added) / 2)
+    shares = torch.zeros_like(inter[0])
+    for words, vectors in zip(text, inter, strict=True):
+        shares = (shares + words @ shares) / 2
+        shares = (shares + vectors @ image) / 2
+    return weights.shares(shares / shares.sum(dim=-1, keepdim=True))
+
+
+def gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor) -> Tensor:
+    """Gradient x attention: the relevance of each context vector to one word per caption, `[B, L]`.
+
+    Rows have the sum one, or are zeros. Weights count by what the word's logit gains from them, A = mean over heads of
+    max(0, dy/dA * A) (Eq. 5), and are followed through all layers (Eq. 6, 7, and 8 and 9 for the image). (D) Eq. 10
+    without its factor of words: what earlier words have gathered comes by the self-attention of later layers.
+
+    Args:
+        model: in evaluation mode.
+        context: the images.
+        tokens: `[B, T]`, begin with BOS.
+        step: `[B]`, the position that predicts the word.
+        word: `[B]`.
+    """
+    parts = []
+    for rows in torch.arange(len(tokens), device=tokens.device).split(GRADIENTS_AT_ONCE):
+        mask = None if context.mask is None else context.mask[rows]
+        part = replace(context, vectors=context.vectors[rows], mask=mask)
+        parts.append(_gradient(model, part, tokens[rows], step[rows], word[rows]))
+    return torch.cat(parts)
+
+
+def _gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor) -> Tensor:
+    rows = torch.arange(len(tokens), device=tokens.device)
+    with torch.enable_grad():
+        vectors = context.vectors.detach().requires_grad_()
+        weights = model.layer_weights(replace(context, vectors=vectors), tokens)
+        alphas = [*weights.encoder, *weights.text, *weights.inter]
+        slopes = torch.autograd.grad(weights.logits[rows, step, word].sum(), alphas, materialize_grads=True)
+    gains = [(slope * alpha.detach()).clamp(min=0).mean(dim=1) for slope, alpha in zip(slopes, alphas, strict=True)]
+    layers = len(weights.inter)
+    encoder, text, inter = gains[: -2 * layers], gains[-2 * layers : -layers], gains[-layers:]
+    image = _encoded(encoder, inter[0], torch.add)
+    own = torch.eye(image.shape[-1], dtype=image.dtype, device=image.device)
+    image = own + _to_one(image - own)  # Eq. 8, 9
+    relevance = torch.zeros_like(inter[0])
+    for words, vectors in zip(text, inter, strict=True):
+        relevance = relevance + words @ relevance
+        relevance = relevance + vectors @ image
+    return weights.shares(_to_one(relevance[rows, step]))
+
+
+def _encoded(encoder: Iterable[Tensor], like: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """The share of each input of the encoder in its outputs, `[K, K]` or `[B, K, K]`."""
+    image = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+    for vectors in encoder:
+        image = join(image, vectors @ image)
+    return image
+
+
+def _to_one(rows: Tensor) -> Tensor:
+    return rows / rows.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)

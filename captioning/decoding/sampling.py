@@ -1,9 +1,10 @@
-"""Captions drawn from the model's distribution.
+"""Greedy decoding and sampling: captions word by word, each hypothesis independent of the others.
 
-B images, N samples per image, V words, L context vectors of D features, T tokens so far.
+B images, N captions per image, V words, L context vectors of D features, T tokens so far.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -13,13 +14,37 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, Positive, Samples, validated
-from captioning.decoding.caption import FORBIDDEN, Caption, best_first
+from captioning.decoding.caption import FORBIDDEN, Caption, best_first, log_probs
+from captioning.decoding.counter_rng import derived, uniform
 from captioning.decoding.filters import Filter
-from captioning.decoding.generate import generate
-from captioning.decoding.keyed_random import derived, uniform
 from captioning.models.protocol import Captioner
+from captioning.tokens import BOS, EOS, PAD
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@validated
+def greedy(
+    model: SkipValidation[Captioner],
+    context: SkipValidation[ContextSet],
+    max_length: Length = 15,
+    forbidden: Sequence[int] = FORBIDDEN,
+    filters: Filter | None = None,
+) -> list[Caption]:
+    """The most probable word at every step.
+
+    Args:
+        model: anything with `start` and `step`.
+        context: B images.
+        max_length: the largest number of generated tokens, EOS included.
+        forbidden: token ids that are never generated.
+        filters: which words may follow a prefix (`captioning.decoding.filters`).
+
+    Returns:
+        B captions; the score is the sum of log-probabilities, EOS included.
+    """
+    generated = follow(model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters)
+    return [caption for (caption,) in _captions(generated)]
 
 
 @validated
@@ -37,31 +62,27 @@ def sample(
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
 ) -> list[Caption]:
-    """Draws every word from the model's distribution, made narrower in the order of the arguments.
+    """Draw every word from the model's distribution, narrowed by `temperature`, then `top_k`, then `top_p`.
 
-    The draws are a function of the seed, the image's context vectors, the sample and the step: the order of images, and
-    what else is in the batch, do not change an answer, and equal images have equal samples.
+    The draws are a function of the seed, the image's context vectors, the sample and the step: neither the order of
+    images nor the batch changes a caption, and equal images have equal samples.
 
     Args:
         model: anything with `start` and `step`; what belongs to an image is computed once for its samples.
         context: B images.
         n: N independent samples per image.
         temperature: divides the log-probabilities.
-        top_k: only the k likeliest words may be drawn (Fan et al., "Hierarchical Neural Story Generation", 2018); None
-            allows all.
-        top_p: only the likeliest words that together have at least this probability may be drawn, the nucleus
-            (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
+        top_k: draw from the k most probable words (Fan et al., "Hierarchical Neural Story Generation", 2018); None:
+            from all.
+        top_p: draw from the nucleus, the most probable words that together have at least this probability (Holtzman et
+            al., "The Curious Case of Neural Text Degeneration", 2020).
         seed: of the draws.
         max_length: the largest number of generated tokens, EOS included.
         forbidden: token ids that are never generated.
-        filters: what may come next, given what came before (`captioning.decoding.filters`).
+        filters: which words may follow a prefix (`captioning.decoding.filters`).
 
     Returns:
-        B captions: of the N samples the likeliest, the others as its alternatives. The score is the model's own
-        log-probability, as for `greedy`.
-
-    Raises:
-        ValueError: a number that is not allowed.
+        B captions: the most probable of the N samples, the others as its alternatives; scores as for `greedy`.
     """
     keys = image_keys(context)
     draws = uniform(derived(keys, torch.full_like(keys, seed)), n, max_length)
@@ -69,17 +90,11 @@ def sample(
     def choose(words: Tensor, t: int) -> Tensor:
         return draw(words / temperature, draws[..., t], top_k, top_p)
 
-    return [best_first(found) for found in generate(model, context, n, choose, max_length, forbidden, filters)]
+    return [*map(best_first, _captions(follow(model, context, n, choose, max_length, forbidden, filters)))]
 
 
 def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
-    """One id for each row of unnormalised log-probabilities.
-
-    Args:
-        scores: `[..., V]`, minus infinity at what is never drawn.
-        uniform: `[...]` in [0, 1).
-        top_k: of the likeliest ids so many.
-        top_p: of these the likeliest that together have at least this share.
+    """One id for each row of unnormalised log-probabilities `[..., V]`, by `uniform` `[...]` in [0, 1).
 
     Returns:
         `[...]` int64: where the sum of the probabilities, the largest first, first exceeds `uniform`.
@@ -87,19 +102,15 @@ def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float
     size = scores.shape[-1] if top_k is None else min(top_k, scores.shape[-1])
     scores, ids = scores.double().topk(size, dim=-1)
     sums = scores.softmax(dim=-1).cumsum(dim=-1)
-    # the first id whose sum reaches top_p is the last of the nucleus, and whatever rounding leaves above is not drawn
+    # The first id whose sum reaches top_p is the last of the nucleus; what rounding leaves above it is not drawn.
     last = (sums < top_p * sums[..., -1:]).sum(dim=-1, keepdim=True).clamp(max=size - 1)
     height = uniform[..., None].double() * sums.gather(-1, last)
-    place = torch.minimum(torch.searchsorted(sums, height, right=True), last)
-    return ids.gather(-1, place).squeeze(-1)
+    rank = torch.minimum(torch.searchsorted(sums, height, right=True), last)
+    return ids.gather(-1, rank).squeeze(-1)
 
 
 def draw_any(scores: Tensor, uniform: Tensor) -> Tensor:
-    """As `draw` from all ids, in their own order: nothing is sorted, which takes longer than all else.
-
-    Returns:
-        `[...]` int64: where the sum of the probabilities, the lowest id first, first exceeds `uniform`.
-    """
+    """As `draw` from all ids, summed from the lowest id: nothing is sorted, which takes longer than all else."""
     sums = scores.double().softmax(dim=-1).cumsum(dim=-1)
     height = uniform[..., None].double() * sums[..., -1:]
     return torch.searchsorted(sums, height, right=True).squeeze(-1)
@@ -114,3 +125,59 @@ def image_keys(context: ContextSet) -> Tensor:
     bits = bits.flatten(1)
     places = derived(torch.zeros_like(bits[0]), torch.arange(bits.shape[1], device=bits.device))
     return (bits * (places | 1)).sum(dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The captions of `follow`, at most T tokens long."""
+
+    tokens: Tensor  # `[B, N, T]`, PAD after the end
+    lengths: Tensor  # `[B, N]`, EOS included
+    scores: Tensor  # `[B, N]`, the sum of the log-probabilities of the chosen ids, EOS included
+    maps: list[tuple[Tensor, ...]]  # T times `Step.maps`
+
+
+@torch.no_grad()
+def follow(
+    model: Captioner,
+    context: ContextSet,
+    n: int,
+    choose: Callable[[Tensor, int], Tensor],
+    max_length: int,
+    forbidden: Sequence[int],
+    filters: Filter | None = None,
+) -> Generated:
+    """N captions of each of B images; `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]` at step t."""
+    b, device = context.vectors.shape[0], context.vectors.device
+    state = model.start(context, n)
+    token = torch.full((b, n), BOS, device=device)
+    ended = torch.zeros(b, n, dtype=torch.bool, device=device)
+    score = torch.zeros(b, n, dtype=torch.float64, device=device)
+    lengths = torch.zeros_like(token)
+    tokens, maps = token.new_empty(b, n, 0), []
+    for t in range(max_length):
+        step = model.step(token, state)
+        state = step.state
+        words = log_probs(step.logits, forbidden, filters, tokens)
+        token = choose(words, t)
+        score += words.gather(-1, token[..., None]).squeeze(-1).masked_fill(ended, 0.0)
+        lengths += ~ended
+        token = token.masked_fill(ended, PAD)
+        tokens = torch.cat([tokens, token[..., None]], dim=-1)
+        maps.append(step.maps)
+        ended |= token == EOS
+        if ended.all():
+            break
+    return Generated(tokens, lengths, score, maps)
+
+
+def _captions(generated: Generated) -> list[list[Caption]]:
+    tokens, scores = generated.tokens.cpu(), generated.scores.tolist()
+    maps = [torch.stack(steps, dim=2).cpu() for steps in zip(*generated.maps, strict=True)]
+    return [
+        [
+            Caption.of(tokens[i, j, :t].tolist(), scores[i][j], [each[i, j, :t] for each in maps])
+            for j, t in enumerate(row)
+        ]
+        for i, row in enumerate(generated.lengths.tolist())
+    ]

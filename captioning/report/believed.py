@@ -16,7 +16,7 @@ from captioning.config.settings import relocate
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Box, digest
 from captioning.data.sampler import Request
-from captioning.decoding.relevance import gradient, rollout
+from captioning.decoding.maps import gradient, rollout
 from captioning.errors import CaptioningError
 from captioning.features.inputs import inputs_of
 from captioning.machine import device_called

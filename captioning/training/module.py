@@ -22,8 +22,7 @@ from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
-from captioning.decoding.confidence import quantiles_of
-from captioning.decoding.entropy import Search, measured
+from captioning.decoding.confidence import Search, quantiles_of, with_entropy
 from captioning.machine import gathered
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.caption_scores import CaptionScores
@@ -180,7 +179,7 @@ class CaptioningModule(L.LightningModule):
         self._log_scores("test", self.test_scores)
 
     def _decode(self, context: ContextSet, batch: Batch, scores: CaptionScores) -> list[Caption]:
-        captions = measured(self.search)(self.model, context)
+        captions = with_entropy(self.search)(self.model, context)
         scores.update(batch.index, [self.vocabulary.decode(caption.tokens) for caption in captions])
         return captions
 

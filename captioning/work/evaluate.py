@@ -16,8 +16,7 @@ from captioning.data.example import photographs, reference_texts
 from captioning.data.inputs import Inputs
 from captioning.data.views import NAMED
 from captioning.decoding import Caption
-from captioning.decoding.confidence import quantiles_of
-from captioning.decoding.entropy import measured
+from captioning.decoding.confidence import quantiles_of, with_entropy
 from captioning.features.brought import move_features
 from captioning.features.inputs import inputs_of
 from captioning.metrics.wording import Said, of_model
@@ -43,7 +42,7 @@ class CheckpointCaptions:
         self._captioner = TrainedCaptioner.from_checkpoint(
             config.checkpoint, config.device, decoding, list(config.modules), config.bfloat16
         )
-        self._captioner.search = measured(self._captioner.search)
+        self._captioner.search = with_entropy(self._captioner.search)
         self._cache = given_path(config.cache)
         check_views(self._captioner.networks, config)
         if config.features is not None:

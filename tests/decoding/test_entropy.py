@@ -9,7 +9,7 @@ from toys import BLUE, RED, by_hand, photographs, pictures, show_attend_tell, ta
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, Contexts, Ensemble, beam_search, greedy
-from captioning.decoding.entropy import measured
+from captioning.decoding.confidence import with_entropy
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
@@ -38,7 +38,7 @@ def step_by_step(model: Captioner, context: ContextSet, tokens: list[int]) -> li
 @pytest.mark.parametrize("search", [greedy, partial(beam_search, width=3)])
 def test_of_a_table(search: partial) -> None:
     """It is the model's: a word that the search forbids counts."""
-    (caption,) = measured(partial(search, forbidden=(*FORBIDDEN, BLUE)))(by_hand(TABLE), pictures([0]))
+    (caption,) = with_entropy(partial(search, forbidden=(*FORBIDDEN, BLUE)))(by_hand(TABLE), pictures([0]))
     assert caption.tokens == [RED, RED, EOS]
     assert caption.entropy == pytest.approx([(LOG2 + LOG4) / 2, LOG4 - 0.75 * math.log(3), 0.0], abs=1e-12)
 
@@ -46,8 +46,8 @@ def test_of_a_table(search: partial) -> None:
 def test_captions_of_different_lengths_and_one_that_was_cut() -> None:
     context = photographs(5)
     model = show_attend_tell()
-    for caption, i in zip(measured(partial(greedy, max_length=4))(model, context), range(5), strict=True):
-        (alone,) = measured(partial(greedy, max_length=4))(model, take(context, [i]))
+    for caption, i in zip(with_entropy(partial(greedy, max_length=4))(model, context), range(5), strict=True):
+        (alone,) = with_entropy(partial(greedy, max_length=4))(model, take(context, [i]))
         assert len(caption.entropy) == len(caption.tokens) <= 4
         assert caption.entropy == pytest.approx(alone.entropy, abs=1e-12)
         assert caption.entropy == pytest.approx(step_by_step(model, take(context, [i]), caption.tokens))
@@ -56,11 +56,11 @@ def test_captions_of_different_lengths_and_one_that_was_cut() -> None:
 def test_of_an_ensemble_it_is_that_of_the_mean_probabilities() -> None:
     models = [transformer(), show_attend_tell()]
     context = Contexts([photographs(3), photographs(3)])
-    search = measured(partial(beam_search, width=2, max_length=5))
+    search = with_entropy(partial(beam_search, width=2, max_length=5))
     for i, caption in enumerate(search(Ensemble(models), context)):
         alone = Contexts([take(each, [i]) for each in context])
         assert caption.entropy == pytest.approx(step_by_step(Ensemble(models), alone, caption.tokens))
     surer = by_hand({(): {RED: 1.0}, (RED,): SURE})
     other = by_hand({(): {BLUE: 1.0}, (RED,): SURE, (BLUE,): SURE})
-    (caption,) = measured(greedy)(Ensemble([surer, other]), Contexts([pictures([0])] * 2))
+    (caption,) = with_entropy(greedy)(Ensemble([surer, other]), Contexts([pictures([0])] * 2))
     assert caption.entropy[0] == pytest.approx(LOG2)  # two that are sure of different words

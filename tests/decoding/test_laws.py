@@ -36,7 +36,7 @@ from captioning.decoding import (
     greedy,
     sample,
 )
-from captioning.decoding.log_probs import log_probs
+from captioning.decoding.caption import log_probs
 from captioning.models import Recurrent, Transformer
 from captioning.tokens import BOS, EOS, PAD, UNK
 

@@ -10,8 +10,7 @@ from captioners import captioner
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import beam_search, greedy
-from captioning.decoding.caption import FORBIDDEN
-from captioning.decoding.log_probs import log_probs
+from captioning.decoding.caption import FORBIDDEN, log_probs
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.tokens import BOS, EOS
 

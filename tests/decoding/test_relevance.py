@@ -10,8 +10,8 @@ from models.captioners import CAPTIONERS, MASK, B, C, L, build, captioner, input
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import relevance
-from captioning.decoding.relevance import gradient, rollout
+from captioning.decoding import maps
+from captioning.decoding.maps import gradient, rollout
 from captioning.models.parts import layers
 from captioning.models.protocol import LayerWeights
 
@@ -63,7 +63,7 @@ def test_words_are_looked_at_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     model, (context, tokens) = build("spatial_transformer"), inputs(b=3, n=1)
     step, word = torch.tensor([1, 4, 0]), torch.tensor([5, 6, 7])
     together = gradient(model, context, tokens[:, 0], step, word)
-    monkeypatch.setattr(relevance, "AT_ONCE", 2)
+    monkeypatch.setattr(maps, "GRADIENTS_AT_ONCE", 2)
     torch.testing.assert_close(gradient(model, context, tokens[:, 0], step, word), together, **CLOSE)
     assert all(parameter.grad is None for parameter in model.parameters())
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet
 from captioning.data.example import Example
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding.keyed_random import derived, uniform
+from captioning.decoding.counter_rng import derived, uniform
 from captioning.models.protocol import Captioner
 from captioning.tokens import EOS
 

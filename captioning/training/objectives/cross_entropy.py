@@ -9,7 +9,7 @@ from torch import Tensor
 from captioning.backbones.context import ContextSet
 from captioning.config.types import NotNegative, Probability, Share, validated
 from captioning.decoding import FORBIDDEN
-from captioning.decoding.log_probs import log_probs
+from captioning.decoding.caption import log_probs
 from captioning.decoding.sampling import draw_any
 from captioning.models.protocol import Captioner
 from captioning.tokens import EOS

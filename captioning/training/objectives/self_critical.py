@@ -18,8 +18,7 @@ from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, NotNegative, Positive, Samples, validated
 from captioning.decoding import FORBIDDEN
 from captioning.decoding.filters import without
-from captioning.decoding.generate import follow
-from captioning.decoding.sampling import draw_any
+from captioning.decoding.sampling import draw_any, follow
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective, TrainingData
