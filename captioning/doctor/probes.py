@@ -141,8 +141,9 @@ def scorers(timeout: float) -> Iterator[Finding]:
         return
 
     def meteor() -> bool:
-        with Meteor(timeout) as process:
-            return abs(process.score([["a dog runs"]], ["a dog runs"])[0] - 1) < 1e-6
+        with Meteor() as process:
+            statistics = process.match([["a dog runs"]], ["a dog runs"], timeout)
+        return abs(statistics.formula(statistics.rows).item() - 1) < 1e-6
 
     yield Finding("Java", "ok", f"{java}: {_java_version(java, timeout)}")
     yield _answers("PTB tokenizer", lambda: ptb_tokenize(["A man's dog."], timeout) == ["a man 's dog"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pycocoevalcap.tokenizer import ptbtokenizer
 
-from captioning.metrics.java import JavaProcess
+from captioning.metrics.java import Java, allowed_seconds
 
 JAR = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
 PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
@@ -23,20 +23,18 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
 
     Args:
         texts: N texts of one line each; a line separator within a text counts as a space.
-        timeout: seconds of silence after which the tokenizer is taken for stuck.
+        timeout: seconds for the answer, and as many again for every 500 texts.
 
     Returns:
         N strings, "" where a text has no token. Characters that the tokenizer does not know, such as emoji, are left
         out, as it does itself.
-
-    Raises:
-        CaptioningError: no Java was found, or the tokenizer died, fell silent or answered with other lines.
     """
     if not texts:
         return []
     arguments = ["-cp", str(JAR), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
-    with JavaProcess("the PTB tokenizer", arguments, timeout) as process:
-        process.write("\n".join(LINE_SEPARATORS.sub(" ", text) for text in texts))
-        process.end_input()
-        lines = process.read_rest(len(texts))
+    with Java("the PTB tokenizer", arguments) as process:
+        text = "\n".join(LINE_SEPARATORS.sub(" ", text) for text in texts)
+        lines = process.answer(text, allowed_seconds(timeout, len(texts))).split("\n")
+    if len(lines) != len(texts):
+        raise process.wrong_answer(f"{len(lines)} lines for {len(texts)} texts")
     return [" ".join(token for token in line.rstrip().split(" ") if token not in PUNCTUATION) for line in lines]

@@ -32,7 +32,6 @@ from captioning.metrics.statistics import (
     Statistics,
     bleu_statistics,
     mean_statistics,
-    meteor_statistics,
 )
 
 MAIN, BLEU_ALONE, WORDING, ATTENTION, OTHER = GROUPS = (
@@ -204,11 +203,10 @@ def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Tab
     )
 
 
-def meteor(process: Meteor, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
-    """METEOR of tokenised captions, 0-1."""
-    matches = process.match(references, candidates)
-    corpus, per_image = process.evaluate(matches)
-    return _Table({"METEOR": corpus}, {"METEOR": per_image}, meteor_statistics(matches))
+def meteor(statistics: Statistics) -> _Table:
+    """METEOR of captions from what the jar has matched, 0-1."""
+    corpus = statistics.formula(statistics.rows.sum(axis=0, keepdims=True)).item()
+    return _Table({"METEOR": corpus}, {"METEOR": statistics.formula(statistics.rows)[:, 0].tolist()}, statistics)
 
 
 def rouge_l(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
@@ -255,7 +253,7 @@ class Scorer:
         references: for each image of the data set its references as they are, at least one.
         metrics: some of `METRICS`, or classes of the user's by their paths, such as `my.WordF1`: made without
             arguments, they have a method `compute_score` as pycocoevalcap's do, and their name is the score's.
-        timeout: seconds of silence after which a Java process is taken for stuck.
+        timeout: seconds that a Java program may take, and as many again for every 500 captions.
 
     Raises:
         CaptioningError: an unknown metric or none, an image without references, or no Java; SPICE's needs not met.
@@ -307,7 +305,7 @@ class Scorer:
             )
         with ExitStack() as processes:
             # METEOR is started first, because it loads its tables while the rest is computed.
-            process = processes.enter_context(Meteor(self.timeout)) if "METEOR" in self.metrics else None
+            process = processes.enter_context(Meteor()) if "METEOR" in self.metrics else None
             references = [self.tokenized_references[position] for position in positions]
             captions = ptb_tokenize([candidates[position] for position in positions], self.timeout)
             tables: dict[str, _Table] = {}
@@ -315,7 +313,7 @@ class Scorer:
                 if name in self.metrics:
                     tables[name] = metric(references, captions)
             if process is not None:
-                tables["METEOR"] = meteor(process, references, captions)
+                tables["METEOR"] = meteor(process.match(references, captions, self.timeout))
         if self._spice is not None:
             tables["SPICE"] = _mean("SPICE", self._spice.score(references, captions))
         for own_name, own_metric in self._own.items():

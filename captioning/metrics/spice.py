@@ -17,7 +17,7 @@ from pathlib import Path
 from pycocoevalcap.spice import get_stanford_models, spice
 
 from captioning.errors import CaptioningError
-from captioning.metrics.java import JavaProcess, java_version
+from captioning.metrics.java import Java, java_version
 from captioning.transfer.archive import Archive
 from captioning.transfer.fetch import Connection, fetch
 from captioning.transfer.unpack import unpack
@@ -78,12 +78,8 @@ class Spice:
                 asked.write_text(json.dumps(images), encoding="utf-8")
                 options = ["-cache", str(cache), "-out", str(answered), "-subset", "-silent"]
                 arguments = ["-Xmx8G", "-jar", spice.SPICE_JAR, str(asked), *options]
-                # It says nothing before its end.
-                with JavaProcess(
-                    "SPICE", arguments, self._timeout * (1 + len(images)), self._java, self._folder
-                ) as run:
-                    run.end_input()
-                    run.read_rest(1)
+                with Java("SPICE", arguments, self._java, self._folder) as run:
+                    run.answer("", self._timeout * (1 + len(images)))
                 scores = {each["image_id"]: each["scores"]["All"]["f"] for each in json.loads(answered.read_text())}
             return [float("nan") if scores[image] is None else float(scores[image]) for image in range(len(images))]
         except (OSError, ValueError, TypeError, KeyError, CaptioningError) as error:

