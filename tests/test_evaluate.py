@@ -25,7 +25,7 @@ from test_run import SHAPES, TINY, miniature
 from captioning import evaluate
 from captioning.config.command import start
 from captioning.metrics.java import find_java
-from captioning.metrics.wording import WORDING
+from captioning.metrics.wording import wording
 from captioning.runs import kept_attention
 from captioning.runs.checkpoint import sealed
 
@@ -48,6 +48,7 @@ OURS = {
 THEIRS = OURS | {31: "a dog runs across a green field", 500: "a red double-decker bus on the street"}
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 QUICK = "metrics=[BLEU]"
+WORDING = set(wording(["a dog"]))
 
 
 Command = Callable[..., str]

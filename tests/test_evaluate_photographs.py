@@ -18,13 +18,15 @@ from test_run import TINY, folder_of, miniature
 from trained_runs import LONGER, CachedRun
 
 from captioning import evaluate, load
-from captioning.metrics.wording import AGAINST_TRAINING, ENDED, ENTROPY, WORDING
+from captioning.metrics.wording import wording
 from captioning.runs.checkpoint import sealed
 
 SIZE = 48
 """Of the backbone's squares."""
 METRICS = "metrics=[BLEU,CIDEr]"
-OF_WORDS = {*WORDING, ENDED, *ENTROPY}
+AGAINST_TRAINING, ENTROPY = ("novel", "unseen pairs"), ("first word entropy", "word entropy")
+WORDING = set(wording(["a dog"]))
+OF_WORDS = {*WORDING, "ended", *ENTROPY}
 REFERENCES = {
     "a.png": ["A dog runs.", "Two dogs."],
     "sub/b.png": ["A dog, running", "a dog"],

@@ -14,6 +14,7 @@ from captioning.config.signatures import check_call, check_settings
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
+from captioning.metrics.java import find_java
 from captioning.metrics.scorer import scores_of
 
 
@@ -24,6 +25,7 @@ def check(config: DictConfig) -> None:
         CaptioningError: names the setting, or both settings, and what to change.
     """
     check_early(config)
+    find_java()  # which scores need, hours of features later
     _check_values(config)
     _check_lengths(config)
     decoding: Any = OmegaConf.to_container(config.decoding, resolve=True)

@@ -1,19 +1,25 @@
-"""Does attention move? Hard attention is known to end with nearly the same map at every step.
+"""Scores of attention maps: statistics of where they look, and how often they point at what a word names.
 
-T steps, L context vectors.
+B images, N captions each, T or C steps, L context vectors on a grid of h rows and w columns, K nouns in all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from captioning.data.example import Box, Reference
+
 STATISTICS = ("attention entropy", "attention entropy variance", "attention movement", "attention coverage")
+Nouns = Sequence[Sequence[Sequence[tuple[int, Box]]]]
+"""For each image, for each of its captions: the nouns' word indices, counted from 0, and boxes."""
 
 
 class AttentionStatistics(Metric):
-    """Statistics of the maps of captions, each caption's mean over its steps first, then the mean over captions.
+    """Mean over captions of statistics of their maps; hard attention is known to end with nearly the same map always.
+
+    Each is a caption's mean over its steps first:
 
     - attention entropy: in nats; log L for an even map, 0 for a single location.
     - attention entropy variance: of a caption's entropies over its steps.
@@ -36,7 +42,7 @@ class AttentionStatistics(Metric):
         self.add_state("counts", torch.zeros(len(STATISTICS), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, maps: Iterable[Tensor]) -> None:
-        """Adds captions' maps `[T, L]`, T at least 1, each row a distribution."""
+        """Add captions' maps `[T, L]`, T at least 1, each row a distribution."""
         for attention in maps:
             alpha = attention.double()
             entropy = torch.special.entr(alpha).sum(dim=-1)
@@ -53,3 +59,90 @@ class AttentionStatistics(Metric):
     def compute(self) -> dict[str, Tensor]:
         """The statistics by name."""
         return dict(zip(STATISTICS, self.sums / self.counts, strict=True))
+
+
+def framed(references: Iterable[Reference], frame: Box) -> list[list[tuple[int, Box]]]:
+    """The nouns of one image's references, boxes in fractions of the frame in place of the image.
+
+    (D) A box outside of a frame that shows a part of the image is never pointed at, and counts as missed.
+    """
+    left, top, right, bottom = frame
+    width, height = right - left, bottom - top
+
+    def within(box: Box) -> Box:
+        if frame == (0, 0, 1, 1):
+            return box
+        return (box[0] - left) / width, (box[1] - top) / height, (box[2] - left) / width, (box[3] - top) / height
+
+    return [[(noun.word, within(noun.box)) for noun in reference.nouns] for reference in references]
+
+
+def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Tensor:
+    """Whether the attention of each noun's step peaks inside its box, edges included.
+
+    Args:
+        attention: `[B, N, C, L]`, L in row order of the grid, heads already averaged.
+        nouns: B lists of up to N lists; captions that only pad the batch may be left out or have no nouns.
+        grid: (h, w) with h * w = L.
+
+    Returns:
+        `[K]` bool, in the order of `nouns`.
+    """
+    images, captions, steps, locations = attention.shape
+    height, width = grid
+    if locations != height * width:
+        raise ValueError(f"attention over {locations} locations does not fit a grid of {height} x {width}")
+    if len(nouns) != images:
+        raise ValueError(f"nouns of {len(nouns)} images came with the attention of {images}")
+    found = [
+        (image, caption, word, box)
+        for image, rows in enumerate(nouns)
+        for caption, row in enumerate(rows)
+        for word, box in row
+    ]
+    if not found:
+        return torch.zeros(0, dtype=torch.bool, device=attention.device)
+    for image, caption, word, _ in found:
+        if caption >= captions or not 0 <= word < steps:
+            raise ValueError(f"no attention {[captions, steps]} for word {word} of caption {caption} of image {image}")
+    places = torch.tensor([entry[:3] for entry in found], device=attention.device)  # [K, 3]
+    left, top, right, bottom = torch.tensor([entry[3] for entry in found], device=attention.device).unbind(1)
+    peak = attention[tuple(places.unbind(1))].argmax(dim=-1)  # [K]
+    x = (peak % width + 0.5) / width
+    y = (peak // width + 0.5) / height
+    return (left <= x) & (x <= right) & (top <= y) & (y <= bottom)
+
+
+class PointingScore(Metric):
+    """Percentage of nouns whose peak of attention lies in the box of the object that they name.
+
+    The attention is that of teacher forcing on the references. Step t has read BOS w_0 .. w_{t-1} and predicts w_t, so
+    the step that predicts a word has the word's own index. The score follows the "pointing game" of Zhang et al.,
+    "Top-down Neural Attention by Excitation Backprop" (2016), without their tolerance around the box: a hit is a peak
+    cell whose centre lies in the box. Compare it with the score of the same captions on other images' features: boxes
+    are not spread evenly over pictures, so that a model that never looks scores well above nothing.
+
+    `compute` gives 0 where there was no noun at all.
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+
+    hits: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("hits", torch.tensor(0), dist_reduce_fx="sum")
+        self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> None:
+        """Add a batch; the arguments are those of `pointing_hits`."""
+        hits = pointing_hits(attention, nouns, grid)
+        self.hits += hits.sum()
+        self.count += hits.numel()
+
+    def compute(self) -> Tensor:
+        """A scalar from 0 to 100."""
+        return 100 * self.hits / self.count.clamp(min=1)

@@ -1,4 +1,4 @@
-"""Is one system better than another? The paired bootstrap over images, and over runs where a system has several.
+"""Paired bootstrap over images, and over the runs of a system, to compare two systems.
 
 B images, R runs of a system, K samples, S numbers per image and metric, M scores.
 
@@ -18,10 +18,12 @@ alone vary.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import SkipValidation
 
-from captioning.config.types import Samples, Seed, bounded
+from captioning.config.types import Samples, Seed, validated
 from captioning.errors import CaptioningError
 from captioning.metrics.statistics import Array, Statistics
 
@@ -32,10 +34,10 @@ BLOCK_NUMBERS = 10_000_000
 
 @dataclass(frozen=True)
 class Difference:
-    """What one score of two sets of captions differs by, on the scale of papers.
+    """Difference of one score between two systems, times 100.
 
     Attributes:
-        ours: score of the one.
+        ours: score of one system.
         theirs: score of the other.
         difference: ours - theirs.
         low: lower end of the interval of the difference, the 2.5th percentile of the samples.
@@ -53,7 +55,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Resampled:
-    """A system's scores on the scale of papers.
+    """A system's resampled scores, times 100.
 
     Attributes:
         names: of the M scores.
@@ -66,21 +68,20 @@ class Resampled:
     samples: Array
 
 
-@bounded
+@validated
 def resample(
-    runs: Sequence[Sequence[Statistics]], samples: Samples = 1000, seed: Seed = 0, stream: Seed = 0
+    runs: Annotated[Sequence[Sequence[Statistics]], SkipValidation],
+    samples: Samples = 1000,
+    seed: Seed = 0,
+    stream: Seed = 0,
 ) -> Resampled:
-    """Scores a system on samples of images, which are those of every other system, and of its runs.
+    """Score a system on samples of the images, the same for every system, and of its runs.
 
     Args:
         runs: of each run and metric, `Scores.statistics`, of the same metrics and images in the same order.
         samples: K, at least 1.
         seed: of the draws; equal seeds, equal samples.
-        stream: another one for each system: draws of runs do not go together.
-
-    Raises:
-        CaptioningError: there is one image only.
-        ValueError: a number that is not allowed.
+        stream: another one for each system, whose runs are drawn independently.
     """
     images = len(runs[0][0].rows)
     if images < 2:
@@ -94,15 +95,15 @@ def resample(
 
 
 def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
-    """Compares two systems, score by score.
+    """Compare two systems, score by score.
 
     The p-value inverts the percentile interval: twice the smaller share of samples on one side of 0, those at 0 counted
     on both; one is added to either count (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section
     4.2), so that it is never 0.
 
     Args:
-        ours: the one, resampled as often and with the same seed as the other.
-        theirs: the other.
+        ours: resampled as often and with the same seed as `theirs`.
+        theirs: the other system.
     """
     names = [name for name in ours.names if name in theirs.names]
     mine, others = ([each.names.index(name) for name in names] for each in (ours, theirs))
@@ -117,7 +118,7 @@ def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
 
 
 def resamples(items: int, samples: int, seed: int | Sequence[int], drawn: int | None = None) -> Iterator[Array]:
-    """How often each item is in each sample: blocks of rows `[k, items]`, K in all, that sum to `drawn` or `items`."""
+    """Counts of each item in each sample: blocks of rows `[k, items]`, K in all, that sum to `drawn` or `items`."""
     rng = np.random.default_rng(seed)
     drawn = drawn or items
     block = max(1, BLOCK_NUMBERS // items)

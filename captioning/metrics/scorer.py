@@ -14,9 +14,6 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 from annotated_types import DocInfo, MinLen
-from pycocoevalcap.bleu.bleu_scorer import BleuScorer
-from pycocoevalcap.cider.cider_scorer import CiderScorer
-from pycocoevalcap.rouge.rouge import Rouge
 from pydantic import AfterValidator, SkipValidation
 
 from captioning.config.types import Seconds, validated
@@ -29,9 +26,13 @@ from captioning.metrics.statistics import (
     BLEU_NAMES,
     NO_PENALTY,
     PERCENT,
+    Computed,
     Statistics,
-    bleu_statistics,
-    mean_statistics,
+    bleu,
+    cider,
+    mean,
+    meteor,
+    rouge_l,
 )
 
 MAIN, BLEU_ALONE, WORDING, ATTENTION, OTHER = GROUPS = (
@@ -162,13 +163,13 @@ def _own(path: str) -> Any:
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of a set of captions on the scale that papers print: times 100 (so CIDEr can pass 100).
+    """The chosen metrics' scores of a set of captions, times 100 as papers print them (so CIDEr can pass 100).
 
-    `corpus` maps `BLEU-1`..`BLEU-4`, each also with ` (no brevity penalty)`, `METEOR`, `ROUGE-L` and `CIDEr` to the
-    score of all B captions; `per_image` has B such dictionaries, in the ascending order of the images' positions, but
-    no entries without brevity penalty; `statistics` has what the scores of any choice of these images are computed
-    from, one entry per metric, except for a user's metric whose corpus score is not the mean. Only the chosen metrics
-    are there.
+    Attributes:
+        corpus: scores of all B captions by name.
+        per_image: B dictionaries in the ascending order of the images' positions; without BLEU without penalty.
+        statistics: of each metric, what the scores of any choice of the images are computed from; a user's metric whose
+            corpus score is not the mean over images has none.
     """
 
     corpus: dict[str, float]
@@ -176,87 +177,28 @@ class Scores:
     statistics: tuple[Statistics, ...] = field(default=(), compare=False, repr=False)
 
 
-@dataclass(frozen=True)
-class _Table:
-    """One metric, 0-1: by name the score of the corpus and the images' scores."""
-
-    corpus: dict[str, float]
-    per_image: dict[str, list[float]]
-    statistics: Statistics | None
-
-
-def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
-    """BLEU-1 to BLEU-4 of tokenised captions, 0-1, for the corpus with and without brevity penalty."""
-    scorer = BleuScorer(n=len(BLEU_NAMES))
-    for captions, candidate in zip(references, candidates, strict=True):
-        scorer += (candidate, captions)
-    corpus, per_image = scorer.compute_score(option="closest")
-    # Against references of length zero no candidate is too short, so the same n-gram counts go without a penalty. Only
-    # a corpus of empty candidates still has one, which makes it the 0 that it should be.
-    scorer.special_reflen = 0
-    without_penalty, _ = scorer.recompute_score(option="closest")
-    return _Table(
-        dict(zip(BLEU_NAMES, corpus, strict=True))
-        | {name + NO_PENALTY: score for name, score in zip(BLEU_NAMES, without_penalty, strict=True)},
-        dict(zip(BLEU_NAMES, per_image, strict=True)),
-        bleu_statistics(scorer),
-    )
-
-
-def meteor(statistics: Statistics) -> _Table:
-    """METEOR of captions from what the jar has matched, 0-1."""
-    corpus = statistics.formula(statistics.rows.sum(axis=0, keepdims=True)).item()
-    return _Table({"METEOR": corpus}, {"METEOR": statistics.formula(statistics.rows)[:, 0].tolist()}, statistics)
-
-
-def rouge_l(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
-    """ROUGE-L of tokenised captions, 0-1."""
-    rouge = Rouge()
-    per_image = [
-        rouge.calc_score([candidate], captions) for captions, candidate in zip(references, candidates, strict=True)
-    ]
-    return _mean("ROUGE-L", per_image)
-
-
-def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
-    """CIDEr-D of tokenised captions, 0-10, with the document frequencies of these references (one image gives 0)."""
-    scorer = CiderScorer()
-    for captions, candidate in zip(references, candidates, strict=True):
-        scorer += (candidate, captions)
-    # CiderScorer.compute_score is these two steps and a check that fails where no reference has a word.
-    scorer.compute_doc_freq()
-    return _mean("CIDEr", scorer.compute_cider())
-
-
-def own(name: str, metric: Any, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> _Table:
-    """A user's metric, called as those of pycocoevalcap are, with lists by the images' numbers; it gives 0-1."""
+def _of_user(name: str, metric: Any, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
+    """Called as pycocoevalcap's are, with lists by the images' numbers."""
     by_image = dict(enumerate(map(list, references)))
     corpus, per_image = metric.compute_score(by_image, {image: [text] for image, text in enumerate(candidates)})
     if len(per_image) != len(candidates):
         raise CaptioningError(f"the metric {name} gave {len(per_image)} scores for {len(candidates)} captions")
-    table = _mean(name, [float(score) for score in per_image])
-    is_mean = np.isclose(float(corpus), table.corpus[name])
-    return replace(table, corpus={name: float(corpus)}, statistics=table.statistics if is_mean else None)
-
-
-def _mean(name: str, per_image: Sequence[float]) -> _Table:
-    return _Table({name: float(np.mean(per_image))}, {name: list(per_image)}, mean_statistics(name, per_image))
+    found = mean(name, [float(score) for score in per_image])
+    is_mean = np.isclose(float(corpus), found.corpus[name])
+    return replace(found, corpus={name: float(corpus)}, statistics=found.statistics if is_mean else None)
 
 
 class Scorer:
     """Scores captions against the references of a data set.
 
-    Looks for Java when constructed; starts it only to score. The references are tokenised once, at the first score.
-    With SPICE, what that needs is downloaded when constructed.
+    Looks for Java when constructed and starts it only to score; what SPICE needs is downloaded when constructed. The
+    references are tokenised once, at the first score.
 
     Args:
         references: for each image of the data set its references as they are, at least one.
-        metrics: some of `METRICS`, or classes of the user's by their paths, such as `my.WordF1`: made without
+        metrics: some of `METRICS`, or classes of the user's by their paths, such as `my.WordF1`: built without
             arguments, they have a method `compute_score` as pycocoevalcap's do, and their name is the score's.
         timeout: seconds that a Java program may take, and as many again for every 500 captions.
-
-    Raises:
-        CaptioningError: an unknown metric or none, an image without references, or no Java; SPICE's needs not met.
     """
 
     @validated
@@ -286,14 +228,10 @@ class Scorer:
         return [[next(tokenized) for _ in captions] for captions in self.references]
 
     def score(self, candidates: Mapping[int, str]) -> Scores:
-        """Scores one caption for each of B images, which may be a part of the data set.
+        """Score one caption for each of B images, which may be a part of the data set.
 
         Args:
             candidates: position in `references` -> caption, not tokenised.
-
-        Raises:
-            CaptioningError: there is no candidate, or one for a position that is not there; a Java process died or fell
-                silent.
         """
         positions = sorted(candidates)
         if not positions:
@@ -305,26 +243,28 @@ class Scorer:
             )
         with ExitStack() as processes:
             # METEOR is started first, because it loads its tables while the rest is computed.
-            process = processes.enter_context(Meteor()) if "METEOR" in self.metrics else None
+            jar = processes.enter_context(Meteor()) if "METEOR" in self.metrics else None
             references = [self.tokenized_references[position] for position in positions]
             captions = ptb_tokenize([candidates[position] for position in positions], self.timeout)
-            tables: dict[str, _Table] = {}
+            computed: dict[str, Computed] = {}
             for name, metric in (("BLEU", bleu), ("ROUGE-L", rouge_l), ("CIDEr", cider)):
                 if name in self.metrics:
-                    tables[name] = metric(references, captions)
-            if process is not None:
-                tables["METEOR"] = meteor(process.match(references, captions, self.timeout))
+                    computed[name] = metric(references, captions)
+            if jar is not None:
+                computed["METEOR"] = meteor(jar.match(references, captions, self.timeout))
         if self._spice is not None:
-            tables["SPICE"] = _mean("SPICE", self._spice.score(references, captions))
-        for own_name, own_metric in self._own.items():
-            tables[own_name] = own(own_name, own_metric, references, captions)
-        corpus: dict[str, float] = {}
-        per_image: list[dict[str, float]] = [{} for _ in positions]
-        names = (*self.metrics, *self._own)
-        for table in (tables[name] for name in names):
-            corpus |= {name: PERCENT * score for name, score in table.corpus.items()}
-            for name, scores in table.per_image.items():
-                for entry, score in zip(per_image, scores, strict=True):
-                    entry[name] = PERCENT * float(score)
-        statistics = (tables[name].statistics for name in names)
-        return Scores(corpus, per_image, tuple(each for each in statistics if each is not None))
+            computed["SPICE"] = mean("SPICE", self._spice.score(references, captions))
+        for own_name, own in self._own.items():
+            computed[own_name] = _of_user(own_name, own, references, captions)
+        return _joined([computed[name] for name in (*self.metrics, *self._own)], len(positions))
+
+
+def _joined(metrics: Sequence[Computed], images: int) -> Scores:
+    corpus: dict[str, float] = {}
+    per_image: list[dict[str, float]] = [{} for _ in range(images)]
+    for metric in metrics:
+        corpus |= {name: PERCENT * score for name, score in metric.corpus.items()}
+        for name, scores in metric.per_image.items():
+            for entry, score in zip(per_image, scores, strict=True):
+                entry[name] = PERCENT * float(score)
+    return Scores(corpus, per_image, tuple(metric.statistics for metric in metrics if metric.statistics is not None))

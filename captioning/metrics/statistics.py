@@ -1,8 +1,8 @@
-"""What corpus scores are made of: numbers per image whose sums over any set of images give the scores of that set.
+"""Metrics of tokenised captions, and the statistics per image whose sums give the scores of any set of images.
 
 B images, S numbers per image, K sets of images, M scores of a metric.
 
-BLEU and METEOR of a corpus are made of sums of counts and are no means of image scores; ROUGE-L, CIDEr and SPICE are.
+BLEU and METEOR of a corpus are computed from sums of counts; ROUGE-L, CIDEr and SPICE are means of image scores.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+from pycocoevalcap.cider.cider_scorer import CiderScorer
+from pycocoevalcap.rouge.rouge import Rouge
 
 BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 NO_PENALTY = " (no brevity penalty)"
@@ -42,6 +44,60 @@ class Statistics:
             counts: `[K, B]`, how often each image is in each set.
         """
         return PERCENT * self.formula(counts @ self.rows)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """One metric's scores, 0-1, by name: of the corpus, and of each image."""
+
+    corpus: dict[str, float]
+    per_image: dict[str, Sequence[float]]
+    statistics: Statistics | None
+
+
+def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
+    """BLEU-1 to BLEU-4 of tokenised captions, 0-1, for the corpus with and without brevity penalty."""
+    scorer = BleuScorer(n=len(BLEU_NAMES))
+    for captions, candidate in zip(references, candidates, strict=True):
+        scorer += (candidate, captions)
+    corpus, per_image = scorer.compute_score(option="closest")
+    # Against references of length zero no candidate is too short, so the same n-gram counts go without a penalty. Only
+    # a corpus of empty candidates still has one, which makes it the 0 that it should be.
+    scorer.special_reflen = 0
+    without_penalty, _ = scorer.recompute_score(option="closest")
+    return Computed(
+        dict(zip(BLEU_NAMES, corpus, strict=True))
+        | {name + NO_PENALTY: score for name, score in zip(BLEU_NAMES, without_penalty, strict=True)},
+        dict(zip(BLEU_NAMES, per_image, strict=True)),
+        bleu_statistics(scorer),
+    )
+
+
+def rouge_l(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
+    """ROUGE-L of tokenised captions, 0-1."""
+    pairs = zip(references, candidates, strict=True)
+    return mean("ROUGE-L", [Rouge().calc_score([candidate], captions) for captions, candidate in pairs])
+
+
+def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
+    """CIDEr-D of tokenised captions, 0-10, with the document frequencies of these references (one image gives 0)."""
+    scorer = CiderScorer()
+    for captions, candidate in zip(references, candidates, strict=True):
+        scorer += (candidate, captions)
+    # CiderScorer.compute_score is these two steps and a check that fails where no reference has a word.
+    scorer.compute_doc_freq()
+    return mean("CIDEr", scorer.compute_cider())
+
+
+def meteor(statistics: Statistics) -> Computed:
+    """METEOR, 0-1, from what the jar has matched."""
+    corpus = statistics.formula(statistics.rows.sum(axis=0, keepdims=True)).item()
+    return Computed({"METEOR": corpus}, {"METEOR": statistics.formula(statistics.rows)[:, 0].tolist()}, statistics)
+
+
+def mean(name: str, per_image: Sequence[float]) -> Computed:
+    """A metric whose corpus score is the mean of its image scores."""
+    return Computed({name: float(np.mean(per_image))}, {name: per_image}, mean_statistics(name, per_image))
 
 
 def bleu_statistics(scorer: BleuScorer) -> Statistics:

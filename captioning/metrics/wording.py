@@ -1,4 +1,4 @@
-"""How captions are worded, whatever the photographs show: endings, lengths, and how much of the language is used."""
+"""Statistics of the wording of captions: endings, lengths, diversity, novelty, entropy."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
@@ -9,18 +9,12 @@ _PEERS = ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", 
 BAD_ENDINGS = frozenset([*_PEERS, "is", "are", "am", "and"])  # "and" is our addition (D)
 """Words that no whole sentence ends with (ruotianluo/self-critical.pytorch, `captioning/models/AttModel.py`)."""
 PERCENT = 100.0
-WORDING = ("bad_endings", "repeated", "length", "distinct-1", "distinct-2", "vocabulary used")
-ENDED = "ended"
-"""The percentage of captions that were not cut at the longest length; the words alone do not tell it."""
-
-AGAINST_TRAINING = ("novel", "unseen pairs")
 UNSEEN = 0.4
 """The share of its word pairs beyond which a caption counts as made of unseen ones (D)."""
-ENTROPY = ("first word entropy", "word entropy")
 
 
 class Said(NamedTuple):
-    """A caption, words separated by spaces; of a model also whether it ended by itself, and each token's entropy."""
+    """A caption, words separated by spaces; of a model also whether it ended, and each token's entropy."""
 
     words: str
     finished: bool = True
@@ -41,15 +35,14 @@ def wording(captions: Sequence[str]) -> dict[str, float]:
     words = [word for caption in split for word in caption]
     pairs = [pair for caption in split for pair in pairwise(caption)]
     bad = sum(caption[-1] in BAD_ENDINGS for caption in split if caption)
-    values = (
-        PERCENT * bad / len(split),
-        PERCENT * sum(any(a == b for a, b in pairwise(caption)) for caption in split) / len(split),
-        len(words) / len(split),
-        _distinct(words),
-        _distinct(pairs),
-        float(len(set(words))),
-    )
-    return dict(zip(WORDING, values, strict=True))
+    return {
+        "bad_endings": PERCENT * bad / len(split),
+        "repeated": PERCENT * sum(any(a == b for a, b in pairwise(caption)) for caption in split) / len(split),
+        "length": len(words) / len(split),
+        "distinct-1": _distinct(words),
+        "distinct-2": _distinct(pairs),
+        "vocabulary used": float(len(set(words))),
+    }
 
 
 def _distinct(found: Sequence[object]) -> float:
@@ -73,8 +66,9 @@ class TrainingCaptions:
         - unseen pairs: the percentage of which more than `UNSEEN` of the pairs of neighbouring words are in no caption
           of training.
         """
-        values = (sum(caption not in self._texts for caption in captions), sum(map(self._unseen, captions)))
-        return {name: PERCENT * value / len(captions) for name, value in zip(AGAINST_TRAINING, values, strict=True)}
+        novel = sum(caption not in self._texts for caption in captions)
+        unseen = sum(map(self._unseen, captions))
+        return {"novel": PERCENT * novel / len(captions), "unseen pairs": PERCENT * unseen / len(captions)}
 
     def _unseen(self, caption: str) -> bool:
         pairs = list(pairwise(caption.split()))
@@ -87,14 +81,14 @@ def entropy(captions: Sequence[Sequence[float]]) -> dict[str, float]:
     - first word entropy: over captions, of the distribution of the first word.
     - word entropy: over all words of all captions, their ends included.
     """
-    means = fmean(each[0] for each in captions), fmean(chain.from_iterable(captions))
-    return dict(zip(ENTROPY, means, strict=True))
+    first = fmean(each[0] for each in captions)
+    return {"first word entropy": first, "word entropy": fmean(chain.from_iterable(captions))}
 
 
 def ended(finished: Iterable[bool]) -> dict[str, float]:
-    """The share of captions that ended by themselves, at least one caption."""
+    """The percentage of captions that were not cut at the longest length, at least one caption."""
     every = list(finished)
-    return {ENDED: PERCENT * sum(every) / len(every)}
+    return {"ended": PERCENT * sum(every) / len(every)}
 
 
 def of_model(captions: Sequence[Said], training: TrainingCaptions | None) -> dict[str, float]:

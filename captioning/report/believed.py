@@ -20,7 +20,7 @@ from captioning.decoding.maps import gradient, rollout
 from captioning.errors import CaptioningError
 from captioning.features.inputs import inputs_of
 from captioning.machine import device_called
-from captioning.metrics.pointing import framed, pointing_hits
+from captioning.metrics.attention import framed, pointing_hits
 from captioning.models.protocol import LayeredCaptioner
 from captioning.progress import counter
 from captioning.report.markdown import markdown_table

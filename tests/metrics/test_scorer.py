@@ -11,8 +11,11 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from captioning.errors import CaptioningError
-from captioning.metrics import DEFAULT_METRICS, METRICS, Scorer
+from captioning.metrics import DEFAULT_METRICS, METRICS, SCORES, Scorer
+from captioning.metrics.attention import STATISTICS
 from captioning.metrics.java import find_java
+from captioning.metrics.wording import Said, TrainingCaptions, of_model
+from captioning.training.callbacks.pointing import NAMES as POINTING
 
 BLEU = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
 
@@ -128,10 +131,15 @@ def test_part_of_the_images_in_ascending_order():
     assert scores.corpus["ROUGE-L"] == pytest.approx(50)
 
 
-@pytest.mark.parametrize("metrics", [["bleu"], ["BLEU", "spice"], [], "BLEU"])
-def test_unknown_metrics_are_refused(metrics):
-    with pytest.raises(ValueError, match="metrics"):
-        Scorer([["a dog"]], metrics=metrics)
+def test_all_that_a_run_scores_is_in_the_table(run):
+    said = of_model([Said("a dog", True, [1.0, 1.0])], TrainingCaptions([("a",)]))
+    every = [*run.scores.corpus, "SPICE", *said, *STATISTICS, *POINTING]
+    assert sorted(SCORES) == sorted(every)
+    assert {name for name, score in SCORES.items() if score.per_image} == {*run.scores.per_image[0], "SPICE"}
+    means = {name for name, score in SCORES.items() if score.mean}
+    for name in means - {"SPICE"}:
+        of_images = [image[name] for image in run.scores.per_image]
+        assert run.scores.corpus[name] == pytest.approx(sum(of_images) / len(of_images))
 
 
 def test_the_default_is_all_but_spice_in_a_fixed_order():
@@ -139,9 +147,19 @@ def test_the_default_is_all_but_spice_in_a_fixed_order():
     assert set(METRICS) - set(DEFAULT_METRICS) == {"SPICE"}
 
 
-def test_an_image_without_references_is_refused():
-    with pytest.raises(CaptioningError, match=r"1 of 2 images .* position 1"):
-        Scorer([["a dog"], []])
+@pytest.mark.parametrize(
+    ("references", "metrics", "key"),
+    [
+        ([["a dog"]], ["bleu"], "metrics"),
+        ([["a dog"]], ["BLEU", "spice"], "metrics"),
+        ([["a dog"]], [], "metrics"),
+        ([["a dog"]], "BLEU", "metrics"),
+        ([["a dog"], []], ["BLEU"], "position 1"),
+    ],
+)
+def test_refused(references, metrics, key):
+    with pytest.raises((ValueError, CaptioningError), match=key):
+        Scorer(references, metrics=metrics)
 
 
 @pytest.mark.parametrize("candidates", [{}, {2: "a"}, {-1: "a"}])

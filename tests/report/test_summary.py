@@ -5,12 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.metrics import SCORES as TABLE
-from captioning.metrics import Scorer
-from captioning.metrics.attention import STATISTICS
-from captioning.metrics.wording import AGAINST_TRAINING, ENDED, ENTROPY, WORDING
 from captioning.report.summary import print_summary
-from captioning.training.callbacks.pointing import NAMES as POINTING
 
 SCORES = {
     **{"BLEU-4": 77.25, "CIDEr": 104.5, "pointing": -1e-9, "attention entropy": 3.8918, "attention movement": 0.417},
@@ -58,10 +53,3 @@ def test_captions_of_a_file_give_the_terminal_no_orders(tmp_path: Path, capsys: 
     assert all(character.isprintable() for character in printed.replace("\n", ""))
     shown = "a ]0;title dog 2J image 9: fake"
     assert f"\nimage {shown}: {shown}\n    reference: {shown}\n" in printed
-
-
-def test_all_that_a_run_scores_is_in_the_table() -> None:
-    scored = Scorer([["a dog"], ["a cat"]], ["BLEU", "ROUGE-L", "CIDEr"]).score({0: "a dog", 1: "a cat"}).corpus
-    every = [*scored, "METEOR", "SPICE", *STATISTICS, *POINTING, *WORDING, *AGAINST_TRAINING, ENDED, *ENTROPY]
-    assert sorted(TABLE) == sorted(every)
-    assert {TABLE[name].unit for name in scored if name != "CIDEr"} == {"0-100"}

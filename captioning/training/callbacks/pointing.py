@@ -10,7 +10,7 @@ import lightning as L
 import torch
 
 from captioning.data.batch import Batch
-from captioning.metrics.pointing import PointingScore, framed
+from captioning.metrics.attention import PointingScore, framed
 from captioning.training.module import CaptioningModule
 
 NAMES = ("pointing", "pointing (images shuffled)")

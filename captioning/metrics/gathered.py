@@ -1,4 +1,4 @@
-"""Gathers the captions that the processes of a run generate and scores them once.
+"""Generated captions of all processes, scored once.
 
 BLEU and CIDEr are statistics of a corpus, so the captions themselves are gathered, not scores.
 """
@@ -14,7 +14,7 @@ from captioning.metrics.scorer import Scorer, Scores
 
 
 class CaptionScores:
-    """The scores of all captions generated since the last reset, on all ranks.
+    """Scores of all captions generated since the last reset, on all ranks.
 
     `captions` and `compute` are collective: every rank calls them, also one that had no update.
 
@@ -27,24 +27,15 @@ class CaptionScores:
         self._captions: dict[int, str] = {}
 
     def update(self, index: Tensor, captions: Sequence[str]) -> None:
-        """Adds generated captions.
+        """Add captions of the images at the positions `[B]`.
 
-        Args:
-            index: `[B]` positions of the images in the scorer's references.
-            captions: B captions. Of several for one position the first counts; between ranks, that of the lowest rank.
-
-        Raises:
-            CaptioningError: there are not as many captions as positions.
+        Of several for one position the first counts; between ranks, that of the lowest rank.
         """
-        if index.shape != (len(captions),):
-            raise CaptioningError(
-                f"index has the shape {list(index.shape)} for {len(captions)} captions: give one position per caption"
-            )
         for position, caption in zip(index.tolist(), captions, strict=True):
             self._captions.setdefault(position, caption)
 
     def reset(self) -> None:
-        """Forgets the captions."""
+        """Forget the captions."""
         self._captions = {}
 
     def captions(self) -> dict[int, str]:
@@ -55,11 +46,9 @@ class CaptionScores:
         return dict(sorted(found.items()))
 
     def compute(self) -> Scores:
-        """Scores the captions of all ranks on rank 0 and gives every rank the result. Collective.
+        """Score the captions of all ranks on rank 0 and give every rank the result. Collective.
 
-        Raises:
-            CaptioningError: on every rank, if rank 0 could not score (see `Scorer.score`). Rank 0 raises what happened,
-                whatever its type; the others quote it.
+        Rank 0 raises whatever went wrong; the other ranks raise a `CaptioningError` that quotes it.
         """
         captions = self.captions()
         mine: Scores | str | None = None
@@ -67,8 +56,7 @@ class CaptionScores:
         if not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0:
             try:
                 mine = self.scorer.score(captions)
-            except Exception as error:
-                # The other ranks wait for rank 0, so whatever went wrong must be told to them before it is raised.
+            except Exception as error:  # the other ranks wait for rank 0, so they must be told before it is raised
                 failure, mine = error, f"{type(error).__name__}: {error}"
         outcome = gathered(mine)[0]
         if failure is not None:
