@@ -175,7 +175,7 @@ def build_module(
         objective=objective,
         search=instantiate(search_settings(settings["decoding"], vocabulary), _convert_="all"),
         scorers={
-            split: Scorer(reference_texts(splits[split]), config.metrics[split], config.metrics.timeout)
+            split: Scorer(reference_texts(splits[split]), list(config.metrics[split]), config.metrics.timeout)
             for split in ("val", "test")
         },
         vocabulary=vocabulary,
