@@ -9,7 +9,7 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
 from captioning.decoding import Caption
-from captioning.training.callbacks.resume_points import ResumePoints
+from captioning.training.callbacks.resume import ResumePoints
 from captioning.training.module import CaptioningModule
 
 KEPT = (ProgressBar, ResumePoints)

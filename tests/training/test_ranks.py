@@ -21,11 +21,9 @@ from torch import Tensor
 
 from captioning.data.example import Example, Noun
 from captioning.runs.kept_attention import read
-from captioning.training.callbacks.attention_panels import AttentionPanels
-from captioning.training.callbacks.kept_attention import KeepAttention
-from captioning.training.callbacks.pointing import Pointing
-from captioning.training.callbacks.results import Results
-from captioning.training.callbacks.throughput import Throughput
+from captioning.training.callbacks.records import AttentionPanels, KeepAttention, Results
+from captioning.training.callbacks.statistics import Pointing
+from captioning.training.callbacks.timing import Throughput
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical
 from captioning.training.rewards import Reward

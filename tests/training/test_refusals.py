@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from torch.optim import SGD
 
-from captioning.training.callbacks.attention_panels import AttentionPanels
 from captioning.training.callbacks.progress import Progress
-from captioning.training.callbacks.resume_points import ResumePoints
-from captioning.training.callbacks.stopwatch import Stopwatch
+from captioning.training.callbacks.records import AttentionPanels
+from captioning.training.callbacks.resume import ResumePoints
+from captioning.training.callbacks.timing import Stopwatch
 from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical
 from captioning.training.rewards import Reward
 from captioning.training.schedule import warmup_decay

@@ -1,1 +1,1 @@
-"""What happens beside the training of a captioner."""
+"""Lightning callbacks of a run."""

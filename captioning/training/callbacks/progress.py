@@ -1,4 +1,4 @@
-"""What a person sees of a training: one bar on a terminal, lines in a log file."""
+"""Training progress on standard error: a bar on a terminal, lines in a log file."""
 
 import logging
 import math
@@ -9,27 +9,33 @@ from typing import Annotated, Any
 import lightning as L
 from annotated_types import Ge
 from lightning.pytorch.callbacks import ProgressBar
+from torch import Tensor
 
 from captioning.config.types import NotNegative, validated
-from captioning.progress import EVERY, bar, on_terminal
-from captioning.training.account import Account
+from captioning.metrics.scorer import MAIN, SCORES, score_called
+from captioning.progress import EVERY, bar, duration, on_terminal
 
+SHOWN = {score.metric: f"val/{score.name}" for score in SCORES.values() if score.group == MAIN}
+"""One score of each metric, of BLEU the longest n-grams; the one that the checkpoint is kept by comes in addition."""
+WIDTH = 6
+"""Minimum width of a column of the table of validations."""
+ESTIMATED_AFTER = 20
+"""Steps before the duration of the training is estimated."""
 REDRAWN = 0.2
-"""Seconds between two looks at the bar."""
+"""Seconds between two updates of the bar."""
 
 log = logging.getLogger(__name__)
 
 
 class Progress(ProgressBar):
-    """Epoch, time left of the whole run, speed, learning rate, loss and the validation scores.
+    """Shows epoch, time left, speed, learning rate, loss and the validation scores.
 
-    On a terminal one bar has them, below a table with a row for each validation. Elsewhere there is a line every
-    `every_seconds` and one for each validation, with captions per second, and an estimate after some steps. Only rank 0
-    speaks.
+    A terminal has one bar below a table with a row per validation. Elsewhere there is a line every `every_seconds` and
+    one for each validation, with captions per second, and an estimate after some steps. Only rank 0 prints.
 
     Args:
         refresh_rate: batches after which the bar may change; 0: lines on a terminal too.
-        every_seconds: between two lines, if no validation comes.
+        every_seconds: between two lines, unless there is a validation.
     """
 
     @validated
@@ -37,7 +43,7 @@ class Progress(ProgressBar):
         super().__init__()
         self.refresh_rate, self.every_seconds = refresh_rate, every_seconds
         self._enabled = True
-        self._account: Account | None = None
+        self._text: TrainingText | None = None
         self._headed = False
         self._bar: Any = None
         self._next = 0.0
@@ -49,31 +55,27 @@ class Progress(ProgressBar):
         self._enabled = True
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Says how long the training is, if it does not only end here."""
         if self._enabled and not trainer.should_stop:
-            self._account, self._headed = Account(trainer), False
-            log.info(self._account.plan())
+            self._text, self._headed = TrainingText(trainer), False
+            log.info(self._text.plan())
             self._wait()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._account is None:
+        if self._text is None:
             return
-        self._account.pace.step(trainer.global_step)
-        self._account.loss = trainer.callback_metrics.get("train/nll")
+        self._text.stepped()
         if self._on_bar:
             if batch_idx % self.refresh_rate == 0 and self._due:
-                self._draw(self._account.short())
+                self._draw(self._text.short())
         elif self._due:
-            self._write(self._account.line())
-        elif estimate := self._account.estimate():
+            self._write(self._text.line())
+        elif estimate := self._text.estimate():
             log.info(estimate)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._decoded = 0
-        if self._account is not None:
-            self._account.pace.validation_begins()
+        self._decoded, self._validation_start = 0, time.monotonic()
 
     on_test_start = on_validation_start
 
@@ -86,8 +88,7 @@ class Progress(ProgressBar):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """`outputs` are the captions of the batch."""
-        self._decoded += trainer.world_size * len(outputs or ())
+        self._decoded += trainer.world_size * len(outputs or ())  # the captions of the batch
         if self._due:
             batches = trainer.num_test_batches if trainer.testing else trainer.num_val_batches
             self._evaluating(trainer, f"batch {batch_idx + 1:,} of {batches[0]:,}")
@@ -95,38 +96,34 @@ class Progress(ProgressBar):
     on_test_batch_end = on_validation_batch_end
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Lightning calls this before the module scores the captions, for which Java may take a minute."""
+        # before the module scores the captions, for which Java may take a minute
         if self._on_bar or trainer.testing:
             self._evaluating(trainer, f"scoring {self._decoded:,} captions ...")
 
     on_test_epoch_end = on_validation_epoch_end
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """The module has logged the scores by now."""
-        if self._account is None or trainer.sanity_checking:
+        if self._text is None or trainer.sanity_checking:
             self._close()
             return
-        self._account.pace.validation_ends()
-        self._account.validated()
+        self._text.validated(time.monotonic() - self._validation_start)
         if self._on_bar:
-            self._draw(self._account.short())
-            for line in [self._account.row()] if self._headed else [self._account.heading(), self._account.row()]:
+            self._draw(self._text.short())
+            for line in [self._text.row()] if self._headed else [self._text.heading(), self._text.row()]:
                 self._bar.write(line, file=sys.stderr)
             self._headed = True
         else:
-            self._write(self._account.line(validation=True))
+            self._write(self._text.line(validation=True))
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._close()
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Leaves the bar where it stands."""
         self._close(leave=True)
-        self._account = None
+        self._text = None
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Leaves the bar too, so that what is said of the exception has a line of its own."""
-        self.on_train_end(trainer, pl_module)
+        self.on_train_end(trainer, pl_module)  # the message gets a line of its own below the bar
 
     @property
     def _on_bar(self) -> bool:
@@ -142,8 +139,8 @@ class Progress(ProgressBar):
     def _evaluating(self, trainer: L.Trainer, doing: str) -> None:
         if not self._enabled or trainer.sanity_checking:
             return
-        stage = "test" if trainer.testing else "validation"
-        text = f"{self._account.epoch()}, {stage}: {doing}" if self._account else f"{stage}: {doing}"
+        stage = f"{'test' if trainer.testing else 'validation'}: {doing}"
+        text = f"{self._text.epoch()}, {stage}" if self._text else stage
         if self._on_bar:
             self._draw(text)
         else:
@@ -151,10 +148,10 @@ class Progress(ProgressBar):
 
     def _draw(self, text: str) -> None:
         if self._bar is None:
-            total = self._account.total if self._account else math.inf
-            finite = math.isfinite(total)
-            self._bar = bar(total=total if finite else None, bar_format="{desc} |{bar}|" if finite else "{desc}")
-        if self._account:
+            finite = self._text is not None and math.isfinite(self._text.total)
+            total = self._text.total if self._text and finite else None
+            self._bar = bar(total=total, bar_format="{desc} |{bar}|" if finite else "{desc}")
+        if self._text:
             self._bar.n = self.trainer.global_step
         self._bar.set_description_str(text)
         self._wait()
@@ -168,3 +165,125 @@ class Progress(ProgressBar):
             self._bar.leave = leave
             self._bar.close()
             self._bar = None
+
+
+class TrainingText:
+    """Texts about a training in progress: step, loss, best score, time left.
+
+    Attributes:
+        total: optimiser steps of the training; infinite for one without end.
+    """
+
+    def __init__(self, trainer: L.Trainer) -> None:
+        self._trainer = trainer
+        self.total: float = trainer.estimated_stepping_batches
+        self._loss: Tensor | None = None  # a number only where it is printed, since that waits for the device
+        self._score: float | None = None
+        self._better = self._estimated = False
+        self._checkpoint: Any = trainer.checkpoint_callback
+        self._monitor: str | None = getattr(self._checkpoint, "monitor", None)
+        self._start: tuple[int, float] | None = None  # after the first step, which waits for workers and compiles
+        self._validating = 0.0
+
+    def stepped(self) -> None:
+        """Update after a batch."""
+        self._loss = self._trainer.callback_metrics.get("train/nll")
+        if self._start is None:
+            self._start = self._trainer.global_step, time.monotonic()
+
+    def validated(self, seconds: float) -> None:
+        """Update after a validation of that duration."""
+        before = self._best()
+        self._score, self._validating = self._logged(self._monitor), self._validating + seconds
+        self._better = self._score is not None and (before is None or self._best() != before)
+
+    def plan(self) -> str:
+        """Length of the training."""
+        epochs, steps = self._trainer.max_epochs or -1, self._trainer.num_training_batches
+        done, steps = self._trainer.global_step, math.ceil(steps / self._trainer.accumulate_grad_batches)
+        plural = "" if epochs == 1 else "s"
+        length = f"{epochs} epoch{plural} of {steps:,}" if epochs * steps == self.total else f"{self.total:,}"
+        return f"training: {length} steps" + (f", of which {done:,} are done" if done else "")
+
+    def estimate(self) -> str | None:
+        """Duration of the training, once, when it is known."""
+        steps, rate, left = self._pace()
+        if self._estimated or left is None or steps < ESTIMATED_AFTER:
+            return None
+        self._estimated = True
+        return f"about {duration(left)} at {rate:.3g} steps/s" + ("" if self._validating else ", without validation")
+
+    def epoch(self) -> str:
+        epochs = self._trainer.max_epochs or -1
+        return f"epoch {self._trainer.current_epoch + 1}" + (f"/{epochs}" if epochs > 0 else "")
+
+    def short(self) -> str:
+        """Text of the bar."""
+        _, rate, _ = self._pace()
+        rates = [group["lr"] for optimizer in self._trainer.optimizers for group in optimizer.param_groups]
+        speed = None if rate is None else f"{rate:.3g} steps/s"
+        lr = f"lr {rates[0]:.1e}" if rates else None
+        return _joined(self.epoch(), self._time_left(), speed, lr, self._loss_text())
+
+    def heading(self) -> str:
+        """Column names of `row`."""
+        return "epoch" + "".join(f"  {name:>{WIDTH}}" for name in ("step", "loss", *self._scores()))
+
+    def row(self) -> str:
+        """Row of the table: scores of the latest validation, with a star if the checkpoint is better."""
+        loss = "" if self._loss is None else f"{float(self._loss):.3f}"
+        cells = {"step": f"{self._trainer.global_step:,}", "loss": loss, **self._scores()}
+        columns = "".join(f"  {cell:>{max(WIDTH, len(name))}}" for name, cell in cells.items())
+        return f"{self._trainer.current_epoch + 1:>5}{columns}{' *' if self._better else ''}"
+
+    def line(self, validation: bool = False) -> str:
+        """Line of a log file, after a validation with its scores."""
+        of = f"/{self.total:,}" if math.isfinite(self.total) else ""
+        scores = [f"{name} {value}" for name, value in self._scores().items()] if validation else []
+        best, rate = self._best(), self._logged("train/captions per second")
+        name = str(self._monitor).removeprefix("val/")
+        return _joined(
+            self.epoch(),
+            f"step {self._trainer.global_step:,}{of}",
+            self._loss_text(),
+            *scores,
+            None if best is None else f"best {name} {score_called(name).printed(best)}",
+            None if rate is None else f"{rate:,.0f} captions/s",
+            self._time_left(),
+        )
+
+    def _logged(self, name: str | None) -> float | None:
+        value = self._trainer.callback_metrics.get(name) if name else None
+        return None if value is None else float(value)
+
+    def _loss_text(self) -> str | None:
+        return None if self._loss is None else f"loss {float(self._loss):.3f}"
+
+    def _scores(self) -> dict[str, str]:
+        """Printed scores of the latest validation by name."""
+        names = dict.fromkeys([*SHOWN.values(), *([self._monitor] if self._monitor else [])])
+        values = {name.removeprefix("val/"): self._logged(name) for name in names}
+        return {name: score_called(name).printed(value) for name, value in values.items() if value is not None}
+
+    def _best(self) -> float | None:
+        """Best score of all validations; the checkpoint learns of the latest after this callback."""
+        if self._monitor is None:
+            return None
+        scores = [float(score) for score in (self._checkpoint.best_model_score, self._score) if score is not None]
+        return (max if self._checkpoint.mode == "max" else min)(scores, default=None)
+
+    def _pace(self) -> tuple[int, float | None, float | None]:
+        """Steps so far, steps per second without validation, and seconds left, with as much validation as so far."""
+        if self._start is None or (steps := self._trainer.global_step - self._start[0]) <= 0:
+            return 0, None, None
+        seconds = time.monotonic() - self._start[1]
+        left = (self.total - self._trainer.global_step) * seconds / steps
+        return steps, steps / max(seconds - self._validating, 1e-9), left if math.isfinite(left) else None
+
+    def _time_left(self) -> str | None:
+        _, _, left = self._pace()
+        return f"{duration(left)} left" if left else None
+
+
+def _joined(*parts: str | None) -> str:
+    return ", ".join(part for part in parts if part)

@@ -1,1 +1,1 @@
-"""Where logged values go."""
+"""Loggers of a run."""

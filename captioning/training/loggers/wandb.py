@@ -1,39 +1,49 @@
-"""The W&B logger, offline where nobody is logged in or W&B cannot be reached."""
+"""Weights & Biases: the logger, and a callback for tables, provenance and the test.
 
+Runs are offline without a login or a connection.
+"""
+
+import json
 import logging
 import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, Literal
 
+import lightning as L
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
+from captioning.config.settings import read_settings
 from captioning.config.types import validated
+from captioning.data.example import reference_texts
+from captioning.decoding import Caption
 from captioning.metrics.scorer import BLEU_ALONE, SCORES
+from captioning.training.callbacks.records import AttentionPanels, FirstCaptions, Images, draw, origin
+from captioning.training.module import CaptioningModule
 
 TIMEOUT = 20
 """Seconds to wait for W&B's answer."""
 DATA_DIR = os.environ.get("WANDB_DATA_DIR")
-"""Where the user wants files that wait to be uploaded."""
+"""Folder chosen by the user for files that wait for upload."""
 STEP, EPOCH = "trainer/global_step", "epoch"
-"""The axes: optimiser steps, for what is not of a validation, and epochs."""
+"""Axes: epochs for validations, optimiser steps for other values."""
+
 log = logging.getLogger(__name__)
 
 
 class Dashboard(WandbLogger):
-    """A `WandbLogger` whose panels show what changes in training: numbers of the test go into the summary alone."""
+    """A `WandbLogger` whose panels show training only: scores of the test go into the summary."""
 
     @property
     def version(self) -> str:
-        """None, which Lightning would show in the progress bar."""
-        return ""
+        return ""  # Lightning would show another in its progress bar
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Those of the test are summed up, anything else of it is logged."""
         tested = {n: value for n, value in metrics.items() if n.startswith("test/") and isinstance(value, int | float)}
         self.experiment.summary.update(tested)
         if metrics.keys() - tested.keys() - {EPOCH}:
@@ -44,28 +54,28 @@ class Dashboard(WandbLogger):
 def wandb_logger(
     save_dir: str | Path, offline: bool = False, log_model: Literal["all"] | bool = False, **settings: Any
 ) -> WandbLogger:
-    """A `WandbLogger` that asks no question: without credentials the run is kept below `save_dir`.
+    """Make a `WandbLogger` without prompts: without credentials the run is offline, in `save_dir`.
 
-    `wandb sync` uploads it later. WANDB_MODE, where it is set, decides instead. A resumed run is the same one in W&B:
-    its id, a sweep agent's where one has started the run, is kept in `save_dir/wandb_id`.
+    `wandb sync` uploads it later. WANDB_MODE takes precedence. A resumed run has the same id in W&B, kept in
+    `save_dir/wandb_id`; a run started by a sweep agent has the agent's.
 
     Args:
         save_dir: the run folder.
         offline: true keeps the run there anyway.
-        log_model: as of `WandbLogger`.
-        settings: of `wandb.init`.
+        log_model: see `WandbLogger`.
+        settings: for `wandb.init`.
     """
     if rank_zero_only.rank > 0:  # type: ignore[attr-defined]
         return WandbLogger(save_dir=save_dir)  # logs nothing
     import wandb  # here, because it takes seconds and most runs do without
 
-    wandb.finish()  # ends the run before, where one process has several
-    wandb.teardown()  # or W&B warns that it does not look at the environment again
-    # Files that wait to be uploaded lie with the rest of the run, not in the user's home.
+    wandb.finish()  # of an earlier run of this process
+    wandb.teardown()  # or W&B warns that it does not read the environment again
+    # Files that wait for upload belong into the run folder, not into the user's home.
     os.environ["WANDB_DATA_DIR"] = DATA_DIR or str(Path(save_dir, "wandb").absolute())
     settings = {"dir": str(save_dir), "id": _id(Path(save_dir) / "wandb_id")} | settings
     run = None if offline or not _logged_in(wandb) else _connected(wandb, settings)
-    # Without a connection there is nothing that it could ask W&B to resume.
+    # offline, W&B cannot be asked to resume
     run = run or wandb.init(mode="offline", **settings)
     _define_metrics(run)
     return Dashboard(experiment=run, save_dir=save_dir, log_model=log_model)
@@ -76,18 +86,18 @@ def _logged_in(wandb: ModuleType) -> bool:
         return os.environ["WANDB_MODE"] not in ("offline", "dryrun")
     try:
         return bool(wandb.login(prompt=False))
-    except wandb.Error:  # W&B does not answer; connecting will fail too, and say why
+    except wandb.Error:  # W&B does not answer; connecting will fail too, with the cause
         return True
 
 
 def _connected(wandb: ModuleType, settings: Mapping[str, Any]) -> Any:
-    """The run, or None where W&B cannot be reached."""
+    """The run, or None if W&B cannot be reached."""
     try:
         return wandb.init(resume="allow", settings=wandb.Settings(init_timeout=TIMEOUT), **settings)
     except wandb.Error as error:
         reason = str(error).splitlines()[0]
-        wandb.teardown()  # or W&B takes the id for that of a run under way
-        os.environ["WANDB_MODE"] = "offline"  # later runs of this process need not wait again
+        wandb.teardown()  # or W&B takes the id for that of an active run
+        os.environ["WANDB_MODE"] = "offline"  # later runs of this process do not wait again
         log.warning("W&B: %s. The run is kept in %s; `wandb sync` uploads it later", reason, settings["dir"])
         return None
 
@@ -111,3 +121,88 @@ def _id(file: Path) -> str:
     elif not file.exists():
         file.write_text(secrets.token_hex(8), encoding="utf-8")
     return file.read_text(encoding="utf-8")
+
+
+class WandbRecord(FirstCaptions):
+    """Log to W&B the provenance of a run, a table of captions with panels at every validation, and the test.
+
+    Part of `logger=wandb`; it does nothing without that logger.
+
+    Args:
+        folder: the run folder with its `config.yaml`.
+        images: number of images to show, the first of the validation split.
+    """
+
+    splits = ("val",)
+
+    @validated
+    def __init__(self, folder: str | Path, images: Images) -> None:
+        super().__init__(images)
+        self.folder = Path(folder)
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        for logger in _on_rank_zero(trainer):
+            config = read_settings(self.folder / "config.yaml")
+            # A sweep's own parameters keep the names that the sweep has given them.
+            logger.experiment.config.setdefaults(config | {"provenance": origin(trainer)})
+            # A resumed run without a better checkpoint saves none that Lightning would pass to the logger.
+            logger.after_save_checkpoint(trainer.checkpoint_callback)  # type: ignore[arg-type]
+
+    def keep(self, trainer: L.Trainer, module: CaptioningModule, captions: dict[int, Caption]) -> None:
+        """Log the table `val/captions`."""
+        loggers = _on_rank_zero(trainer)
+        if not captions or not loggers:
+            return
+        import wandb  # here, because it takes seconds and most runs do without
+
+        examples = [trainer.datamodule.examples("val")[position] for position in captions]  # type: ignore[attr-defined]
+        rows: list[list[Any]] = []
+        with TemporaryDirectory() as folder:
+            for example, caption, texts in zip(examples, captions.values(), reference_texts(examples), strict=True):
+                picture = None
+                if module.backbone.located:
+                    panel = Path(folder) / f"{len(rows)}.png"
+                    draw(panel, module, example, caption)
+                    picture = wandb.Image(str(panel))
+                text = module.vocabulary.decode(caption.tokens)
+                rows.append([trainer.current_epoch, str(example.image_id), picture, text, "\n".join(texts)])
+            for logger in loggers:
+                columns = ["epoch", "image_id", "attention", "caption", "references"]
+                logger.log_table("val/captions", columns, rows, step=_step(trainer))
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Log the test after all callbacks have written its files."""
+        loggers = _on_rank_zero(trainer)
+        if stage != "test" or not loggers:
+            return
+        import wandb
+
+        source = json.loads((self.folder / "scores.json").read_text(encoding="utf-8"))["provenance"]
+        text = (self.folder / "captions.jsonl").read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in text.split("\n")[:-1]]  # captions may contain U+2028
+        panels = [c.drawn for c in trainer.callbacks if isinstance(c, AttentionPanels)]  # type: ignore[attr-defined]
+        drawn = {image_id: wandb.Image(str(panel)) for part in panels for image_id, panel in part.items()}
+        names = list(lines[0]["scores"]) if lines else []
+        rows = [
+            [
+                str(line["image_id"]),
+                drawn.get(line["image_id"]),
+                line["caption"],
+                "\n".join(line["references"]),
+                *(line["scores"][name] for name in names),
+            ]
+            for line in lines
+        ]
+        for logger in loggers:
+            columns = ["image_id", "attention", "caption", "references", *names]
+            logger.log_table("test/captions", columns, rows, step=_step(trainer))
+            logger.experiment.summary.update({"provenance": source})
+
+
+def _on_rank_zero(trainer: L.Trainer) -> list[WandbLogger]:
+    return [each for each in trainer.loggers if isinstance(each, WandbLogger)] if trainer.is_global_zero else []
+
+
+def _step(trainer: L.Trainer) -> int:
+    """The step that Lightning gives to values logged now."""
+    return trainer.fit_loop.epoch_loop._batches_that_stepped

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from captioning.training.callbacks import progress
 from captioning.training.callbacks.progress import Progress
-from captioning.training.callbacks.resume_points import ResumePoints
+from captioning.training.callbacks.resume import ResumePoints
 
 from ..world import QUIET, Idle, loader, trainer
 
@@ -33,7 +33,7 @@ class Scored(Idle):
         return ["a", "b"]
 
     def on_validation_epoch_end(self) -> None:
-        self.log_dict({"val/BLEU-4": 9.0, "val/CIDEr": SCORES[self.current_epoch], "val/ROUGE-L": 8.0})
+        self.log_dict({"val/BLEU-4": 9.0, "val/CIDEr": SCORES[self.current_epoch], "val/other": 8.0})
 
     test_step = validation_step
 
@@ -90,7 +90,7 @@ def test_and_lines_in_between_and_an_estimate(tmp_path: Path, caplog: pytest.Log
     assert said[11:13] == [f"epoch 1/1, validation: batch {batch} of 2" for batch in (1, 2)]
     train(tmp_path, Progress(), check_val_every_n_epoch=3)
     (estimate,) = [line for line in lines(caplog) if line.startswith("about ")]
-    assert re.fullmatch(r"about 0 s at [\d.e+]+ steps/s, validation not counted", estimate)
+    assert re.fullmatch(r"about 0 s at [\d.e+]+ steps/s, without validation", estimate)
 
 
 @pytest.mark.parametrize("width", [100, 40])

@@ -1,8 +1,5 @@
 from pathlib import Path
 
-import pytest
-
-from captioning.errors import CaptioningError
 from captioning.training.loggers.metrics_file import MetricsFile
 
 
@@ -38,8 +35,3 @@ def test_nothing_to_keep(tmp_path: Path) -> None:
     log.keep(before=0)
     log.log_metrics({"a": 1}, step=0)
     assert lines(log.path) == ["a,step", "1,0"]
-
-
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(CaptioningError, match=r"cannot write .*metrics\.csv: .*; |cannot write .*metrics\.csv"):
-        MetricsFile(tmp_path / "absent" / "metrics.csv").log_metrics({"a": 1}, step=0)

@@ -32,5 +32,5 @@ def test_without_the_package_it_is_said_before_anything_is_done(monkeypatch: pyt
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr("captioning.training.loggers.tensorboard")
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(CaptioningError, match=r"logger=tensorboard needs .*: pip install 'captioning\[tensorboard\]'"):
+    with pytest.raises(CaptioningError, match=r"logger=tensorboard needs .*pip install 'captioning\[tensorboard\]'"):
         check(composed("logger=tensorboard"))

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import captioning
-from captioning.training.callbacks.wandb_record import WandbRecord
+from captioning.training.loggers.wandb import WandbRecord
 
 from ..tested import run_test
 from ..world import QUIET

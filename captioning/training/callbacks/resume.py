@@ -1,4 +1,4 @@
-"""Points from which an interrupted training goes on as if nothing had happened."""
+"""Checkpoints for exact resume."""
 
 import math
 import signal
@@ -18,23 +18,23 @@ from captioning.runs.folder import in_sweep
 from captioning.training.loggers.metrics_file import MetricsFile
 
 SHARED = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule")
-"""Parts of the configuration that all processes of a run have in common."""
+"""Settings that all processes of a run must share."""
 ASK_EVERY = 20
-"""Batches after which processes ask each other whether one was signalled: an answer must wait for all of them."""
+"""Batches after which processes ask each other for signals: the answer waits for all of them."""
 
 
 class ResumePoints(L.Callback):
-    """Keeps `last.ckpt`, from which `resume=true` goes on to the same result, bit for bit.
+    """Saves `last.ckpt`, from which `resume=true` continues to the same result, bit for bit.
 
-    It is saved between two batches, where weights, optimiser, schedule, averages and the objective's state belong
-    together and no gradient is pending: every `every_n_steps` optimiser steps, before the last batch of an epoch (so
-    that a validation that is interrupted costs one step) and at the end. It does not hold random numbers, since each
-    batch has its own (see `CaptioningModule.on_train_batch_start`).
+    It is saved between two batches, where weights, optimiser, schedule, averages and the objective's state are
+    consistent and no gradient is pending: every `every_n_steps` optimiser steps, before the last batch of an epoch (an
+    interrupted validation costs one step) and at the end. Random numbers need not be saved, since each batch has its
+    own (see `CaptioningModule.on_train_batch_start`).
 
-    SIGTERM and Ctrl-C save and end the run; a second one ends it at once. A loss or weights that are not numbers end
-    it too, and are never saved.
+    SIGTERM and Ctrl-C save and end the run; a second one ends it at once. A loss or weights that are not finite end it
+    and are never saved.
 
-    It must be the first callback: what others do at the start of a batch is done again after resuming.
+    It must be the first callback: others repeat after resuming what they do at the start of a batch.
 
     Args:
         folder: of the checkpoints.
@@ -50,15 +50,13 @@ class ResumePoints(L.Callback):
         self._finished = self._saving = False
 
     def state_dict(self) -> dict[str, bool]:
-        """Whether training has ended: then only the test is left."""
-        return {"finished": self._finished}
+        return {"finished": self._finished}  # only the test is left
 
     def load_state_dict(self, state_dict: dict[str, bool]) -> None:
-        """Of the checkpoint that is resumed from."""
         self._finished = state_dict["finished"]
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Notes where it goes on; the best checkpoint lies in this folder, wherever it was when that one was saved."""
+        """Take the step of the checkpoint; the best checkpoint is in this folder, even if the run was moved."""
         self._saved = checkpoint["global_step"]
         here = str(self.path.parent.resolve())
         for name, state in checkpoint["callbacks"].items():
@@ -68,11 +66,7 @@ class ResumePoints(L.Callback):
                 checkpoint["callbacks"][name] = relocate(state, before, here) | {"best_k_models": scores}
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Trains no further where training has ended; takes back what was logged since the checkpoint.
-
-        Raises:
-            CaptioningError: the processes have come with different configurations, or go on from different points.
-        """
+        """Skip a finished training; remove values logged after the checkpoint."""
         self._agree(pl_module)
         trainer.should_stop = self._finished
         for logger in trainer.loggers:
@@ -80,15 +74,14 @@ class ResumePoints(L.Callback):
                 logger.keep(before=self._saved)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Takes the signals."""
-        # After Lightning's own, whose handler of SIGTERM does not save.
-        self._signals.enter_context(on_signal(self._note))
+        # after Lightning's own handler of SIGTERM, which does not save
+        self._signals.enter_context(on_signal(self._remember))
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Saves if it is time, and stops if a signal came."""
-        # Where a validation may have gone before, Lightning would take it for one that is still to come.
+        """Save if it is time; stop after a signal."""
+        # After a validation Lightning would, on resuming, take it for one that is still to come.
         if batch_idx % trainer.accumulate_grad_batches or batch_idx % (trainer.val_check_batch or 1) == 0:
             return
         last = batch_idx + trainer.accumulate_grad_batches >= trainer.num_training_batches
@@ -102,40 +95,35 @@ class ResumePoints(L.Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Looks at the loss where it is logged anyway."""
+        # where the loss is read anyway
         logged = trainer.global_step % trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
         if logged and not math.isfinite(trainer.callback_metrics["train/nll"]):
             self._refuse(trainer, "loss")
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Looks at the weights; after training takes the signals."""
         if trainer.state.fn == "fit":
             self._check_weights(trainer)
         else:
             self._signals.enter_context(on_signal(self._end))
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """After training gives them back."""
         if trainer.state.fn != "fit":
             self._signals.close()
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Takes the signals."""
         self._signals.enter_context(on_signal(self._end))
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Gives them back."""
         self._signals.close()
 
     def on_validation_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Stops a single process at once; several have not the same number of batches and stop after validation."""
+        # several processes have different numbers of batches, and stop after validation
         if self._signal is not None and trainer.world_size == 1:
             self._stop(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Saves the end; stops if a signal came."""
         self._finished = True
         self._save(trainer)
         self._signals.close()
@@ -143,11 +131,10 @@ class ResumePoints(L.Callback):
             self._stop(trainer)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Gives the signals back."""
         self._signals.close()
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Counts the batch that is about to start as not begun; Lightning's own bookkeeping would train it twice."""
+        # The batch about to start counts as not begun; Lightning's own bookkeeping would train it twice.
         if self._saving and not self._finished:
             progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
             for counts in (progress["total"], progress["current"]):
@@ -192,7 +179,7 @@ class ResumePoints(L.Callback):
             number,
         )
 
-    def _note(self, number: int) -> None:
+    def _remember(self, number: int) -> None:
         self._signal = number
 
     def _asked_to_stop(self, trainer: L.Trainer, batch_idx: int) -> bool:

@@ -1,0 +1,120 @@
+"""Seconds of training, captions per second, and `torch.compile`."""
+
+import os
+import shutil
+import time
+from typing import Literal, cast
+
+import lightning as L
+from torch import Tensor, nn
+
+from captioning.config.types import validated
+from captioning.data.batch import Batch
+from captioning.errors import CaptioningError
+from captioning.training.module import CaptioningModule
+
+
+class Stopwatch(L.Callback):
+    """Measures training and validation together, from the first step, without data preparation.
+
+    Args:
+        monitor: validation score of the checkpoint that is kept.
+        mode: max or min.
+
+    Attributes:
+        to_best: seconds until the validation with the best score.
+    """
+
+    @validated
+    def __init__(self, monitor: str, mode: Literal["min", "max"] = "max") -> None:
+        self.monitor, self.sign = monitor, 1 if mode == "max" else -1
+        self.to_best = 0.0
+        self._best = float("-inf")
+        self._before = 0.0
+        self._start: float | None = None
+
+    @property
+    def trained(self) -> float:
+        """Seconds until now or the end of training, including those before the checkpoint it was resumed from."""
+        return self._before + (0.0 if self._start is None else time.perf_counter() - self._start)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._start = time.perf_counter()
+
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            pl_module.log("seconds", self.trained, rank_zero_only=True)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.state.fn != "fit":
+            return
+        score = self.sign * float(trainer.callback_metrics.get(self.monitor, float("-inf")))
+        if score > self._best:
+            self._best, self.to_best = score, self.trained
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._before, self._start = self.trained, None
+
+    def state_dict(self) -> dict[str, float]:
+        return {"trained": self.trained, "to_best": self.to_best, "best": self._best}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        self._before, self.to_best, self._best = state_dict["trained"], state_dict["to_best"], state_dict["best"]
+
+
+class Throughput(L.Callback):
+    """Log `train/captions per second` of all processes, with the loss, without validation.
+
+    Captions are counted on the device and the clock is read when the loss is read, so nothing waits for the device.
+    """
+
+    def __init__(self) -> None:
+        self._captions: Tensor | int = 0
+        self._seconds = 0.0
+        self._start: float | None = None
+        self._logged = 0
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        if self._start is None:
+            self._start = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: object, batch: Batch, batch_idx: int
+    ) -> None:
+        self._captions = self._captions + batch.captions
+        step = trainer.global_step
+        # While gradients accumulate, the number of steps is still the one that was logged.
+        if step % trainer.log_every_n_steps or step == self._logged:  # type: ignore[attr-defined]
+            return
+        self._pause()
+        pl_module.log("train/captions per second", self._captions / self._seconds, reduce_fx="sum", sync_dist=True)
+        self._captions, self._seconds, self._start, self._logged = 0, 0.0, time.perf_counter(), step
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._pause()
+
+    def _pause(self) -> None:
+        if self._start is not None:
+            self._seconds += time.perf_counter() - self._start
+            self._start = None
+
+
+class Compile(L.Callback):
+    """Compile the forward passes that the loss needs, in place: the model's, and that of a trainable backbone.
+
+    Decoding is not compiled. Shapes are dynamic, so that batches of other sizes need no second compilation.
+    """
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        assert isinstance(pl_module, CaptioningModule)
+        compiler = os.environ.get("CXX", "g++")
+        if pl_module.device.type == "cpu" and not shutil.which(compiler):
+            raise CaptioningError(
+                f"callbacks=compiled needs a C++ compiler, and there is no {compiler}: install g++, name another in "
+                "the environment variable CXX, or leave callbacks=default"
+            )
+        cast(nn.Module, pl_module.model).compile(dynamic=True)
+        if pl_module.backbone.trainable:
+            pl_module.backbone.compile(dynamic=True)

@@ -1,0 +1,153 @@
+"""Seconds of training, captions per second, and `torch.compile`."""
+
+import csv
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from forked import run as run_command
+from test_run import SHAPES
+from torch import Tensor
+
+from captioning.data.batch import Batch, collate
+from captioning.errors import CaptioningError
+from captioning.training.callbacks.timing import Compile, Stopwatch, Throughput
+from captioning.training.loggers.metrics_file import MetricsFile
+
+from ..world import QUIET, Idle, batch, loader, module, trainer
+
+pytestmark = QUIET
+
+
+class Scored(Idle):
+    """Training of nothing whose validation scores are known."""
+
+    def __init__(self, scores: list[float]) -> None:
+        super().__init__()
+        self.scores = scores
+
+    def validation_step(self, batch: Tensor, index: int) -> None:
+        self.log("val/score", self.scores[self.current_epoch])
+
+
+class Times(L.Callback):
+    """The stopwatch's reading after each validation."""
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        self.stopwatch, self.seen = stopwatch, []
+
+    def on_validation_end(self, *_: Any) -> None:
+        self.seen.append((self.stopwatch.trained, self.stopwatch.to_best))
+
+
+def run(stopwatch: Stopwatch, scores: list[float]) -> list[tuple[float, float]]:
+    times = Times(stopwatch)
+    batches = loader([torch.zeros(1)])
+    trainer(max_epochs=len(scores), callbacks=[stopwatch, times]).fit(Scored(scores), batches, batches)
+    return times.seen
+
+
+@pytest.mark.parametrize(("mode", "scores", "best"), [("max", [1, 3, 2, 3], 1), ("min", [4.0, 5, 2, 3], 2)])
+def test_time_to_the_best_validation(mode: str, scores: list[float], best: int) -> None:
+    stopwatch = Stopwatch("val/score", mode)
+    times = run(stopwatch, scores)
+    assert [trained for trained, _ in times] == sorted(trained for trained, _ in times)
+    assert times[best - 1][0] < stopwatch.to_best <= times[best][0]
+    assert 0 < stopwatch.to_best < times[-1][0] <= stopwatch.trained
+
+
+def test_a_resumed_run_counts_on() -> None:
+    first = Stopwatch("val/score")
+    run(first, [5.0])
+    second = Stopwatch("val/score")
+    second.load_state_dict(first.state_dict())
+    run(second, [4.0])
+    assert second.trained > first.trained
+    assert second.to_best == first.to_best  # 4 is no better than 5
+    assert second.state_dict()["best"] == 5
+
+
+def test_a_score_that_is_never_logged_leaves_zero() -> None:
+    stopwatch = Stopwatch("val/other")
+    run(stopwatch, [1.0])
+    assert stopwatch.to_best == 0
+    assert stopwatch.trained > 0
+
+
+CAPTIONS = [3, 1, 4, 2, 5, 3]
+"""Of the two images of each batch, of which the second has one; rows of the first are there for both."""
+NAP, LONG = 0.02, 0.3
+
+
+class Sleeper(Idle):
+    """Trains nothing, for NAP seconds a batch, and validates nothing, for LONG seconds."""
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        time.sleep(NAP)
+        return super().training_step(batch, index)
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        time.sleep(LONG)
+
+
+def batches() -> list[Batch]:
+    return [collate([0, 1], torch.zeros(2, 1, 1), [[[4]] * (count - 1), [[4, 5]]]) for count in CAPTIONS]
+
+
+@pytest.mark.parametrize(
+    ("settings", "intervals"),
+    [
+        ({"log_every_n_steps": 2}, {1: [3, 1], 3: [4, 2], 5: [5, 3], 7: [3, 1], 9: [4, 2], 11: [5, 3]}),
+        # an interval that a validation interrupts
+        ({"log_every_n_steps": 4}, {3: [3, 1, 4, 2], 7: [5, 3, 3, 1], 11: [4, 2, 5, 3]}),
+        (
+            {"log_every_n_steps": 1, "accumulate_grad_batches": 3},
+            {0: [3, 1, 4], 1: [2, 5, 3], 2: [3, 1, 4], 3: [2, 5, 3]},
+        ),
+    ],
+)
+def test_captions_of_each_interval_without_validation(
+    settings: dict[str, int], intervals: dict[int, list[int]], tmp_path: Path
+) -> None:
+    log = MetricsFile(tmp_path / "metrics.csv")
+    run = trainer(max_epochs=2, logger=log, callbacks=[Throughput()], **settings)
+    start = time.perf_counter()
+    run.fit(Sleeper(), loader(batches()), loader(batches()[:1]))
+    whole = time.perf_counter() - start
+    with log.path.open() as file:
+        rates = {int(row["step"]): float(row["train/captions per second"]) for row in csv.DictReader(file)}
+    assert list(rates) == list(intervals)
+    seconds = {step: sum(captions) / rates[step] for step, captions in intervals.items()}
+    assert all(seconds[step] >= NAP * len(captions) for step, captions in intervals.items())
+    assert sum(seconds.values()) <= whole - 2 * LONG
+
+
+COMMAND = [*SHAPES, "model.dropout=0", "trainer.limit_train_batches=3", "trainer.log_every_n_steps=1", "test=false"]
+
+
+def logged(folder: Path, name: str) -> list[float]:
+    with (folder / "shapes-spatial_transformer-seed1" / "metrics.csv").open() as file:
+        return [float(row[name]) for row in csv.DictReader(file) if row[name]]
+
+
+@pytest.mark.soak  # a minute of compiling
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_compiled_networks_learn_the_same(tmp_path: Path) -> None:
+    inductor = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    for choice in ("default", "compiled"):
+        run_command(tmp_path, *COMMAND, f"callbacks={choice}", f"runs={choice}", **inductor)
+    assert any((tmp_path / "inductor").rglob("*.cpp")), "nothing was compiled"
+    for name in ("train/nll", "val/nll"):
+        plain, compiled = (logged(tmp_path / choice, name) for choice in ("default", "compiled"))
+        assert compiled == pytest.approx(plain, abs=1e-5)
+    assert len(logged(tmp_path / "compiled", "train/nll")) == 3
+
+
+def test_without_a_compiler_training_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(CaptioningError, match="callbacks=compiled needs a C"):
+        trainer(callbacks=[Compile()]).fit(module(), loader([batch(0, 1)]))
