@@ -16,9 +16,9 @@ from annotated_types import Ge
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
-from captioning.config.composed import check_checkpoints, check_table
-from captioning.config.paths import PRETRAINED
+from captioning.config.paths import PRETRAINED, check_checkpoints
 from captioning.config.registry import CONF
+from captioning.config.settings import check_table
 from captioning.config.types import BatchSize, PathText
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import SUFFIXES, photographs_below

@@ -5,8 +5,8 @@ What is wrong with the settings is said before the libraries are imported that t
 
 from omegaconf import DictConfig
 
+from captioning.config.check import check
 from captioning.config.command import command, start
-from captioning.config.early import check_early
 from captioning.config.registry import CONF
 from captioning.runs.debug import apply_debug
 
@@ -15,7 +15,7 @@ from captioning.runs.debug import apply_debug
 def main(config: DictConfig) -> float | None:
     """Trains and tests as `config` says; returns the best validation score, for sweeps."""
     apply_debug(config)
-    check_early(config)
+    check(config)
     from captioning.work.run import train  # here, because PyTorch and Lightning take seconds
 
     return train(config)

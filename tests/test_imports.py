@@ -12,8 +12,7 @@ import captioning
 PACKAGE = Path(captioning.__file__).parent
 COMPOSERS = {
     "captioning.work.run",
-    "captioning.runs.checkpoint",
-    "captioning.config.rehearsal",
+    "captioning.config.check",
     "captioning.benchmark.built",
 }
 """Modules that may build objects from a configuration."""

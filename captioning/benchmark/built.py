@@ -16,7 +16,7 @@ from captioning.backbones import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.material import random_task
 from captioning.benchmark.naive import OnePerCaption
-from captioning.config.optimizer import optimizer_settings
+from captioning.config.check import optimizer_settings
 from captioning.config.settings import without_weights
 from captioning.data.batch import Batch
 from captioning.runs.checkpoint import sealed

@@ -11,9 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.benchmark import backbone, cache, coco, decoding, scoring, startup, training
 from captioning.benchmark.ceilings import DTYPES
 from captioning.benchmark.measurement import Measurement
-from captioning.config.composed import check_table
-from captioning.config.optimizer import optimizer_settings
-from captioning.config.signatures import check_settings
+from captioning.config.registry import check_parts
+from captioning.config.settings import check_table
 from captioning.config.types import BatchSize, Count, Length, PathText, PixelSize, Width, Workers
 from captioning.errors import CaptioningError
 from captioning.tokens import NAMES
@@ -71,7 +70,8 @@ def check(config: DictConfig) -> None:
     """
     check_table(SETTINGS, config)
     settings: Any = OmegaConf.to_container(config, resolve=True)
-    check_settings("", settings | {"optimizer": optimizer_settings(config)})
+    settings["optimizer"].pop("backbone_lr", None)
+    check_parts("", settings)
     shortest, longest = config.batch.words
     if shortest > longest:
         raise CaptioningError(f"batch.words={config.batch.words} is not allowed; the fewest words come first")

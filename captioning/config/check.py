@@ -1,91 +1,266 @@
-"""What a configuration cannot be, refused before anything is read, downloaded or computed."""
+"""Validate the configuration of a run before any data are read.
 
-from typing import Any
+Missing settings, files and combinations are refused at once, wrong values after PyTorch's import: by the types of the
+parameters that they are given to, and by building every part once on PyTorch's device for tensors without content,
+which takes neither memory nor a download.
+"""
 
-from omegaconf import DictConfig, OmegaConf
+import copy
+import logging
+import os
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from captioning.config.early import FROM_CHECKPOINT, check_early, data_settings, with_folder
-from captioning.config.optimizer import backbone_lr, optimizer_settings
-from captioning.config.precision import check_precision
-from captioning.config.registry import check_parts
-from captioning.config.rehearsal import rehearse
-from captioning.config.searches import check_decoding
-from captioning.config.signatures import check_call, check_settings
-from captioning.data.module import CaptionData
-from captioning.data.vocabulary import Vocabulary
-from captioning.errors import CaptioningError
+from annotated_types import Ge
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from hydra.utils import get_object, instantiate
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from captioning.config.paths import check_checkpoint, check_data_root
+from captioning.config.registry import check_arguments, check_loadable, check_parts
+from captioning.config.settings import check_table, each_setting, without_weights
+from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
+from captioning.errors import CaptioningError, quoted
 from captioning.metrics.java import find_java
-from captioning.metrics.scorer import scores_of
+from captioning.metrics.scorer import Metrics, scores_of
+from captioning.tokens import NAMES
+
+if TYPE_CHECKING:
+    from torch import nn
+
+FROM_CHECKPOINT: Final = "checkpoint"
+"""In place of a vocabulary's settings: its words are those of `init_from`."""
+SETTINGS: Mapping[str, Any] = {
+    "name": Name,
+    "seed": Seed,
+    "resume": bool | None,
+    "init_from": PathText | None,
+    "test": bool,
+    "runs": PathText,
+    "cache": PathText,
+    "metrics.val": Metrics,
+    "metrics.test": Metrics,
+    "metrics.timeout": Seconds,
+    "data.reader": Part,
+    "data.vocabulary": dict[str, Any] | Literal[FROM_CHECKPOINT],
+    "data.views": Count,
+    "data.view": Part,
+    "data.skip_broken": bool,
+    **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
+    "optimizer.backbone_lr": Positive | None,
+    # what Lightning takes and fails with in the middle of a run
+    **{
+        f"trainer.{name}": Annotated[int, Ge(1)] | None
+        for name in ("accumulate_grad_batches", "check_val_every_n_epoch", "log_every_n_steps")
+    },
+    "trainer.gradient_clip_val": NotNegative | None,
+    "callbacks": dict[str, Part | None],
+    "logger": dict[str, Part | None] | None,
+}
+"""Settings that are no argument of a part."""
+DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
 
 
 def check(config: DictConfig) -> None:
-    """Refuses what a run would only stumble over later.
-
-    Raises:
-        CaptioningError: names the setting, or both settings, and what to change.
-    """
-    check_early(config)
-    find_java()  # which scores need, hours of features later
-    _check_values(config)
-    _check_lengths(config)
-    decoding: Any = OmegaConf.to_container(config.decoding, resolve=True)
-    check_decoding(decoding, config.model.get("max_tokens"))
+    """Refuse a configuration of a run that cannot work; the error names the setting and what to change."""
+    _check_given(config)
+    _check_combinations(config)
+    _check_processes(config)
     _check_validation(config)
-    check_precision(config)
-    rehearse(with_folder(config))
+    find_java()  # which scores need, after hours of training
+    _check_values(config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they come when the parts are built to be used
+        _build(with_folder(config))
 
 
-def _check_values(config: DictConfig) -> None:
-    check_call("data", CaptionData, data_settings(config))
-    if config.data.vocabulary != FROM_CHECKPOINT:
-        check_call("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
-    settings: dict[str, Any] = OmegaConf.to_container(with_folder(config), resolve=True)  # type: ignore[assignment]
-    for place in ("backbone", "model", "decoding"):
-        check_parts(place, settings[place])
-    check_parts("data.reader", settings["data"]["reader"])
-    del settings["decoding"]  # its words become numbers later; `check_decoding` looks at it
-    backbone_lr(config)
-    settings["optimizer"] = optimizer_settings(config)
-    check_settings("", settings)
+def data_settings(config: DictConfig) -> dict[str, Any]:
+    """The arguments of the data module that are plain settings."""
+    return {name: config.data[name] for name in DATA} | {"seed": config.seed}
 
 
-def _check_lengths(config: DictConfig) -> None:
-    limit = config.model.get("max_tokens")
-    if not isinstance(limit, int):
-        return
-    words = config.data.max_words
-    if words + 1 > limit:
+def optimizer_settings(config: DictConfig) -> DictConfig:
+    """The settings of the optimiser itself, without `backbone_lr`."""
+    settings: DictConfig = copy.deepcopy(config.optimizer)
+    OmegaConf.set_struct(settings, False)
+    settings.pop("backbone_lr", None)
+    return settings
+
+
+def with_folder(config: DictConfig) -> DictConfig:
+    """The configuration of a run whose folder has no name yet."""
+    named = config.copy()
+    OmegaConf.update(named, "folder", "folder")
+    return named
+
+
+def _check_given(config: DictConfig) -> None:
+    """Refuse missing settings, files and folders, and wrong values of settings that are no argument of a part."""
+    for key, value in each_setting(OmegaConf.to_container(config, resolve=False)):
+        if value == MISSING:
+            raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
+    if OmegaConf.select(config, "callbacks.checkpoint") is None:
+        raise CaptioningError("a run keeps its best checkpoint: callbacks.checkpoint cannot be null or deleted")
+    if "root" in config.data:
+        check_value("data.root", config.data.root, PathText)
+        check_data_root(config.data.root)
+    check_table({key: hint for key, hint in SETTINGS.items() if key != "optimizer.backbone_lr"}, with_folder(config))
+    check_value("optimizer.backbone_lr", config.optimizer.get("backbone_lr"), Positive | None)
+    if config.init_from is not None:
+        check_checkpoint("init_from", config.init_from)
+    elif config.data.vocabulary == FROM_CHECKPOINT:
+        raise CaptioningError("data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not set")
+
+
+def _check_combinations(config: DictConfig) -> None:
+    for name in ("decoding", "optimizer", "schedule"):
+        if config[name].get("_partial_") is not True:
+            raise CaptioningError(f"{name}._partial_ must be true: training calls this part itself")
+    if config.test and config.callbacks.get("results") is None:
+        raise CaptioningError("callbacks.results writes the test's captions and scores: without it set test=false")
+    if config.callbacks.get("learning_rate") is not None and not any((config.logger or {}).values()):
+        raise CaptioningError("callbacks.learning_rate needs a logger: keep logger.csv, or set it to null too")
+    limit, words = config.model.get("max_tokens"), config.data.max_words
+    if isinstance(limit, int) and isinstance(words, int) and words + 1 > limit:
         raise CaptioningError(
             f"data.max_words={words} makes inputs of {words + 1} tokens (BOS included), "
             f"and model.max_tokens={limit} reads no more than {limit}: set model.max_tokens={words + 1} "
             f"or data.max_words={limit - 1}"
         )
+    rate, backbone = config.optimizer.get("backbone_lr"), OmegaConf.to_container(config.backbone, resolve=True)
+    trained = [value for key, value in each_setting(backbone) if key.rpartition(".")[2] == "trainable"]  # of each
+    if rate is not None and trained and not any(trained):
+        raise CaptioningError(
+            f"optimizer.backbone_lr={quoted(rate)} needs a backbone that is trained: set backbone.trainable=true, "
+            "or optimizer.backbone_lr=null"
+        )
+
+
+def _check_processes(config: DictConfig) -> None:
+    launcher = str(HydraConfig.get().launcher._target_)
+    if "joblib" in launcher and config.trainer.devices != 1:
+        raise CaptioningError(
+            f"hydra/launcher=processes gives each job one process, and trainer.devices={config.trainer.devices} needs "
+            "others: set trainer.devices=1, or leave the launcher out, so that the jobs run one after the other"
+        )
+    started = int(os.environ.get("WORLD_SIZE", 1))
+    if started > 1 and config.trainer.devices == 1 and config.trainer.get("num_nodes", 1) == 1:
+        raise CaptioningError(
+            f"{started} processes were started, and with trainer.devices=1 each would train on its own: "
+            "set trainer=ddp and trainer.devices to the number of processes per node"
+        )
 
 
 def _check_validation(config: DictConfig) -> None:
+    chosen = list(config.metrics.val)
+    known = [f"val/{name}" for name in scores_of(chosen)]
     for name, callback in config.callbacks.items():
-        if callback is not None and callback.get("monitor") is not None:
-            _check_monitor(f"callbacks.{name}.monitor", str(callback.monitor), list(config.metrics.val))
+        monitor = None if callback is None else callback.get("monitor")
+        if monitor is not None and monitor not in known:
+            raise CaptioningError(
+                f"callbacks.{name}.monitor={quoted(monitor)} is not computed with metrics.val={chosen}; "
+                f"choose one of {', '.join(known)}, or add its metric"
+            )
     select = config.decoding.get("select") is not None
     if not (config.test or select):
         return
     without = "test=false" + (" and decoding.select=null" if select else "")
     every, epochs = config.trainer.check_val_every_n_epoch, config.trainer.max_epochs
-    if epochs is not None and 0 <= epochs < (every or 1):
+    if isinstance(epochs, int) and isinstance(every, int | None) and 0 <= epochs < (every or 1):
         raise CaptioningError(
             f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), "
             f"so there is no best checkpoint to test: change one of them or set {without}"
         )
-    if config.trainer.limit_val_batches == 0:
-        raise CaptioningError(
-            f"without validation (trainer.limit_val_batches=0) there is no best checkpoint to test: set {without}"
-        )
+    for name in ("limit_train_batches", "limit_val_batches", "limit_test_batches"):
+        if config.trainer.get(name) == 0:
+            raise CaptioningError(f"with trainer.{name}=0 there is no best checkpoint to test: set {without}")
 
 
-def _check_monitor(key: str, monitor: str, chosen: list[str]) -> None:
-    known = [f"val/{name}" for name in scores_of(chosen)]
-    if monitor not in known:
+def _check_values(config: DictConfig) -> None:
+    from captioning.config.precision import (  # here and below, because PyTorch takes seconds
+        check_precision,
+        precision_of,
+    )
+    from captioning.config.searches import check_decoding
+    from captioning.data.module import CaptionData
+    from captioning.data.vocabulary import Vocabulary
+
+    check_arguments("data", CaptionData, data_settings(config))
+    if config.data.vocabulary != FROM_CHECKPOINT:
+        check_arguments("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
+    settings: Any = OmegaConf.to_container(with_folder(config), resolve=True)
+    for place in ("backbone", "model", "decoding"):
+        check_loadable(place, settings[place])
+    check_loadable("data.reader", settings["data"]["reader"])
+    check_decoding(settings.pop("decoding"), config.model.get("max_tokens"))
+    settings["optimizer"].pop("backbone_lr", None)
+    check_precision(config)
+    settings["trainer"]["precision"] = precision_of(config.trainer)
+    check_parts("", settings)
+
+
+def _build(config: DictConfig) -> None:
+    import torch
+    from torch import nn
+
+    from captioning.config.precision import precision_of
+
+    # Lightning's own logger, as its import has left it, tells of devices, files and products; its warnings stay
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    _part(config.data.reader)
+    objective = _part(config.objective)
+    model = _networks(config) or get_object(config.model._target_)
+    if objective.stochastic and not getattr(model, "stochastic", False):
         raise CaptioningError(
-            f"{key}={monitor} is not computed with metrics.val={chosen}; "
-            f"choose one of {', '.join(known)}, or add its metric"
+            f"objective {config.objective._target_} learns from sampled attention, and model "
+            f"{config.model._target_} samples none: use model=sat_hard or model=sat_soft, or "
+            "objective=cross_entropy"
         )
+    if objective.needs_attention and not getattr(model, "attends", True):
+        raise CaptioningError(
+            f"objective {config.objective._target_} regularises attention, and model {config.model._target_} has "
+            "none: set objective.doubly_stochastic=0, or give it attention (model/score=mlp for a recurrent one)"
+        )
+    if objective.needs_initial and config.init_from is None:
+        raise CaptioningError(
+            "objective.kl_weight holds the model near the one that training begins from, and that has random "
+            "weights: set init_from=CHECKPOINT, or objective.kl_weight=0"
+        )
+    optimizer = _made("optimizer", _part(optimizer_settings(config)), [nn.Parameter(torch.zeros(1))])
+    _made("schedule", _part(config.schedule), optimizer, 1)
+    callbacks = [_part(part) for part in config.callbacks.values() if part is not None]
+    _part(config.trainer, callbacks=callbacks, logger=False, precision=precision_of(config.trainer))
+
+
+def _part(settings: DictConfig, **given: Any) -> Any:
+    return instantiate(settings, _convert_="all", **given)
+
+
+def _made(key: str, partial: Any, *arguments: Any) -> Any:
+    """Call a partial part, as Hydra builds the others."""
+    try:
+        return partial(*arguments)
+    except Exception as error:  # a user's part may raise anything
+        raise InstantiationException(f"{key} refuses its settings\nfull_key: {key}") from error
+
+
+def _networks(config: DictConfig) -> "nn.Module | None":
+    """The model behind its backbone; None where one cannot be built without content, which is no fault."""
+    import torch
+
+    described = config.copy()
+    described.backbone = without_weights(OmegaConf.to_container(config.backbone, resolve=True))
+    changes = _part(config.data.view)
+    try:
+        with torch.device("meta"):
+            backbone = _part(described.backbone)
+            if config.data.views > 1:
+                backbone.viewed(changes.view(1))
+            model: nn.Module = _part(described.model, vocab_size=len(NAMES) + 1, **backbone.sizes)
+            return model
+    except InstantiationException as refusal:
+        if isinstance(refusal.__cause__, RuntimeError):
+            return None
+        raise

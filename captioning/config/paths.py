@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from omegaconf import DictConfig, ListConfig
+
 from captioning.errors import CaptioningError
 from captioning.transfer.hub import FILE
 from captioning.transfer.named import check_address, fetched, is_elsewhere
@@ -46,6 +48,14 @@ def check_checkpoint(key: str, setting: object) -> None:
         hint = f"did you mean {below}?" if os.path.isfile(below) else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
         found = "a folder" if os.path.isdir(path) else "no file" if os.path.exists(path) else "not there"
         raise CaptioningError(f"{key}={setting} is {found}; {hint}")
+
+
+def check_checkpoints(config: DictConfig) -> None:
+    """Refuse checkpoints of `checkpoint` and `decoding.ensemble` that are not there."""
+    members = config.decoding.get("ensemble")
+    for setting in (config.checkpoint, *(members if isinstance(members, ListConfig) else ())):
+        if setting is not None:
+            check_checkpoint("checkpoint", setting)
 
 
 def check_images(folder: object) -> None:

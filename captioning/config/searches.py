@@ -3,18 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from annotated_types import Interval
+from annotated_types import Interval, MinLen
 
-from captioning.config.registry import build
-from captioning.config.signatures import check_settings, check_value, defaults
+from captioning.config.registry import build, check_parts, defaults
+from captioning.config.types import Count, check_value
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, check_limits
 from captioning.errors import CaptioningError, did_you_mean, quoted
 from captioning.tokens import UNK
 
 USUAL_FILTERS = "captioning.decoding.Filters"
-BAD_ENDING = "no_bad_ending"
-"""Their setting that is true or false, and becomes the ids of `BAD_ENDINGS`."""
+WORDS: Mapping[str, Any] = {**dict.fromkeys(("prefix", "forbidden"), list[str | int | float]), "no_bad_ending": bool}
+"""Settings of the usual filters that become ids of words."""
 LONGEST = 100
 OF_OTHERS: Mapping[str, Any] = {
     **dict.fromkeys(("width", "groups", "n_best", "n"), Annotated[int, Interval(ge=1, le=32)]),
@@ -24,93 +24,59 @@ OF_OTHERS: Mapping[str, Any] = {
 
 
 def check_own(decoding: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuses a checkpoint's own search where it takes more than another's may, and the user has not asked for it.
-
-    Raises:
-        CaptioningError: says what is allowed, and how to ask for more.
-    """
+    """Refuse a checkpoint's own search where it takes more than a stranger's may, unless the user asked for it."""
     for name in (name for name in OF_OTHERS if name in decoding and name not in given):
         try:
             check_value(f"decoding.{name}", decoding[name], OF_OTHERS[name])
         except CaptioningError as error:
-            raise CaptioningError(
-                f"{error} in a checkpoint; what its search shall have is set with decoding.{name}=NUMBER in predict "
-                "and evaluate"
-            ) from error
+            error.add_note(f"the checkpoint's search is too large; set decoding.{name}=NUMBER yourself")
+            raise
 
 
 def check_decoding(decoding: Mapping[str, Any], max_tokens: int | None) -> None:
-    """Refuses what search or model would only refuse at some photograph.
-
-    Args:
-        decoding: plain settings.
-        max_tokens: the longest caption that the model can read, if it has such a limit.
-
-    Raises:
-        CaptioningError: says what is allowed.
-    """
+    """Refuse settings of a search that cannot work together, or with a model that reads at most `max_tokens`."""
     select = decoding.get("select")
     decoding = {name: value for name, value in decoding.items() if name != "select"}
-    filters = decoding.get("filters")
-    words: Mapping[str, list[Any]] = {}
+    filters, prefix = decoding.get("filters"), []
     if isinstance(filters, dict) and filters.get("_target_") == USUAL_FILTERS:
-        words = _words(filters)
-        decoding["filters"] = {name: value for name, value in filters.items() if name not in (*words, BAD_ENDING)}
-    _check_search("decoding.", decoding)
+        _check_words(filters)
+        prefix = filters.get("prefix", [])
+        decoding["filters"] = {name: value for name, value in filters.items() if name not in WORDS}
+    check_parts("decoding", decoding)
     if select is not None:
-        _check_select(select, decoding)
+        check_value("decoding.select", select, Annotated[list[Count], MinLen(1)])
+        if len(set(select)) < len(select):
+            raise CaptioningError(f"decoding.select={quoted(select)} must be a list of different widths, or null")
+    for width in select or [decoding.get("width", 1)]:
+        numbers = {name: decoding[name] for name in ("groups", "n_best") if isinstance(decoding.get(name), int)}
+        try:
+            check_limits(width=width, **numbers)
+        except ValueError as error:
+            raise CaptioningError(f"decoding.{error}") from error
     longest = decoding.get("max_length", 1)
     if isinstance(max_tokens, int) and longest > max_tokens:
         raise CaptioningError(
             f"decoding.max_length={longest} is longer than what this model was built for, "
             f"model.max_tokens={max_tokens}: set decoding.max_length={max_tokens} or less"
         )
-    if len(words.get("prefix", ())) > longest:
+    if len(prefix) > longest:
         raise CaptioningError(
-            f"decoding.filters.prefix has {len(words['prefix'])} words, more than decoding.max_length={longest}"
+            f"decoding.filters.prefix has {len(prefix)} words, more than decoding.max_length={longest}"
         )
 
 
-def _words(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The settings of the usual filters that are words, and become the ids that these take."""
-    words = {name: filters[name] for name in ("prefix", "forbidden") if name in filters}
-    for name, value in words.items():
-        check_value(f"decoding.filters.{name}", value, list[str | int | float])
-    check_value(f"decoding.filters.{BAD_ENDING}", filters.get(BAD_ENDING, False), bool)
-    return words
-
-
-def _check_search(key: str, decoding: Mapping[str, Any]) -> None:
-    check_settings("decoding", decoding)
-    numbers = {name: decoding[name] for name in ("width", "groups", "n_best") if isinstance(decoding.get(name), int)}
-    try:
-        check_limits(**numbers)
-    except ValueError as error:
-        raise CaptioningError(f"{key}{error}") from error
-
-
-def _check_select(select: Any, decoding: Mapping[str, Any]) -> None:
-    widths = select if isinstance(select, list) else []
-    if not widths or len(set(map(str, widths))) < len(widths):
-        raise CaptioningError(
-            f"decoding.select={quoted(select)} is not allowed; it must be a list of different widths, or null"
-        )
-    for width in widths:
-        _check_search(f"decoding.select={quoted(select)}: ", {**decoding, "width": width})
+def _check_words(filters: Mapping[str, Any]) -> None:
+    for name in WORDS.keys() & filters.keys():
+        check_value(f"decoding.filters.{name}", filters[name], WORDS[name])
 
 
 def same_search(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Tell whether two decodings rank the same captions by the same scores, however many alternatives they give.
-
-    Args:
-        one: settings.
-        other: settings that a search has been built of.
-    """
+    """Tell whether two decodings rank the same captions by the same scores, however many alternatives they give."""
     return one.get("_target_") == other.get("_target_") and _in_full(one) == _in_full(other)
 
 
 def _in_full(decoding: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that decide of captions, those that are left out as they are then."""
+    """The settings that decide on captions, with the defaults of those that are left out."""
     usual = defaults("", {"_target_": decoding["_target_"]})
     settings = {name.removeprefix("."): value for name, value in usual.items()} | dict(decoding)
     filters = settings.get("filters") or {}
@@ -121,20 +87,17 @@ def _in_full(decoding: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def search_settings(decoding: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
-    """The settings of the search itself: without `select`, and where filters name words, with their ids.
+    """The settings of the search itself: without `select`, and with ids in place of the words of filters.
 
     A forbidden word that no caption can hold anyway is left out.
-
-    Raises:
-        CaptioningError: no caption can begin with the prefix, because the model does not know a word of it.
     """
     search = {name: value for name, value in decoding.items() if name != "select"}
     if not isinstance(search.get("filters"), Mapping):
         return search
     filters = dict(search["filters"])
     if filters.get("_target_") == USUAL_FILTERS:
-        _words(filters)
-        filters[BAD_ENDING] = _bad_endings(vocabulary) if filters.get(BAD_ENDING) else []
+        _check_words(filters)
+        filters["no_bad_ending"] = _bad_endings(vocabulary) if filters.get("no_bad_ending") else []
     for word in filters.get("prefix") or ():
         if vocabulary.encode([word]) == [UNK]:
             hint = did_you_mean(str(word), vocabulary.words)
@@ -161,9 +124,6 @@ def build_search(
         vocabulary: of the words in them.
         max_tokens: the longest caption that the model can read, if it has such a limit.
         modules: of the user, whose searches and filters may be named too.
-
-    Raises:
-        CaptioningError: says what is allowed.
     """
     search: Callable[..., list[Caption]] = build("decoding", search_settings(decoding, vocabulary), modules)
     check_decoding(decoding, max_tokens)

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.registry import renewed
+from captioning.config.types import check_value
+from captioning.errors import CaptioningError
 from captioning.files import read_state
 
 PLACES = ("folder", "cache", "data.root")
@@ -80,6 +83,40 @@ def relocate(node: Any, old: str, new: str) -> Any:
     if isinstance(node, str) and (node == old or node.startswith(f"{old}/")):
         return new + node.removeprefix(old)
     return node
+
+
+def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
+    """Check the settings of a configuration that `table` has types for; there may be others."""
+    for key, hint in table.items():
+        group, _, name = key.rpartition(".")
+        node = OmegaConf.select(config, group) if group else config
+        if group:
+            check_value(group, OmegaConf.to_container(node) if isinstance(node, DictConfig) else node, dict[str, Any])
+        if name not in node:
+            raise CaptioningError(f"{key} has to be set, if only to null")
+        value = node[name]
+        check_value(key, OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value, hint)
+
+
+def settings_given(settings: DictConfig) -> dict[str, Any]:
+    """The settings of a command, plain values, that are not null, and so take the place of a run's."""
+    given: dict[str, Any] = _without_null(OmegaConf.to_container(settings, resolve=True))
+    return given
+
+
+def is_another_data_set(config: DictConfig) -> bool:
+    """Tell whether an evaluation names a reader in the place of the run's, as `data=csv` does."""
+    return "_target_" in (config.data.get("reader") or {})
+
+
+def has_other_photographs(config: DictConfig) -> bool:
+    """Tell whether an evaluation is of a folder, or of photographs that are changed."""
+    return config.images is not None or list(config.views) != ["full"]
+
+
+def _without_null(node: Any) -> Any:
+    pairs = ((key, _without_null(value) if isinstance(value, dict) else value) for key, value in node.items())
+    return {key: value for key, value in pairs if value is not None and value != {}}
 
 
 def is_in(key: str, groups: Sequence[str]) -> bool:

@@ -7,8 +7,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.command import command, start
-from captioning.config.registry import CONF
-from captioning.config.signatures import check_call, check_value
+from captioning.config.registry import CONF, check_arguments
+from captioning.config.types import check_value
 from captioning.download.data_set import DataSet
 from captioning.errors import CaptioningError
 from captioning.transfer.archive import Archive
@@ -41,10 +41,10 @@ def check(config: DictConfig) -> tuple[DataSet, Connection]:
     if settings["root"] in (None, ""):
         raise CaptioningError(f"root={settings['root']} is not allowed; it must be a folder")
     data, keep_archives = settings["data"], settings["keep_archives"]
-    check_call("data", DataSet, {name: value for name, value in data.items() if name != "archives"})
+    check_arguments("data", DataSet, {name: value for name, value in data.items() if name != "archives"})
     check_value("data.archives", data.get("archives"), dict[str, Any])
-    check_call("", DataSet, {"keep_archives": keep_archives})
-    check_call("connection", Connection, settings["connection"])
+    check_arguments("", DataSet, {"keep_archives": keep_archives})
+    check_arguments("connection", Connection, settings["connection"])
     archives = {key: _archive(key, archive) for key, archive in data["archives"].items()}
     root = Path(str(settings["root"])).expanduser()
     data_set = DataSet(root, archives, data["photographs"], data["splits"], keep_archives)
@@ -55,7 +55,7 @@ def _archive(key: str, settings: Any) -> Archive:
     path = f"data.archives.{key}"
     if not isinstance(settings, dict) or not {"url", "members"} <= settings.keys():
         raise CaptioningError(f"{path} needs url and members; ~{path} leaves the archive out")
-    check_call(path, Archive, settings)
+    check_arguments(path, Archive, settings)
     try:
         return Archive(**settings)
     except CaptioningError as error:

@@ -12,9 +12,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from captioning.config.command import command, start
-from captioning.config.composed import check_table
 from captioning.config.paths import check_checkpoint, checkpoint_path, given_path
 from captioning.config.registry import CONF
+from captioning.config.settings import check_table
 from captioning.config.types import PathText
 from captioning.errors import CaptioningError, quoted
 from captioning.push.hub import check_login, upload

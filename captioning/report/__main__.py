@@ -10,8 +10,8 @@ from annotated_types import Interval
 from omegaconf import DictConfig
 
 from captioning.config.command import command, start, while_read
-from captioning.config.composed import check_table
 from captioning.config.registry import CONF
+from captioning.config.settings import check_table
 from captioning.config.types import PathText, Samples, Seed
 from captioning.errors import CaptioningError
 from captioning.files import write_text

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.registry import CONF
 from captioning.config.settings import each_setting
-from captioning.config.signatures import check_value
+from captioning.config.types import check_value
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from captioning.config.registry import defaults
 from captioning.config.settings import each_setting
-from captioning.config.signatures import defaults
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.runs.checkpoint import fill_network, load

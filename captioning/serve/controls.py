@@ -15,8 +15,7 @@ from pydantic import TypeAdapter
 
 from captioning.config.registry import CONF, LOADER, locate
 from captioning.config.searches import OF_OTHERS
-from captioning.config.signatures import check_value
-from captioning.config.types import hints_of
+from captioning.config.types import check_value, hints_of
 from captioning.errors import CaptioningError, no_setting, quoted
 
 NARROWER: Mapping[str, Any] = {**OF_OTHERS, "temperature": Annotated[float, Interval(ge=0.01, le=100)]}

@@ -9,8 +9,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from captioning.captioner import TrainedCaptioner
-from captioning.config.composed import settings_given
 from captioning.config.paths import checkpoint_path, given_path
+from captioning.config.settings import settings_given
 from captioning.data.caption_files import ImageId
 from captioning.data.example import photographs, reference_texts
 from captioning.data.inputs import Inputs

@@ -10,11 +10,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones.precomputed import Precomputed
 from captioning.captioner import TrainedCaptioner
-from captioning.config.composed import has_other_photographs, is_another_data_set
-from captioning.config.early import FROM_CHECKPOINT
+from captioning.config.check import FROM_CHECKPOINT
 from captioning.config.paths import given_path
-from captioning.config.settings import merged, relocate
-from captioning.config.signatures import check_call, check_value
+from captioning.config.registry import check_arguments
+from captioning.config.settings import has_other_photographs, is_another_data_set, merged, relocate
+from captioning.config.types import check_value
 from captioning.data.example import Example, Splits, digest
 from captioning.data.folder import PhotographFolder
 from captioning.data.module import CaptionData
@@ -148,7 +148,7 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
         if isinstance(old, str) and new is not None:
             data = relocate(data, old, str(new))
     data = given if is_another_data_set(config) else merged(data, given)
-    check_call("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
+    check_arguments("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
     return data
 
 
@@ -162,7 +162,7 @@ def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> N
         return
     words = (reference.words for example in splits["train"] for reference in example.references)
     check_value("data.vocabulary", settings, dict[str, Any])
-    check_call("data.vocabulary", Vocabulary.from_captions, settings)
+    check_arguments("data.vocabulary", Vocabulary.from_captions, settings)
     found = Vocabulary.from_captions(words, **settings)
     if found != vocabulary:
         shared = len(set(found.words) & set(vocabulary.words))

@@ -13,8 +13,8 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from captioning.captioner import Prediction, TrainedCaptioner
-from captioning.config.composed import settings_given
 from captioning.config.paths import given_path
+from captioning.config.settings import settings_given
 from captioning.errors import CaptioningError
 from captioning.runs.kept_attention import FILE, KeptCaption, write
 

@@ -17,9 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones import Backbone
-from captioning.config.check import check
-from captioning.config.early import FROM_CHECKPOINT, data_settings
-from captioning.config.optimizer import backbone_lr, optimizer_settings
+from captioning.config.check import FROM_CHECKPOINT, data_settings, optimizer_settings
 from captioning.config.paths import checkpoint_path
 from captioning.config.precision import tell_precision
 from captioning.config.searches import search_settings
@@ -53,7 +51,6 @@ logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 
 def train(config: DictConfig) -> float | None:
     """Trains and tests as `config` says; returns the best validation score, for sweeps."""
-    check(config)
     L.seed_everything(config.seed, workers=True, verbose=False)
 
     initial = None if config.init_from is None else InitialWeights(checkpoint_path(config.init_from))
@@ -180,7 +177,7 @@ def build_module(
         },
         vocabulary=vocabulary,
         optimizer=instantiate(optimizer_settings(config)),
-        backbone_lr=backbone_lr(config),
+        backbone_lr=config.optimizer.get("backbone_lr"),
         schedule=instantiate(config.schedule),
         config=settings,
     )

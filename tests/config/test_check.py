@@ -11,16 +11,19 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import InstantiationException
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.check import check
-from captioning.config.registry import CONF
-from captioning.config.signatures import check_call, check_settings
+from captioning.config.explain import explain
+from captioning.config.registry import CONF, check_arguments, check_parts
 from captioning.errors import CaptioningError
 from captioning.models import Recurrent
+
+REFUSALS = (CaptioningError, InstantiationException)
 
 
 def config(*overrides: str) -> DictConfig:
@@ -90,7 +93,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
             ["objective=self_critical", "objective.kl_weight=0.1"],
             ["objective.kl_weight", "init_from=CHECKPOINT", "objective.kl_weight=0"],
         ),
-        (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption, future"]),
+        (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption"]),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),
         (["callbacks.early_stopping.monitor=val/CIDER"], ["callbacks.early_stopping.monitor=val/CIDER", "val/METEOR"]),
@@ -119,10 +122,10 @@ def test_what_works_passes(overrides: list[str]) -> None:
     ],
 )
 def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> None:
-    with pytest.raises(CaptioningError) as refusal:
+    with pytest.raises(REFUSALS) as refusal:
         check(config(*overrides))
     for part in parts:
-        assert part in str(refusal.value)
+        assert part in explain(refusal.value)
 
 
 REFUSED = """
@@ -137,7 +140,7 @@ backbone.dim=0 backbone.dim=100000000 backbone.size=0 backbone.grid=-7 backbone.
 model.heads=-2 model.heads=100000 model.encoder.layers=-1 model.decoder_layers=0 model.decoder_layers=100000000
 model.d_feat=0 model.d_hidden=100000000000 model.dropout=1.0 model.dropout=nan model.scale=none model.max_tokens=0
 objective.label_smoothing=nan objective.label_smoothing=1 objective.doubly_stochastic=inf
-optimizer.lr=-1 optimizer.lr=0 optimizer.lr=nan optimizer.lr=inf optimizer.lr=fast optimizer.lr=null
+optimizer.lr=-1 optimizer.lr=nan optimizer.lr=inf optimizer.lr=fast optimizer.lr=null
 optimizer.betas=[2,3] optimizer.betas=[0.9] optimizer.betas=[0.9,nan] optimizer.betas=0.9
 optimizer.backbone_lr=0 optimizer.backbone_lr=slow optimizer.weight_decay=-1 +optimizer.eps=-1 +optimizer.epsilon=1
 schedule.warmup_steps=-5 schedule.decay=exponential schedule.final=nan schedule.final=-1
@@ -145,13 +148,13 @@ decoding.width=0 decoding.width=1000000 decoding.max_length=0 decoding.max_lengt
 decoding.length_penalty=nan decoding.length_penalty=1e9 decoding.normalisation=words decoding.select=[1,0]
 decoding.filters=5 decoding.filters.min_length=-1 decoding.filters.prefix=a decoding.filters.forbidden=[[a]]
 trainer.log_every_n_steps=0 trainer.accumulate_grad_batches=0 trainer.check_val_every_n_epoch=0
-+trainer.val_check_interval=0 +trainer.val_check_interval=1.5 trainer.devices=0 trainer.devices=-5 trainer.devices=x
-trainer.max_epochs=-5 trainer.max_steps=-7 trainer.max_steps=0 trainer.gradient_clip_val=-1
++trainer.val_check_interval=1.5 trainer.devices=0 trainer.devices=-5 trainer.devices=x
+trainer.max_epochs=-5 trainer.max_steps=-7 trainer.gradient_clip_val=-1
 trainer.gradient_clip_val=nan trainer.limit_train_batches=0 trainer.limit_val_batches=1.5
 trainer.limit_test_batches=0 trainer.accelerator=abacus trainer.precision=8 +trainer.strategy=chess +trainer.num_nodes=0
-trainer.num_sanity_val_steps=-2 trainer.enable_model_summary=maybe trainer.plugins=[abacus]
-callbacks.checkpoint.mode=best callbacks.checkpoint.monitor=null +callbacks.checkpoint.save_top_k=0
-callbacks.early_stopping.patience=nan callbacks.early_stopping.patience=-1 +callbacks.early_stopping.min_delta=nan
+trainer.enable_model_summary=maybe trainer.plugins=[abacus]
+callbacks.checkpoint.mode=best callbacks.checkpoint.monitor=null
+callbacks.early_stopping.patience=nan +callbacks.early_stopping.min_delta=nan
 callbacks.stopwatch.mode=best callbacks.resume.every_n_steps=0 callbacks.progress_bar.refresh_rate=-1
 callbacks.learning_rate.logging_interval=hour callbacks.attention.images=-1 callbacks.results=5 logger.csv=5
 """
@@ -176,14 +179,14 @@ def test_every_setting_is_checked_before_anything_is_read(override: str) -> None
     changed = config()
     setting = OverridesParser.create().parse_override(override)
     OmegaConf.update(changed, setting.key_or_group, setting.value(), force_add=setting.is_add())
-    with pytest.raises(CaptioningError) as refusal:
+    with pytest.raises(REFUSALS) as refusal:
         check(changed)
-    assert setting.key_or_group.split(".")[0] in str(refusal.value)
+    assert setting.key_or_group.split(".")[0] in explain(refusal.value)
 
 
 @pytest.mark.parametrize("overrides", REFUSED_WITH.split())
 def test_every_setting_of_a_choice_is_checked(overrides: str) -> None:
-    with pytest.raises(CaptioningError):
+    with pytest.raises(REFUSALS):
         check(config(*overrides.split(":")))
 
 
@@ -215,7 +218,7 @@ def test_whatever_is_set_is_taken_or_refused_in_a_sentence(overrides: list[str],
             OmegaConf.update(changed, key, data.draw(NASTY, label=key))
         except (OmegaConfBaseException, TypeError):  # below a setting that has just been overwritten
             return
-    with contextlib.suppress(CaptioningError, OmegaConfBaseException):
+    with contextlib.suppress(*REFUSALS, OmegaConfBaseException):
         check(changed)
 
 
@@ -298,37 +301,37 @@ def function(
     ],
 )
 def test_fitting_values(settings: dict[str, Any]) -> None:
-    check_call("part", function, settings)
+    check_arguments("part", function, settings)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "key"),
     [
-        ({"count": "3"}, "part.count=3 is not allowed; it must be a whole number"),
-        ({"count": True}, "part.count=true is not allowed; it must be a whole number"),
+        ({"count": "3"}, "part.count=3"),
+        ({"count": True}, "part.count=true"),
         ({"count": 3.0}, "part.count=3.0"),
-        ({"rate": "fast"}, "part.rate=fast is not allowed; it must be a number"),
-        ({"rate": float("nan")}, "part.rate=nan is not allowed; it must be a number"),
+        ({"rate": "fast"}, "part.rate=fast"),
+        ({"rate": float("nan")}, "part.rate=nan"),
         ({"rate": float("-inf")}, "part.rate=-inf"),
-        ({"count": "x" * 999}, f"part.count={'x' * 97} ... {'x' * 98} is not"),
+        ({"count": "x" * 999}, f"part.count={'x' * 97} ... {'x' * 98}:"),
         ({"rate": False}, "part.rate=false"),
-        ({"flag": 1}, "part.flag=1 is not allowed; it must be true or false"),
-        ({"name": 7}, "part.name=7 is not allowed; it must be text"),
-        ({"kind": "c"}, "part.kind=c is not allowed; it must be one of a, b, null"),
+        ({"flag": 1}, "part.flag=1"),
+        ({"name": 7}, "part.name=7"),
+        ({"kind": "c"}, "part.kind=c"),
         ({"sizes": 3}, "part.sizes=3"),
-        ({"either": None}, "part.either=null is not allowed; it must be one of a whole number, text"),
-        ({"call": {"target": "x"}}, "part.call={'target': 'x'} is not allowed; it must be one of settings with"),
-        ({"sizes": [1, "2"]}, "part.sizes=[1, '2'] is not allowed; it must be a list, each a whole number"),
+        ({"either": None}, "part.either=null"),
+        ({"call": {"target": "x"}}, "part.call={'target': 'x'}"),
+        ({"sizes": [1, "2"]}, "part.sizes[1]=2"),
         ({"nmae": "x"}, "there is no setting part.nmae. Did you mean name?"),
     ],
 )
-def test_values_that_do_not_fit(settings: dict[str, Any], message: str) -> None:
+def test_values_that_do_not_fit(settings: dict[str, Any], key: str) -> None:
     with pytest.raises(CaptioningError) as refusal:
-        check_call("part", function, settings)
-    assert str(refusal.value).startswith(message)
+        check_arguments("part", function, settings)
+    assert str(refusal.value).startswith(key)
 
 
 def test_targets_are_found_wherever_they_are() -> None:
     node = {"a": [{"b": {"_target_": "torch.nn.Linear", "in_features": 3, "out_features": "many"}}]}
-    with pytest.raises(CaptioningError, match=r"^a\[0\]\.b\.out_features=many is not allowed"):
-        check_settings("", node)
+    with pytest.raises(CaptioningError, match=r"^a\[0\]\.b\.out_features=many"):
+        check_parts("", node)

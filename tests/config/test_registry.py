@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hydra.utils import get_object
 
-from captioning.config.registry import CONF, OLD_PATHS, build, check_parts, registered, renewed
+from captioning.config.registry import CONF, OLD_PATHS, build, check_loadable, registered, renewed
 from captioning.decoding import Filters, beam_search, greedy
 from captioning.errors import CaptioningError
 
@@ -125,7 +125,7 @@ def test_a_module_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_a_checkpoint_could_not_be_loaded_with_is_refused_before_training() -> None:
-    check_parts("decoding", {**GREEDY, "filters": {"_target_": "captioning.decoding.Filters"}})
+    check_loadable("decoding", {**GREEDY, "filters": {"_target_": "captioning.decoding.Filters"}})
     for target in ("os.getcwd", "captioning.config.registry.Path", "absent_module.Filter"):
         with pytest.raises(CaptioningError, match=target):
-            check_parts("decoding", {**GREEDY, "filters": {"_target_": target}})
+            check_loadable("decoding", {**GREEDY, "filters": {"_target_": target}})
