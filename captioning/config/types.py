@@ -62,11 +62,9 @@ validated = validate_call(config=STRICT)
 def check_value(key: str, value: Any, hint: Any) -> None:
     """Refuse the plain value of a setting that does not fit its type; a list may become a tuple, a text a path."""
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(hint, config=STRICT)
+        TypeAdapter(hint, config=STRICT).validate_json(json.dumps(value, default=str))
     except (PydanticUserError, TypeError, NameError):  # a library's annotation that only a type checker reads
         return
-    try:
-        adapter.validate_json(json.dumps(value, default=str))
     except ValidationError as error:
         group, _, name = key.rpartition(".")
         errors = [{**each, "loc": (name, *each["loc"])} for each in error.errors(include_url=False)]
