@@ -1,1 +1,1 @@
-"""Pages for a browser: a report's folder, and trained captioners for photographs that are dropped."""
+"""Pages for a browser: a report, and captioners for dropped photographs."""

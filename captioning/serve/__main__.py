@@ -1,6 +1,6 @@
-"""Serves a page for a browser: `python -m captioning.serve report=FOLDER`, or `checkpoint=FILE` to caption photographs.
+"""Serve a page for a browser: `python -m captioning.serve report=FOLDER`, or `checkpoint=FILE` to caption photographs.
 
-To this machine alone, unless `host` says otherwise. Ctrl-C ends it.
+For this machine alone unless `host` is set. Ctrl-C ends it.
 """
 
 import signal
@@ -18,8 +18,7 @@ from captioning.config.settings import check_table
 from captioning.config.types import PathText
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import on_signal
-from captioning.serve.folder import FolderHandler, report_folder
-from captioning.serve.server import Handler, Server
+from captioning.serve.server import FolderHandler, Handler, Server, report_folder
 
 SETTINGS: Mapping[str, Any] = {
     "report": PathText | None,
@@ -36,11 +35,12 @@ SETTINGS: Mapping[str, Any] = {
 
 @command(CONF / "serve.yaml")
 def main(config: DictConfig) -> None:
-    """Prints the page's address and serves it until a signal comes."""
+    """Print the page's address and serve it until a signal comes."""
     check_table(SETTINGS, config)
     if (config.report is None) is (config.checkpoint in (None, [])):
-        raise CaptioningError("one of report=FOLDER and checkpoint=FILE says what is served: give one, and not both")
-    handler = _captions(config) if config.report is None else _report(config)
+        raise CaptioningError("nothing to serve, or too much: give either report=FOLDER or checkpoint=FILE")
+    report = config.report
+    handler = _captions(config) if report is None else partial(FolderHandler, folder=report_folder(report))
     with Server(config.host, config.port, handler) as server:
         with while_read():
             whom = "" if server.local else ", to everybody who can reach this machine"
@@ -49,23 +49,19 @@ def main(config: DictConfig) -> None:
             server.serve_forever()
 
 
-def _report(config: DictConfig) -> Callable[..., Handler]:
-    return partial(FolderHandler, folder=report_folder(config.report))
-
-
 def _captions(config: DictConfig) -> Callable[..., Handler]:
     given = [config.checkpoint] if isinstance(config.checkpoint, str) else list(config.checkpoint)
     for checkpoint in given:
         check_checkpoint("checkpoint", checkpoint)
-    from captioning.serve.captions import Captions, CaptionsHandler  # here, because PyTorch takes seconds
-    from captioning.serve.columns import load_columns
+    from captioning.serve.captioners import load_captioners  # here, because PyTorch takes seconds
+    from captioning.serve.captions import Captions, CaptionsHandler
 
-    columns = load_columns([checkpoint_path(each) for each in given], config.device, list(config.modules))
-    return partial(CaptionsHandler, captions=Captions(columns, **config.upload))
+    captioners = load_captioners([checkpoint_path(each) for each in given], config.device, list(config.modules))
+    return partial(CaptionsHandler, captions=Captions(captioners, **config.upload))
 
 
 def _stop(number: int) -> NoReturn:
-    raise Stopped(f"\nstopped by {signal.Signals(number).name}: the page is served no more", number)
+    raise Stopped(f"\nstopped by {signal.Signals(number).name}: the page is no longer served", number)
 
 
 if __name__ == "__main__":

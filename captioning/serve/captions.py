@@ -1,10 +1,11 @@
-"""The page on which a photograph is dropped, and what it says of it.
+"""The page that captions dropped photographs.
 
-A photograph is posted as it is, with the settings in the query; the answer is a line of JSON for the photograph itself
-and one for each captioner, sent as soon as that one has decoded (which, on any machine, takes less time than reading
-its caption). A beam knows its words only in the end, so the page's script shows the words of all searches in turn.
+A photograph is posted as it is, with the settings in the query. The answer is a line of JSON for the photograph and one
+per captioner, each sent as soon as it is decoded. A beam knows its words only at the end, so the page's script shows
+the words of all searches one after the other.
 """
 
+import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,50 +14,51 @@ from threading import BoundedSemaphore, Lock
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
+from pydantic import ValidationError
 
+from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
 from captioning.errors import CaptioningError, quoted
+from captioning.files import FORMATS
 from captioning.report.page.rendering import asset, environment
-from captioning.serve.columns import Column, answers, shown
+from captioning.serve.captioners import ServedCaptioner, as_shown
 from captioning.serve.controls import choices, decoding_of
 from captioning.serve.server import Handler, Refused
-from captioning.serve.upload import MEGA, read_upload
 
-EXAMPLES = PACKAGE.parent / "experiments" / "photographs"
-"""Photographs of a checkout; a wheel has none, and its page does without."""
+EXAMPLES = PACKAGE.parent / "experiments" / "photographs"  # of a checkout; a wheel has none
 REPORT = "captioning.report.page"
-KIND = "application/octet-stream"
-"""Of what is posted: a page elsewhere cannot have a browser send it without asking here first."""
+KIND = "application/octet-stream"  # browsers let no page elsewhere post this without asking here first
+MEGA = 1_000_000
+ANIMATED = ("AVIF", "GIF", "PNG", "WEBP")  # further pictures of other formats are views of the same photograph
 
 
 class Captions:
-    """What all requests share.
+    """The state that all requests share.
 
     Args:
-        columns: the captioners, at least one.
-        megabytes: of a photograph's file at most.
-        megapixels: of a photograph at most.
-        waiting: photographs that wait at most while another is captioned.
+        captioners: at least one.
+        megabytes: the largest file of a photograph.
+        megapixels: the largest photograph.
+        waiting: photographs that may wait while another is captioned.
     """
 
-    def __init__(self, columns: Sequence[Column], megabytes: float, megapixels: float, waiting: int) -> None:
-        self.columns, self.megabytes, self.megapixels = columns, megabytes, megapixels
-        longest = min(column.longest for column in columns)
-        self.choices = choices(columns[0].captioner.config["decoding"], longest)
+    def __init__(
+        self, captioners: Sequence[ServedCaptioner], megabytes: float, megapixels: float, waiting: int
+    ) -> None:
+        self.captioners, self.megabytes, self.megapixels = captioners, megabytes, megapixels
+        longest = min(captioner.longest for captioner in captioners)
+        self.choices = choices(captioners[0].captioner.config["decoding"], longest)
         self.files = dict(self._files())
         self._places, self._turn = BoundedSemaphore(1 + waiting), Lock()
 
     def _files(self) -> Iterator[tuple[str, tuple[str, bytes]]]:
-        """The page and what it loads: the style and the maps of the report's, and its own."""
+        """Type and content of the page and everything it loads, by path."""
         examples = {path.name: path.read_bytes() for path in sorted(EXAMPLES.glob("*.jpg"))}
         yield from ((f"/examples/{name}", ("image/jpeg", content)) for name, content in examples.items())
-        page = (
-            environment(__package__)
-            .get_template("captions.html")
-            .render(columns=self.columns, choices=self.choices, megabytes=self.megabytes, examples=examples)
-        )
-        yield "/", ("text/html; charset=utf-8", page.encode())
+        template = environment(__package__).get_template("captions.html")
+        known = {"captioners": self.captioners, "choices": self.choices, "megabytes": self.megabytes}
+        yield "/", ("text/html; charset=utf-8", template.render(**known, examples=examples).encode())
         style = [asset(REPORT, "page.css"), asset(__package__, "captions.css")]
         yield "/page.css", ("text/css; charset=utf-8", "\n".join(style).encode())
         script = [asset(REPORT, "maps.js"), asset(REPORT, "words.js"), asset(__package__, "captions.js")]
@@ -64,11 +66,7 @@ class Captions:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """A place in the queue.
-
-        Raises:
-            Refused: there is none left.
-        """
+        """A place in the queue, or a refusal."""
         if not self._places.acquire(blocking=False):
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many photographs are waiting: try again in a moment")
         try:
@@ -76,24 +74,21 @@ class Captions:
         finally:
             self._places.release()
 
-    def searching(self, asked: Any) -> list[Column]:
-        """The columns with the search that a visitor asks for.
-
-        Raises:
-            CaptioningError: there is no such search, or not for all of them.
-        """
+    def searching(self, asked: Any) -> list[ServedCaptioner]:
+        """The captioners with the search that a visitor asks for."""
         decoding = decoding_of(self.choices, asked)
-        return [column.searching(decoding) for column in self.columns]
+        return [captioner.searching(decoding) for captioner in self.captioners]
 
-    def say(self, columns: Sequence[Column], image: Image.Image) -> Iterator[dict[str, Any]]:
-        """The lines of the answer; one photograph at a time."""
+    def answer(self, captioners: Sequence[ServedCaptioner], image: Image.Image) -> Iterator[dict[str, Any]]:
+        """The lines of an answer; one photograph at a time."""
         with self._turn:
-            yield shown(columns, image)
-            yield from answers(columns, image)
+            yield as_shown(captioners[0], image)
+            for number, captioner in enumerate(captioners):
+                yield {"column": number, **captioner.caption(image)}
 
 
 class CaptionsHandler(Handler):
-    """Serves the page of `captions`."""
+    """Serves the page of `captions` and captions what it posts."""
 
     policy = (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -115,12 +110,11 @@ class CaptionsHandler(Handler):
         self._check_sender()
         length = self._length()
         try:
-            columns = self._captions.searching(self._settings())
-        except CaptioningError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, error) from error
+            captioners = self._captions.searching(self._settings())
+        except (CaptioningError, ValidationError) as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, explain(error)) from error
         with self._captions.place():
-            image = read_upload(self.receive(length), self._captions.megapixels)
-            lines = self._captions.say(columns, image)
+            lines = self._captions.answer(captioners, read_upload(self.receive(length), self._captions.megapixels))
             try:
                 first = next(lines)
             except CaptioningError as error:  # pixels that have no meaning as colours
@@ -137,7 +131,7 @@ class CaptionsHandler(Handler):
         self.wfile.write(json.dumps(line).encode() + b"\n")
 
     def _check_sender(self) -> None:
-        """Lets nobody post but the page itself: neither pages elsewhere nor forms."""
+        """Let only the page itself post: neither pages elsewhere nor forms."""
         if urlsplit(self.path).path != "/captions":
             raise Refused(HTTPStatus.NOT_FOUND, "photographs are posted to /captions")
         if self.headers["Origin"] != f"http://{self.headers['Host']}":
@@ -146,15 +140,13 @@ class CaptionsHandler(Handler):
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a photograph is posted as {KIND}")
 
     def _length(self) -> int:
-        """What the photograph's file has, judged before it is read."""
+        """The size of the photograph's file, judged before it is read."""
         given = self.headers["Content-Length"] or ""
         if self.headers["Transfer-Encoding"] or not (given.isascii() and given.isdecimal() and len(given) < 20):
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "a photograph is posted whole, with its Content-Length")
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "a photograph is posted with its Content-Length")
         if int(given) > self._captions.megabytes * MEGA:
-            allowed = f"at most {self._captions.megabytes:g} MB are taken: scale it down"
-            raise Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the photograph has {int(given) / MEGA:.1f} MB; {allowed}"
-            )
+            sentence = f"the photograph has {int(given) / MEGA:.1f} MB; allowed are {self._captions.megabytes:g}"
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{sentence}: scale it down")
         return int(given)
 
     def _settings(self) -> Any:
@@ -163,3 +155,26 @@ class CaptionsHandler(Handler):
             return json.loads(text)
         except (KeyError, ValueError, RecursionError) as error:
             raise Refused(HTTPStatus.BAD_REQUEST, "the query has the settings as JSON, settings={}") from error
+
+
+def read_upload(content: bytes, megapixels: float) -> Image.Image:
+    """Decode a photograph in memory, not yet upright; size and format are judged first."""
+    try:
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
+        if image.width * image.height > megapixels * MEGA:
+            raise Image.DecompressionBombError
+        if image.format in ANIMATED and getattr(image, "is_animated", False):
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "this is an animation: choose one picture of it")
+        image.load()
+    except Refused:
+        raise
+    except Image.DecompressionBombError as error:
+        sentence = f"the photograph has too many pixels; allowed are {megapixels:g} million: scale it down"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence) from error
+    except UnidentifiedImageError as error:
+        sentence = f"this is not a photograph; allowed are {', '.join(FORMATS)}"
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence) from error
+    except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
+        sentence = f"the photograph cannot be read ({type(error).__name__}: {quoted(error)})"
+        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, sentence) from error
+    return image

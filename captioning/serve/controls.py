@@ -1,13 +1,13 @@
-"""The searches that a visitor can choose, with their settings as controls, and what a choice means.
+"""The searches that a visitor can choose, with controls for their settings.
 
-They are the files of `conf/decoding`: a setting's comment there explains it here, and its bounds are those of the
-search's own annotations, narrower where one visitor could take all of the machine.
+They are the files of `conf/decoding`. The comment of a setting there is its label on the page, with an explanation
+after a colon; its bounds are those of the search, narrower where one visitor could take all of the machine.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
 
 import yaml
 from annotated_types import Interval
@@ -15,66 +15,58 @@ from pydantic import TypeAdapter
 
 from captioning.config.registry import CONF, LOADER, locate
 from captioning.config.searches import OF_OTHERS
-from captioning.config.types import check_value, hints_of
+from captioning.config.types import check_value
 from captioning.errors import CaptioningError, no_setting, quoted
 
-NARROWER: Mapping[str, Any] = {**OF_OTHERS, "temperature": Annotated[float, Interval(ge=0.01, le=100)]}
+BOUNDS: Mapping[str, Any] = {**OF_OTHERS, "temperature": Annotated[float, Interval(ge=0.01, le=100)]}
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A setting.
+    """A setting, called `key` on the command line; `schema` has JSON Schema's `type`, `minimum`, `maximum`, `enum`."""
 
-    Attributes:
-        name: as on the command line.
-        value: that it begins with.
-        hint: what it means.
-        schema: what it may be, in the words of JSON Schema: `type`, `minimum`, `maximum`, `enum`.
-    """
-
-    name: str
+    key: str
     value: Any
+    label: str
     hint: str
     schema: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A search.
-
-    Attributes:
-        name: `decoding=NAME`.
-        node: its settings, as a configuration has them.
-        controls: of the search itself.
-        filters: of what it may not say.
-    """
+    """A search, `decoding=NAME`: its settings, and their controls with those of its filters."""
 
     name: str
+    label: str
     node: Mapping[str, Any]
-    controls: list[Control] = field(default_factory=list)
-    filters: list[Control] = field(default_factory=list)
+    controls: list[Control]
+    filters: list[Control]
 
 
 def choices(own: Mapping[str, Any], longest: int) -> list[Choice]:
-    """All searches, that of a checkpoint first, with its settings in the place of the usual ones.
-
-    Args:
-        own: the checkpoint's decoding, plain values.
-        longest: caption that every model can read; no search begins with a longer one.
-    """
+    """All searches, that of a checkpoint first and with its settings `own`; none has a larger `max_length`."""
     folder = CONF / "decoding"
     base = (folder / "_base.yaml").read_text(encoding="utf-8")
     found = []
     for path in sorted(folder.glob("[!_]*.yaml")):
-        text = f"{base}\n{path.read_text(encoding='utf-8')}"
-        usual: dict[str, Any] = yaml.load(text, LOADER)
-        node = _changed(usual, own)
-        found.append(_choice(path.stem, text, node | {"max_length": min(node["max_length"], longest)}))
+        text = path.read_text(encoding="utf-8")
+        node = _with_own(yaml.load(f"{base}\n{text}", LOADER), own)
+        node["max_length"] = min(node["max_length"], longest)
+        comments = dict(re.findall(r"^ *(\w+):.*?  # (.*)$", f"{base}\n{text}", re.M))
+        filters = node["filters"]
+        controls = (
+            _controls("decoding", node, node["_target_"], comments),
+            _controls("decoding.filters", filters, filters["_target_"], comments),
+        )
+        found.append(Choice(path.stem, text.partition("\n")[0].removeprefix("# "), node, *controls))
     return sorted(found, key=lambda choice: choice.node["_target_"] != own.get("_target_"))
 
 
-def _changed(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The usual settings of a search with those of a checkpoint, where this is its search."""
+def _with_own(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     node = {name: value for name, value in usual.items() if name not in ("defaults", "select")}
     if own.get("_target_") != node["_target_"]:
         return node
@@ -87,47 +79,43 @@ def _changed(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
     return node
 
 
-def _choice(name: str, text: str, node: Mapping[str, Any]) -> Choice:
-    hints = dict(re.findall(r"^ *(\w+):.*?  # (.*)$", text, re.M))
-    parts = {"decoding": node, "decoding.filters": node["filters"]}
-    search, filters = (hints_of(locate(place, part["_target_"])) for place, part in parts.items())
-
-    def controls(settings: Mapping[str, Any], annotations: Mapping[str, Any]) -> list[Control]:
-        return [
-            Control(key, value, hints.get(key, ""), _schema(key, value, annotations))
-            for key, value in settings.items()
-            if not key.startswith("_") and key != "filters"
-        ]
-
-    return Choice(name, node, controls(node, search), controls(node["filters"], filters))
+def _controls(key: str, settings: Mapping[str, Any], target: str, comments: Mapping[str, str]) -> list[Control]:
+    hints = get_type_hints(locate(key, target), include_extras=True)
+    controls = []
+    for name in _names(settings):
+        label, _, hint = comments.get(name, name).partition(": ")
+        schema = _schema(name, settings[name], hints)
+        controls.append(Control(f"{key}.{name}", settings[name], label, hint, schema))
+    return controls
 
 
-def _schema(name: str, value: Any, annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """Of filters, words stand here for the ids that the classes take."""
-    hint = bool if isinstance(value, bool) else list[str] if isinstance(value, list) else annotations[name]
-    schema = TypeAdapter(NARROWER.get(name, hint)).json_schema()
+def _names(settings: Mapping[str, Any]) -> list[str]:
+    return [name for name in settings if not name.startswith("_") and name != "filters"]
+
+
+def _schema(name: str, value: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
+    # words of filters stand here for the ids that the class takes
+    hint = bool if isinstance(value, bool) else list[str] if isinstance(value, list) else hints[name]
+    schema = TypeAdapter(BOUNDS.get(name, hint)).json_schema()
     return next((kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}), schema)
 
 
 def decoding_of(found: list[Choice], asked: Any) -> dict[str, Any]:
     """The decoding that a visitor asks for: `{"decoding": NAME, SETTING: VALUE, ..., "filters": {...}}`.
 
-    Raises:
-        CaptioningError: there is no such search or setting, or more is asked for than is given here; what the search
-            itself refuses is seen when it is built.
+    Refuses unknown settings and those beyond the bounds of this page; the search refuses the rest when it is built.
     """
     if not isinstance(asked, dict) or not isinstance(asked.get("filters", {}), dict):
-        raise CaptioningError(f"{quoted(asked)} are no settings; they are given by their names")
+        raise CaptioningError(f"{quoted(asked)} is not a table of settings")
     node = next((choice.node for choice in found if choice.name == asked.get("decoding")), None)
     if node is None:
         names = ", ".join(choice.name for choice in found)
-        raise CaptioningError(f"there is no decoding={quoted(asked.get('decoding'))}; there are {names}")
+        raise CaptioningError(f"there is no decoding={quoted(asked.get('decoding'))}; allowed are {names}")
     filters = asked.get("filters", {})
     given = {key: value for key, value in asked.items() if key not in ("decoding", "filters")}
     for path, settings, known in (("decoding", given, node), ("decoding.filters", filters, node["filters"])):
-        allowed = [key for key in known if not key.startswith("_") and key != "filters"]
         for key, value in settings.items():
-            if key not in allowed:
-                raise CaptioningError(no_setting(path, key, allowed))
-            check_value(f"{path}.{key}", value, NARROWER.get(key, Any))
+            if key not in _names(known):
+                raise CaptioningError(no_setting(path, key, _names(known)))
+            check_value(f"{path}.{key}", value, BOUNDS.get(key, Any))
     return {**node, **given, "filters": {**node["filters"], **filters}}

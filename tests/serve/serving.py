@@ -1,4 +1,4 @@
-"""Servers in this process, and a captioner that says and looks as it is written here."""
+"""Servers in this process, and a captioner with known words and maps."""
 
 import http.client
 import json
@@ -18,18 +18,15 @@ from captioning.captioner import TrainedCaptioner
 from captioning.data.vocabulary import Vocabulary
 from captioning.models import Step
 from captioning.runs.networks import Network
-from captioning.serve.columns import Column
+from captioning.serve.captioners import ServedCaptioner
 from captioning.serve.server import Handler, Server
 from captioning.tokens import EOS
 
 GRID = 4
 SAID = ("a", "red", "<b>circle</b>")
-CORNERS = ((0, 0), (0, 3), (3, 0))
-"""Where each word looked."""
-HEAD = (3, 3)
-"""Where the second head looked for every word."""
-QUANTILES = [-3 + i / 40 for i in range(101)]
-"""Of the scores of validation captions."""
+CORNERS = ((0, 0), (0, 3), (3, 0))  # where each word looked
+HEAD = (3, 3)  # where the second head looked for every word
+QUANTILES = [-3 + i / 40 for i in range(101)]  # of the scores of validation captions
 RUN = {"_target_": "captioning.decoding.beam_search", "width": 4, "length_penalty": 1.0, "max_length": 9, "n_best": 1}
 
 
@@ -42,7 +39,7 @@ class Said:
 
 
 class Reciting(nn.Module):
-    """Says the words of its vocabulary in their order, or with a smaller probability any other."""
+    """Recites its vocabulary, or with a smaller probability any other word."""
 
     def __init__(self, attends: bool) -> None:
         super().__init__()
@@ -68,11 +65,11 @@ def corner(cell: tuple[int, int]) -> Tensor:
     return weights.flatten()
 
 
-def column(title: str, attends: bool = True, max_tokens: int | None = None) -> Column:
+def reciting(title: str, attends: bool = True, max_tokens: int | None = None) -> ServedCaptioner:
     network = Network(SmallCNN(4, 16, GRID, resize="crop"), Reciting(attends), torch.device("cpu"), title)  # type: ignore[arg-type]
     config = {"decoding": RUN, "model": {"max_tokens": max_tokens}}
     captioner = TrainedCaptioner(config, Vocabulary(SAID), [network], lambda *_: [], torch.device("cpu"), QUANTILES)
-    return Column(title, captioner)
+    return ServedCaptioner(title, captioner)
 
 
 @contextmanager
@@ -99,7 +96,7 @@ class Answer:
 
 
 def ask(server: Server, target: str, method: str = "GET", content: Any = None, **headers: str) -> Answer:
-    """What the server says to a target as it is, `_` in a header's name for `-`; None leaves a usual header out."""
+    """The answer to a target as it is; `_` in a header's name stands for `-`, None leaves a usual header out."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
     try:
         connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)

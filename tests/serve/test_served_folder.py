@@ -1,4 +1,4 @@
-"""A report's folder over HTTP, asked for what it has and for what it must not give."""
+"""A report over HTTP: its files, and nothing else."""
 
 import os
 from collections.abc import Iterator
@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from serving import ask, served
 
-from captioning.serve.folder import FolderHandler, report_folder
-from captioning.serve.server import Server
+from captioning.serve.server import FolderHandler, Server, report_folder
 
 SECRET = b"not of this report"
 
@@ -59,38 +58,25 @@ def test_what_the_folder_has(server: Server, target: str, kind: str, content: by
 @pytest.mark.parametrize(
     "target",
     [
-        "/absent.html",
-        "/photographs",
-        "/photographs/",
-        "/../secret.txt",
-        "/%2e%2e/secret.txt",
-        "/photographs/..%2f..%2fsecret.txt",
-        "/..%5csecret.txt",
-        "//../secret.txt",
-        "/photographs/../../secret.txt",
-        "/{root}/secret.txt",
-        "{root}/secret.txt",
-        "%2f{root}/secret.txt",
-        "file://{root}/secret.txt",
-        "http://127.0.0.1/../secret.txt",
-        "secret.txt",
-        "*",
-        "/out.txt",
-        "/outside/secret.txt",
-        "/circle",
-        "/pipe.txt",
-        "/.hidden",
-        "/%00",
-        "/%ff",
-        "/" + 300 * "a",
-        "/" + 5000 * "a/",
+        *["/absent.html", "/photographs", "/photographs/", "/../secret.txt", "/%2e%2e/secret.txt", "/..%5csecret.txt"],
+        *["/photographs/..%2f..%2fsecret.txt", "//../secret.txt", "/photographs/../../secret.txt"],
+        *["/{root}/secret.txt", "{root}/secret.txt", "%2f{root}/secret.txt", "file://{root}/secret.txt"],
+        *[
+            "http://127.0.0.1/../secret.txt",
+            "secret.txt",
+            "*",
+            "/out.txt",
+            "/outside/secret.txt",
+            "/circle",
+            "/pipe.txt",
+        ],
+        *("/.hidden", "/%00", "/%ff", "/" + 300 * "a", "/" + 5000 * "a/"),
     ],
 )
 def test_nothing_outside_is_given(server: Server, folder: Path, target: str) -> None:
     found = ask(server, target.format(root=folder.parent))
     assert found.status == 404
     assert SECRET not in found.content
-    assert found.content == b"there is no such file in this report\n"
 
 
 def test_a_report_that_is_written_anew_shows(server: Server, folder: Path) -> None:
@@ -108,7 +94,7 @@ def test_a_report_that_is_written_anew_shows(server: Server, folder: Path) -> No
 def test_a_foreign_name_of_this_machine_is_refused(server: Server, host: str | None) -> None:
     given = {"Host": host and host.format(port=server.port)}
     found = ask(server, "/", **given)  # type: ignore[arg-type]
-    assert (found.status, found.content) == (403, f"this page is for this machine alone, at {server.url}\n".encode())
+    assert found.status == 403
     assert ask(server, "/", Host=f"LOCALHOST:{server.port}").status == 200
 
 

@@ -179,7 +179,7 @@ async function ask() {
   const { signal } = asked;
   if (!photograph) return;
   if (photograph.size > form.dataset.megabytes * 1e6) {
-    refuse(`The photograph has ${(photograph.size / 1e6).toFixed(1)} MB; at most ${form.dataset.megabytes} MB are taken: scale it down.`);
+    refuse(`The photograph has ${(photograph.size / 1e6).toFixed(1)} MB; allowed are ${form.dataset.megabytes}: scale it down.`);
     return;
   }
   say("");

@@ -1,7 +1,7 @@
-"""Trained captioners side by side, each with what it says of a photograph and where it looked."""
+"""Trained captioners of the page, side by side, each with its captions and maps of a photograph."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,54 +18,44 @@ from captioning.files import Frame
 from captioning.report.page.attention import packed
 from captioning.report.page.photographs import as_jpeg
 
-SIDE = 640
-"""Pixels of the longer side of the photograph that the page shows."""
+SIDE = 640  # pixels of the longer side of the photograph on the page
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One captioner.
-
-    Attributes:
-        title: what its run or file is called.
-        captioner: of one checkpoint.
-    """
+class ServedCaptioner:
+    """A captioner of one checkpoint, titled by its run or file."""
 
     title: str
     captioner: TrainedCaptioner
 
     @property
     def about(self) -> str:
-        """Which system it is, with its score and size."""
+        """Its system, score and size."""
         return repr(self.captioner.networks[0])
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest caption that is asked of the model, which may have a limit of its own."""
+        """The largest number of tokens that visitors may ask for; some models have a limit of their own."""
         return min(LONGEST, self.captioner.config["model"].get("max_tokens") or LONGEST)
 
     @property
     def blind(self) -> str:
-        """Why it has no maps to show; empty where it has some."""
+        """Why there are no maps; empty if there are."""
         network = self.captioner.networks[0]
         if not getattr(network.model, "attends", True):
             return "no attention"
         return "" if network.backbone.located else "no map: what it attends to has no place on the photograph"
 
-    def searching(self, decoding: Mapping[str, Any]) -> "Column":
-        """The same networks with another search.
-
-        Raises:
-            CaptioningError: a setting that is not allowed, or not for this model.
-        """
+    def searching(self, decoding: Mapping[str, Any]) -> "ServedCaptioner":
+        """The same networks with another search."""
         known = self.captioner
         search = build_search(decoding, known.vocabulary, known.config["model"].get("max_tokens"))
         quantiles = known.quantiles if same_search(known.config["decoding"], decoding) else ()
         captioner = TrainedCaptioner(known.config, known.vocabulary, known.networks, search, known.device, quantiles)
         return replace(self, captioner=captioner)
 
-    def said(self, image: Image.Image) -> dict[str, Any]:
-        """The captions of a photograph, best first: words, score, confidence, and maps as the report has them."""
+    def caption(self, image: Image.Image) -> dict[str, Any]:
+        """The captions of a photograph, best first: words, score, confidence and maps as in the report."""
         begun = time.perf_counter()
         captioner = self.captioner
         (pixels,) = captioner.read(image)
@@ -90,19 +80,15 @@ class Column:
         }
 
 
-def load_columns(checkpoints: Sequence[Path], device: str, modules: Sequence[str]) -> list[Column]:
-    """A column for each checkpoint.
-
-    Raises:
-        CaptioningError: one cannot be loaded, or reads no photographs.
-    """
-    columns = []
+def load_captioners(checkpoints: Sequence[Path], device: str, modules: Sequence[str]) -> list[ServedCaptioner]:
+    """Load the captioners of checkpoints that read photographs."""
+    served = []
     for path in checkpoints:
         captioner = TrainedCaptioner.from_checkpoint(path, device, modules=modules)
         if not captioner.networks[0].backbone.reads_photographs:
-            raise CaptioningError(f"checkpoint={path} reads features that were computed elsewhere, and no photographs")
-        columns.append(Column(_title(path), captioner))
-    return columns
+            raise CaptioningError(f"checkpoint={path} reads precomputed features, not photographs")
+        served.append(ServedCaptioner(_title(path), captioner))
+    return served
 
 
 def _title(path: Path) -> str:
@@ -111,14 +97,8 @@ def _title(path: Path) -> str:
     return path.absolute().parents[1].name if path.parent.name == "checkpoints" else path.stem
 
 
-def shown(columns: Sequence[Column], image: Image.Image) -> dict[str, Any]:
-    """The photograph as it is laid under maps: upright, and no larger than the page needs."""
-    transform = columns[0].captioner.networks[0].backbone.transform
+def as_shown(served: ServedCaptioner, image: Image.Image) -> dict[str, Any]:
+    """The photograph as it is drawn below maps: upright, and no larger than the page needs."""
+    transform = served.captioner.networks[0].backbone.transform
     jpeg = as_jpeg(Image.fromarray(transform.whole(image, SIDE).permute(1, 2, 0).numpy()))
     return {"photograph": jpeg.data_uri(), "size": [jpeg.width, jpeg.height]}
-
-
-def answers(columns: Sequence[Column], image: Image.Image) -> Iterator[dict[str, Any]]:
-    """What each column says, as soon as it has said it."""
-    for place, column in enumerate(columns):
-        yield {"column": place, **column.said(image)}
