@@ -31,6 +31,22 @@ OLD_PATHS: Mapping[str, str] = {
     "captioning.models.parts.transposed.Transposed": "captioning.models.parts.encoders.Transposed",
     "captioning.backbones.small_cnn.SmallCNN": "captioning.backbones.scratch.SmallCNN",
     "captioning.backbones.patches.Patches": "captioning.backbones.scratch.Patches",
+    # never built from stored configurations, but compared when a run is resumed
+    **{
+        f"captioning.training.callbacks.{old}": f"captioning.training.callbacks.{new}"
+        for old, new in {
+            "attention_panels.AttentionPanels": "records.AttentionPanels",
+            "attention_statistics.LogAttentionStatistics": "statistics.LogAttentionStatistics",
+            "caption_wording.LogWording": "statistics.LogWording",
+            "compiled.Compile": "timing.Compile",
+            "kept_attention.KeepAttention": "records.KeepAttention",
+            "pointing.Pointing": "statistics.Pointing",
+            "results.Results": "records.Results",
+            "resume_points.ResumePoints": "resume.ResumePoints",
+            "stopwatch.Stopwatch": "timing.Stopwatch",
+            "throughput.Throughput": "timing.Throughput",
+        }.items()
+    },
 }
 """Dotted paths of parts that have moved, and where they are now: stored configurations name the old ones."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,4 +1,4 @@
-"""Where model, objective, search and metrics meet: one thin Lightning module for every model.
+"""The Lightning module of every model: training step, decoding, scores and optimiser.
 
 B images of C channels, N captions per image, W real target positions.
 """
@@ -34,20 +34,20 @@ class CaptioningModule(L.LightningModule):
     """Trains by `objective`, validates and tests by scores of freely decoded captions.
 
     Args:
-        backbone: images to context sets; frozen ones get cached features.
+        backbone: images to context sets; a frozen one gets cached features.
         model: a captioner.
         objective: the loss of a batch, a sum over captions.
         search: decodes context sets.
         scorers: `val` and `test`, each with the references of its split.
         vocabulary: words of the ids.
-        optimizer: takes the trainable parameters.
-        backbone_lr: of those of the backbone; None: the optimiser's own for all.
-        schedule: takes the optimiser and the number of optimiser steps of the training.
-        config: the resolved configuration; the checkpoint holds it, to build the same parts again.
+        optimizer: made from the trainable parameters.
+        backbone_lr: learning rate of the backbone; None: the same as of the model.
+        schedule: made from the optimiser and the number of optimiser steps of the training.
+        config: the resolved configuration, saved in checkpoints to build the same parts again.
 
     Attributes:
         latest: the scores of the last complete pass over `val` and `test`.
-        quantiles: of what the search ranked the captions of the last validation by.
+        quantiles: of the scores by which the search ranked the captions of the last validation.
     """
 
     def __init__(
@@ -82,15 +82,15 @@ class CaptioningModule(L.LightningModule):
         return self.backbone.context_of(batch.inputs, batch.pixels)
 
     def on_train_start(self) -> None:
-        """Notes that all that a checkpoint has to restore is restored."""
+        """Mark the module as fully restored from a checkpoint."""
         self.training_has_begun = True
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
-        """Gives every batch random numbers of its own, so that nothing that went before has to be restored."""
+        """Seed every batch by its number, so that no state of random generators need be restored."""
         self._seed(0, self.trainer.fit_loop.epoch_loop.total_batch_idx)
 
     def on_validation_batch_start(self, batch: Batch, batch_index: int, dataloader_index: int = 0) -> None:
-        """Gives a search that draws the same random numbers in every validation."""
+        """Give a sampling search the same random numbers in every validation."""
         self._seed(1, batch_index)
 
     def on_test_batch_start(self, batch: Batch, batch_index: int, dataloader_index: int = 0) -> None:
@@ -101,23 +101,23 @@ class CaptioningModule(L.LightningModule):
         torch.manual_seed(int(key.generate_state(1, np.uint64)[0]))
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
-        """The loss, summed over the captions of this process' batch."""
+        """Return the loss, summed over the captions of this process' batch."""
         loss = self._loss(self.context(batch), batch)
         words = loss.words
         self._words += words
         for name, term in loss.terms.items():
             self.log(f"train/{name}", term / words, prog_bar=name == "nll", batch_size=words)
-        # Lightning divides by the number of accumulated batches; the division that counts is below.
+        # undoes Lightning's division by the number of accumulated batches; ours is below
         return loss.total * self.trainer.accumulate_grad_batches
 
     def _loss(self, context: ContextSet, batch: Batch) -> Loss:
-        draws = BatchRandom(self.config["seed"], self.trainer.fit_loop.epoch_loop.total_batch_idx, batch.index)
-        return self.objective(self.model, context, batch.sources, batch.targets, batch.word_index, draws)
+        random = BatchRandom(self.config["seed"], self.trainer.fit_loop.epoch_loop.total_batch_idx, batch.index)
+        return self.objective(self.model, context, batch.sources, batch.targets, batch.word_index, random)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Turns the gradient of the sum into that of the mean over the real words of all processes and batches.
+        """Turn the gradient of the sum into that of the mean over the real words of all processes and batches.
 
-        Lightning calls this after accumulation and before clipping. Processes have averaged their gradients by then,
+        Lightning calls this after accumulation and before clipping, and after processes have averaged their gradients,
         hence the factor of their number.
         """
         precision = torch.promote_types(self.dtype, torch.float32)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ class CaptioningModule(L.LightningModule):
         self.log_dict({f"train/{name}": value for name, value in self.objective.end_step(self._total).items()})
 
     def _total(self, value: Tensor) -> Tensor:
-        """The sum over all processes."""
+        """Sum over all processes."""
         if self.trainer.world_size > 1:
             torch.distributed.all_reduce(value)
         return value
@@ -139,9 +139,9 @@ class CaptioningModule(L.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips as Lightning does, also with a fused optimiser in bf16-mixed.
+        """Clip as Lightning does, and in bf16-mixed with a fused optimiser too.
 
-        Lightning refuses that in every mixed precision, but only the loss scale of 16-mixed would be in the way.
+        Lightning refuses that in every mixed precision, though only the loss scale of 16-mixed is an obstacle.
         """
         if gradient_clip_val and self.trainer.precision == "bf16-mixed":
             algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
@@ -150,7 +150,7 @@ class CaptioningModule(L.LightningModule):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def validation_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
-        """Likelihood of the references, and captions decoded freely."""
+        """Log the likelihood of the references; return freely decoded captions."""
         context = self.context(batch)
         loss = self._loss(context, batch)
         words = len(batch.word_index)
@@ -161,7 +161,7 @@ class CaptioningModule(L.LightningModule):
         return captions
 
     def on_validation_epoch_end(self) -> None:
-        """Scores the captions of all processes."""
+        """Score the captions of all processes."""
         self.log("val/nll", self.nll, prog_bar=True)
         every: dict[int, float] = {}
         for ranked in gathered(self._ranked):  # some processes have repeated images
@@ -171,11 +171,11 @@ class CaptioningModule(L.LightningModule):
         self._log_scores("val", self.val_scores)
 
     def test_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
-        """Captions decoded freely."""
+        """Return freely decoded captions."""
         return self._decode(self.context(batch), batch, self.test_scores)
 
     def on_test_epoch_end(self) -> None:
-        """Scores the captions of all processes."""
+        """Score the captions of all processes."""
         self._log_scores("test", self.test_scores)
 
     def _decode(self, context: ContextSet, batch: Batch, scores: CaptionScores) -> list[Caption]:
@@ -189,19 +189,19 @@ class CaptioningModule(L.LightningModule):
         scores.reset()
 
     def configure_optimizers(self) -> Any:
-        """The optimiser and its schedule, counted in optimiser steps."""
+        """Build the optimiser and its schedule in optimiser steps."""
         parameters: list[Any] = [p for p in self.parameters() if p.requires_grad]
         if self._backbone_lr is not None:
             own = set(self.backbone.parameters())
             groups = [[p for p in parameters if p not in own], [p for p in parameters if p in own]]
             parameters = [{"params": groups[0]}, {"params": groups[1], "lr": self._backbone_lr}]
         optimizer = self._optimizer(parameters)
-        steps = min(self.trainer.estimated_stepping_batches, sys.maxsize)  # an endless training has infinitely many
+        steps = min(self.trainer.estimated_stepping_batches, sys.maxsize)  # infinite for a training without end
         schedule = self._schedule(optimizer, int(steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds what builds the same captioner again, and how sure it was where these weights are the validated ones."""
+        """Add the configuration and words of the captioner, and the quantiles if these weights were validated."""
         checkpoint["captioning"] = {"config": self.config, "words": list(self.vocabulary.words)}
         if self.quantiles and self._validated == self.global_step:
             checkpoint["captioning"]["quantiles"] = self.quantiles

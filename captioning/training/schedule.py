@@ -1,4 +1,4 @@
-"""Learning-rate schedules, a function of the optimiser step."""
+"""Learning-rate schedules by optimiser step."""
 
 import math
 from typing import Annotated, Literal
@@ -9,28 +9,22 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from captioning.config.types import NotNegative, validated
 
-Decay = Literal["constant", "linear", "cosine"]
-
 
 @validated
 def warmup_decay(
     optimizer: Optimizer,
     total_steps: int,
     warmup_steps: Annotated[int, Ge(0)] = 0,
-    decay: Decay = "constant",
+    decay: Literal["constant", "linear", "cosine"] = "constant",
     final: NotNegative = 0.0,
 ) -> LambdaLR:
-    """Linear warm-up over `warmup_steps`, then `decay` to `final` times the optimiser's rate at `total_steps`.
+    """Warm up linearly over `warmup_steps`, then decay to `final` times the peak at `total_steps`.
 
     Args:
-        optimizer: its rate is the peak.
-        total_steps: optimiser steps of the whole training.
+        optimizer: its learning rate is the peak.
+        total_steps: optimiser steps of the training.
         warmup_steps: the first step has 1 / warmup_steps of the peak.
-        decay: constant, linear or cosine.
         final: share of the peak at the end; unused by constant.
-
-    Raises:
-        ValueError: a setting that is not allowed.
     """
 
     def factor(step: int) -> float:

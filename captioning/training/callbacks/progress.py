@@ -19,8 +19,6 @@ SHOWN = {score.metric: f"val/{score.name}" for score in SCORES.values() if score
 """One score of each metric, of BLEU the longest n-grams; the one that the checkpoint is kept by comes in addition."""
 WIDTH = 6
 """Minimum width of a column of the table of validations."""
-ESTIMATED_AFTER = 20
-"""Steps before the duration of the training is estimated."""
 REDRAWN = 0.2
 """Seconds between two updates of the bar."""
 
@@ -31,7 +29,7 @@ class Progress(ProgressBar):
     """Shows epoch, time left, speed, learning rate, loss and the validation scores.
 
     A terminal has one bar below a table with a row per validation. Elsewhere there is a line every `every_seconds` and
-    one for each validation, with captions per second, and an estimate after some steps. Only rank 0 prints.
+    one for each validation, with captions per second. Only rank 0 prints.
 
     Args:
         refresh_rate: batches after which the bar may change; 0: lines on a terminal too.
@@ -71,8 +69,6 @@ class Progress(ProgressBar):
                 self._draw(self._text.short())
         elif self._due:
             self._write(self._text.line())
-        elif estimate := self._text.estimate():
-            log.info(estimate)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._decoded, self._validation_start = 0, time.monotonic()
@@ -179,7 +175,7 @@ class TrainingText:
         self.total: float = trainer.estimated_stepping_batches
         self._loss: Tensor | None = None  # a number only where it is printed, since that waits for the device
         self._score: float | None = None
-        self._better = self._estimated = False
+        self._better = False
         self._checkpoint: Any = trainer.checkpoint_callback
         self._monitor: str | None = getattr(self._checkpoint, "monitor", None)
         self._start: tuple[int, float] | None = None  # after the first step, which waits for workers and compiles
@@ -205,25 +201,17 @@ class TrainingText:
         length = f"{epochs} epoch{plural} of {steps:,}" if epochs * steps == self.total else f"{self.total:,}"
         return f"training: {length} steps" + (f", of which {done:,} are done" if done else "")
 
-    def estimate(self) -> str | None:
-        """Duration of the training, once, when it is known."""
-        steps, rate, left = self._pace()
-        if self._estimated or left is None or steps < ESTIMATED_AFTER:
-            return None
-        self._estimated = True
-        return f"about {duration(left)} at {rate:.3g} steps/s" + ("" if self._validating else ", without validation")
-
     def epoch(self) -> str:
         epochs = self._trainer.max_epochs or -1
         return f"epoch {self._trainer.current_epoch + 1}" + (f"/{epochs}" if epochs > 0 else "")
 
     def short(self) -> str:
         """Text of the bar."""
-        _, rate, _ = self._pace()
+        rate, left = self._pace()
         rates = [group["lr"] for optimizer in self._trainer.optimizers for group in optimizer.param_groups]
         speed = None if rate is None else f"{rate:.3g} steps/s"
         lr = f"lr {rates[0]:.1e}" if rates else None
-        return _joined(self.epoch(), self._time_left(), speed, lr, self._loss_text())
+        return _joined(self.epoch(), left, speed, lr, self._loss_text())
 
     def heading(self) -> str:
         """Column names of `row`."""
@@ -249,7 +237,7 @@ class TrainingText:
             *scores,
             None if best is None else f"best {name} {score_called(name).printed(best)}",
             None if rate is None else f"{rate:,.0f} captions/s",
-            self._time_left(),
+            self._pace()[1],
         )
 
     def _logged(self, name: str | None) -> float | None:
@@ -272,17 +260,14 @@ class TrainingText:
         scores = [float(score) for score in (self._checkpoint.best_model_score, self._score) if score is not None]
         return (max if self._checkpoint.mode == "max" else min)(scores, default=None)
 
-    def _pace(self) -> tuple[int, float | None, float | None]:
-        """Steps so far, steps per second without validation, and seconds left, with as much validation as so far."""
+    def _pace(self) -> tuple[float | None, str | None]:
+        """Steps per second without validation, and the time left with as much validation as so far."""
         if self._start is None or (steps := self._trainer.global_step - self._start[0]) <= 0:
-            return 0, None, None
+            return None, None
         seconds = time.monotonic() - self._start[1]
         left = (self.total - self._trainer.global_step) * seconds / steps
-        return steps, steps / max(seconds - self._validating, 1e-9), left if math.isfinite(left) else None
-
-    def _time_left(self) -> str | None:
-        _, _, left = self._pace()
-        return f"{duration(left)} left" if left else None
+        shown = f"{duration(left)} left" if 0 < left < math.inf else None
+        return steps / max(seconds - self._validating, 1e-9), shown
 
 
 def _joined(*parts: str | None) -> str:

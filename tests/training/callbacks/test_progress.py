@@ -82,15 +82,12 @@ def test_a_log_file_has_a_line_for_each_validation(
     assert (printed.out, printed.err) == ("", "")
 
 
-def test_and_lines_in_between_and_an_estimate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_and_lines_in_between(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     train(tmp_path, Progress(every_seconds=0), max_epochs=1)
     said = lines(caplog)
     assert said[1:11] == [f"epoch 1/1, step {step}/10, loss 2.500" for step in range(1, 11)]
     assert said[11:13] == [f"epoch 1/1, validation: batch {batch} of 2" for batch in (1, 2)]
-    train(tmp_path, Progress(), check_val_every_n_epoch=3)
-    (estimate,) = [line for line in lines(caplog) if line.startswith("about ")]
-    assert re.fullmatch(r"about 0 s at [\d.e+]+ steps/s, without validation", estimate)
 
 
 @pytest.mark.parametrize("width", [100, 40])
