@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 from annotated_types import DocInfo, MinLen
-from pydantic import AfterValidator, SkipValidation
+from pydantic import AfterValidator, BeforeValidator, SkipValidation
 
 from captioning.config.types import Seconds, validated
 from captioning.errors import CaptioningError, one_line
@@ -139,7 +139,12 @@ def _known(name: str) -> str:
 
 
 Metric = Annotated[str, AfterValidator(_known), DocInfo(f"one of {', '.join(METRICS)}, or a class such as my.WordF1")]
-Metrics = Annotated[Sequence[Metric], MinLen(1)]
+Metrics = Annotated[Sequence[Metric], MinLen(1), BeforeValidator(lambda given: _as_list(given))]
+
+
+def _as_list(given: Any) -> Any:
+    """OmegaConf's lists are sequences too."""
+    return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
 
 
 def _own_name(path: str) -> str:

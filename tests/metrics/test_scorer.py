@@ -4,6 +4,7 @@ import math
 import os
 
 import pytest
+from omegaconf import OmegaConf
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.meteor.meteor import Meteor
@@ -144,6 +145,7 @@ def test_all_that_a_run_scores_is_in_the_table(run):
 def test_the_default_is_all_but_spice_in_a_fixed_order():
     assert Scorer([["a dog"]], metrics=DEFAULT_METRICS[::-1]).metrics == DEFAULT_METRICS == Scorer([["a dog"]]).metrics
     assert set(METRICS) - set(DEFAULT_METRICS) == {"SPICE"}
+    assert Scorer([["a dog"]], metrics=OmegaConf.create(["CIDEr", "BLEU"])).metrics == ("BLEU", "CIDEr")
 
 
 @pytest.mark.parametrize(
