@@ -20,7 +20,7 @@ from trained_runs import LONGER, CachedRun, Run
 from captioning.backbones.torchvision import TorchvisionBackbone
 from captioning.config.command import Command, start
 
-PROFILES = {"test": 200, "soak": 1500}
+PROFILES = {"test": 60, "soak": 1500}
 for name, examples in PROFILES.items():
     settings.register_profile(
         name,
