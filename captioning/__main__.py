@@ -1,4 +1,4 @@
-"""All commands as one program: `captioning run model=spatial_transformer`, and so `python -m captioning run ...`."""
+"""The program `captioning`, of which every command is a subcommand: `captioning run model=spatial_transformer`."""
 
 import ast
 import os
@@ -12,10 +12,8 @@ from captioning import __version__
 from captioning.errors import did_you_mean
 
 COMMANDS = ("run", "evaluate", "predict", "report", "serve", "export", "push", "download", "benchmark", "doctor")
+# names in other tools
 MEANT = {"train": "run", "fit": "run", "test": "evaluate", "score": "evaluate", "caption": "predict"}
-"""Names of our commands by those of other tools."""
-WITHOUT_COMPLETION = ("doctor",)
-"""Has few settings, and does without Hydra."""
 USAGE = """captioning COMMAND [KEY=VALUE ...]
 
 {}
@@ -25,7 +23,7 @@ captioning COMMAND --help explains a command, captioning --version says which ve
 
 
 def main() -> None:
-    """Does what the command line says."""
+    """Run the command that the first argument names."""
     first, *arguments = sys.argv[1:] or ["--help"]
     if first in ("--help", "-h"):
         print(USAGE.format("\n".join(f"  {name:<12}{_about(name)}" for name in COMMANDS)), end="")
@@ -42,7 +40,7 @@ def main() -> None:
 
 
 def _begin(name: str, arguments: Sequence[str]) -> None:
-    """Becomes `python -m captioning.NAME`, which is also what a command starts further processes as."""
+    # as `python -m captioning.NAME`, which is also how a command starts further processes
     here = str(Path.cwd())
     if not sys.flags.safe_path and sys.path[0] != here:
         sys.path.insert(0, here)  # for modules of the user
@@ -51,7 +49,7 @@ def _begin(name: str, arguments: Sequence[str]) -> None:
 
 
 def _complete(arguments: Sequence[str]) -> None:
-    """Shell completion: the first word here, what follows it by Hydra, which knows a program of one command."""
+    """Shell completion: commands here, what follows by Hydra."""
     name = COMMANDS[0]
     if arguments and arguments[0].startswith("query"):
         line = os.environ.get("COMP_LINE", "")
@@ -60,7 +58,7 @@ def _complete(arguments: Sequence[str]) -> None:
             print("\n".join(COMMANDS))
             return
         name = finished[1]
-        if name not in COMMANDS or name in WITHOUT_COMPLETION:
+        if name not in COMMANDS or name == "doctor":
             return
         os.environ["COMP_LINE"] = line.replace(f" {name}", "", 1)
     sys.argv[:] = ["captioning", "-sc", *arguments]
@@ -69,7 +67,7 @@ def _complete(arguments: Sequence[str]) -> None:
 
 
 def _about(name: str) -> str:
-    """What a command does: the beginning of its documentation, read without an import."""
+    """The beginning of a command's documentation, read without an import."""
     documentation = ast.get_docstring(ast.parse(_path(name).read_text(encoding="utf-8")))
     return str(documentation).partition(": `python")[0]
 

@@ -1,23 +1,19 @@
-"""What a command ends with that is no defect of the program, and how it is said."""
+"""Errors that are the user's to solve, and the wording of messages."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
 
 
 class CaptioningError(Exception):
-    """What a user can mend: says what came, what is allowed and what to do; commands print it alone and exit with 1."""
+    """A problem that the user can solve; commands print the message alone and exit with 1."""
 
 
 class Stopped(BaseException):
-    """A signal has ended the work; says how to go on. No `Exception`, or a sweep would go on to its next job.
-
-    Attributes:
-        exit_code: 128 and the number of the signal, as shells have it.
-    """
+    """A signal has ended the work. No `Exception`, or a sweep would continue with its next job."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message, signal_number)
-        self.exit_code = 128 + signal_number
+        self.exit_code = 128 + signal_number  # as shells have it
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -30,7 +26,7 @@ def did_you_mean(name: str, allowed: list[str]) -> str:
 
 
 def no_setting(path: str, name: str, allowed: list[str], elsewhere: Sequence[str] = ()) -> str:
-    """The message for a setting `name` that is not below `path`, where `allowed` are; `elsewhere` are its namesakes."""
+    """The message for an unknown setting `name` below `path`; `elsewhere` are its namesakes."""
     where = f"in {path}" if path else "at the top level"
     full = f"{path}.{name}" if path else name
     hint = f" Did you mean {' or '.join(elsewhere)}?" if elsewhere else did_you_mean(name, allowed)
@@ -38,13 +34,13 @@ def no_setting(path: str, name: str, allowed: list[str], elsewhere: Sequence[str
 
 
 SECRETS: set[str] = set()
-"""Tokens of the user that are sent to servers: what they answer may have them, what is said of it may not."""
+"""Tokens that are sent to servers, and that messages must not show."""
 QUOTED = 200
-"""Characters of what came that a message shows."""
+"""Characters of a value that a message shows."""
 
 
 def quoted(value: object) -> str:
-    """What came, as YAML would have it, on one line of at most `QUOTED` characters; of an error what it says."""
+    """A value as YAML has it, on one line of at most `QUOTED` characters; of an error its message."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     try:
@@ -59,5 +55,5 @@ def quoted(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text without what could move the cursor of a terminal, or end the line."""
+    """A text without line breaks and control characters of terminals."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -27,19 +27,11 @@ T = TypeVar("T")
 
 @contextmanager
 def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
-    """A file to write into, which takes the place of `path` when the block ends, and never does if that fails.
-
-    Args:
-        path: the file.
-        keep: the name that the file before it gets; None drops it.
-
-    Raises:
-        CaptioningError: the disk is full, or the folder cannot be written to; what was at `path` is unharmed.
-    """
+    """A file that replaces `path` when the block ends, and never if that fails; the old one is renamed to `keep`."""
     part = path.with_name(f"{path.name}.part")
     try:
-        if path.exists() and not path.is_file():  # renaming would put an end to a device
-            raise OSError("there is something that is no file")
+        if path.exists() and not path.is_file():  # renaming would replace a device
+            raise OSError("it is not a regular file")
         try:
             with part.open("wb") as file:
                 yield file
@@ -52,34 +44,25 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
             part.unlink(missing_ok=True)
     except OSError as error:
         raise CaptioningError(
-            f"cannot write {path}: {error.strerror or error}. What was there is unharmed: make room, or let the folder "
-            "be written to, and give the command again, that of a run with resume=true"
+            f"cannot write {path}: {error.strerror or error}. The old content is unharmed: free some space or permit "
+            "writing to the folder, and give the command again, that of a run with resume=true"
         ) from error
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a UTF-8 file, whole or not at all.
-
-    Raises:
-        CaptioningError: it cannot be written, or the text holds half a character.
-    """
-    try:
-        content = text.encode()
-    except UnicodeEncodeError as error:
-        raise CaptioningError(
-            f"cannot write {path}: it would hold half a character, {error.object[error.start]!r}"
-        ) from error
+    """Write a UTF-8 file atomically."""
+    content = text.encode()  # before the file is opened, since half a character cannot be encoded
     with atomic_write(path) as file:
         file.write(content)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value as indented JSON, whole or not at all; see `to_json`."""
+    """Write a value as indented JSON atomically; see `to_json`."""
     write_text(path, to_json(value, indent=2) + "\n")
 
 
 def to_json(value: Any, **form: Any) -> str:
-    """JSON that every program reads, in a `form` of `json.dumps`: numbers infinite or not a number become null."""
+    """JSON that every program reads: infinite numbers and NaN become null; `form` as for `json.dumps`."""
     try:
         return json.dumps(value, allow_nan=False, **form)
     except ValueError:
@@ -87,20 +70,17 @@ def to_json(value: Any, **form: Any) -> str:
 
 
 def read_state(path: Path, parse: Callable[[str], T], advice: str, largest: int = LARGEST_STATE) -> T:
-    """What a file holds that a run has left, and that anything may have happened to since.
+    """Read a file of a run, to which anything may have happened since.
 
     Args:
         path: the file.
-        parse: what makes something of its text; whatever it raises is damage.
+        parse: reads its text; any exception means damage.
         advice: what the user can do about damage.
         largest: bytes.
-
-    Raises:
-        CaptioningError: it cannot be read, or is damaged.
     """
     try:
         if not path.is_file():
-            raise ValueError("it is a folder" if path.is_dir() else "it is no file")
+            raise ValueError("it is a folder" if path.is_dir() else "there is no such file")
         if (size := path.stat().st_size) > largest:
             raise ValueError(f"it has {size:,} bytes")
         return parse(path.read_bytes().decode())
@@ -126,12 +106,7 @@ def frame_of(resize: str, width: int, height: int) -> Frame:
 
 
 def photographs_below(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
-    """The files of photographs in a folder and all folders in it, without hidden ones.
-
-    Args:
-        folder: where to look.
-        complain: is told of folders that cannot be looked into.
-    """
+    """The photographs in a folder and its folders, without hidden ones; `complain` hears of unreadable folders."""
     for place, folders, files in os.walk(folder, onerror=complain):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for file in (Path(place, name) for name in files if not name.startswith(".")):

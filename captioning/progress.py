@@ -1,4 +1,4 @@
-"""What is counted while a person waits: a bar on a terminal, elsewhere a line from time to time. On standard error."""
+"""Progress on standard error: a bar on a terminal, elsewhere a line from time to time."""
 
 import io
 import multiprocessing
@@ -15,60 +15,43 @@ EVERY = 30
 
 
 def on_terminal() -> bool:
-    """Whether bars can be drawn: standard error is a terminal, and not shared with other jobs of a sweep."""
+    """Tell whether standard error is a terminal that no other job of a sweep writes to."""
     return sys.stderr.isatty() and multiprocessing.parent_process() is None
 
 
 def bar(**options: Any) -> "tqdm[Any]":
     """A bar of tqdm's, as wide as the terminal; where that does not know its width, as in some containers, 80."""
-    return tqdm(**{"ncols": _columns(), "nrows": 24, **options})
-
-
-def _columns() -> int:
-    return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    return tqdm(**{"ncols": os.get_terminal_size(sys.stderr.fileno()).columns or 80, "nrows": 24, **options})
 
 
 def counter(text: str, total: int | None, unit: str, **options: Any) -> "tqdm[Any]":
-    """A bar of tqdm's that only rank 0 shows; without a terminal the same as lines.
-
-    Args:
-        text: what is being done.
-        total: how many there are; None: unknown.
-        unit: of what.
-        options: of tqdm.
-    """
+    """A bar of tqdm's on rank 0, or lines without a terminal; an unknown total is None."""
     kind = bar if on_terminal() else _Lines
     return kind(**{"desc": text, "total": total, "unit": unit, "disable": not is_first(), **options})
 
 
 class _Lines(tqdm):
-    """Counts as tqdm does, and says so in lines without cursor codes: every `EVERY` seconds, and at the end."""
+    """Count as tqdm does, in lines without cursor codes: every `EVERY` seconds, and at the end."""
 
     def __init__(self, **options: Any) -> None:
-        # A file of its own keeps off standard error what tqdm writes of itself: carriage returns and empty lines.
+        # its own file keeps tqdm's carriage returns and empty lines off standard error
         super().__init__(**options, file=io.StringIO(), mininterval=EVERY, maxinterval=EVERY, miniters=1, leave=False)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Says where it is; what tqdm would have cleared is no news."""
         if msg is None and self.n > self.initial:
-            self._say(self._state())
+            self._print()
 
     def close(self) -> None:
-        """Says how many there were."""
-        if not self.disable and self.n > self.initial and self.format_dict["elapsed"] >= self.delay:
-            took = f" in {duration(self.format_dict['elapsed'])}"
-            self._say(f"{self._count(self.n)}{took}" if self.n == self.total else self._state())
+        elapsed = self.format_dict["elapsed"]
+        if not self.disable and self.n > self.initial and elapsed >= self.delay:
+            self._print(f"{self._count(self.n)} in {duration(elapsed)}" if self.n == self.total else None)
         super().close()
 
-    def _say(self, text: str) -> None:
-        print(f"{self.desc}: {text}", file=sys.stderr, flush=True)
-
-    def _state(self) -> str:
+    def _print(self, text: str | None = None) -> None:
         rate = (self.n - self.initial) / max(self.format_dict["elapsed"], 1e-9)
-        if not self.total:
-            return f"{self._count(self.n)}, {self._number(rate)}/s"
-        left = duration((self.total - self.n) / rate)
-        return f"{self._number(self.n)} of {self._count(self.total)}, {self._number(rate)}/s, {left} left"
+        of = f"{self._number(self.n)} of {self._count(self.total)}" if self.total else self._count(self.n)
+        left = f", {duration((self.total - self.n) / rate)} left" if self.total else ""
+        print(f"{self.desc}: {text or f'{of}, {self._number(rate)}/s{left}'}", file=sys.stderr, flush=True)
 
     def _count(self, number: float) -> str:
         return f"{self._number(number)}{self.unit}" if self.unit_scale else f"{self._number(number)} {self.unit}s"
@@ -80,16 +63,12 @@ class _Lines(tqdm):
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: `45 s`, `12 min`, `2 h 10 min`, `3 d 4 h`."""
+    """A rounded time: `45 s`, `12 min`, `2 h 10 min`, `3 d 4 h`."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     if minutes < 60:
         return f"{minutes} min"
-    if minutes < 24 * 60:
-        return _two(*divmod(minutes, 60), "h", "min")
-    return _two(*divmod(round(minutes / 60), 24), "d", "h")
-
-
-def _two(large: int, small: int, unit: str, smaller: str) -> str:
-    return f"{large} {unit}" + (f" {small} {smaller}" if small else "")
+    small, units = (minutes, ("h", "min")) if minutes < 24 * 60 else (round(minutes / 60), ("d", "h"))
+    pairs = zip(divmod(small, 60 if units[0] == "h" else 24), units, strict=True)
+    return " ".join(f"{number} {unit}" for number, unit in pairs if number)

@@ -57,7 +57,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path, failure: type[BaseException])
 def test_a_full_disk(tmp_path: Path) -> None:
     path = tmp_path / "scores.json"
     write_json(path, [1])
-    with disk_of(1000), pytest.raises(CaptioningError, match=r"cannot write .*scores\.json: File too large.*make room"):
+    with disk_of(1000), pytest.raises(CaptioningError, match=r"cannot write .*scores\.json: File too large"):
         write_json(path, ["x" * 2000])
     assert strictly(path.read_text()) == [1]
     assert list(tmp_path.iterdir()) == [path]
@@ -65,7 +65,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/sys").is_dir(), reason="a folder that nobody can write to")
 def test_a_read_only_folder() -> None:
-    with pytest.raises(CaptioningError, match=r"cannot write /sys/scores\.json: .* let the folder be written to"):
+    with pytest.raises(CaptioningError, match=r"cannot write /sys/scores\.json: "):
         write_json(Path("/sys/scores.json"), {})
 
 
@@ -73,14 +73,14 @@ def test_no_device_and_no_folder_is_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder"):
-        with pytest.raises(CaptioningError, match=f"cannot write .*{name}: .* no file"):
+        with pytest.raises(CaptioningError, match=f"cannot write .*{name}: "):
             write_text(tmp_path / name, "text")
     assert (tmp_path / "pipe").is_fifo()
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_half_a_character_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CaptioningError, match=r"cannot write .*table\.md: it would hold half a character, '\\ud83d'"):
+def test_half_a_character_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
         write_text(tmp_path / "table.md", "a dog \ud83d")
     assert not list(tmp_path.iterdir())
 

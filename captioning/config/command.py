@@ -1,25 +1,27 @@
-"""How every command starts: its configuration found, its errors printed as sentences."""
+"""The entry of every command: arguments, configuration, errors as sentences."""
 
 import functools
+import itertools
 import logging
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
 import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_asked, help_text
-from captioning.config.words import as_setting, check_options
-from captioning.errors import Stopped
+from captioning.errors import CaptioningError, Stopped, quoted
 from captioning.machine import end_with, end_with_launcher, keep_memory, on_signal
 
 NOT_HERE = (
@@ -43,24 +45,22 @@ TRACEBACK = "CAPTIONING_TRACEBACK"
 
 
 class Command(Protocol):
-    """A command's main."""
+    """A main function, called without arguments."""
 
     config: Path
 
-    def __call__(self) -> object:
-        """Composes the configuration of the command line, and does what it says."""
-        ...
+    def __call__(self) -> object: ...
 
 
 def command(config: Path, words: str | None = None) -> Callable[[Callable[[DictConfig], object]], Command]:
-    """A Hydra main whose configuration is the file `config`; arguments that are no settings are those of `words`."""
+    """Make a function a Hydra main with the configuration file `config`; bare arguments become the setting `words`."""
 
     def decorate(main: Callable[[DictConfig], object]) -> Command:
         composed = hydra.main(version_base="1.3", config_path=str(config.parent), config_name=config.stem)(main)
 
         @functools.wraps(main)
         def found() -> object:
-            check_options(sys.argv[1:])
+            _check_options(sys.argv[1:])
             if words is not None:
                 sys.argv[1:] = as_setting(words, sys.argv[1:])
             return composed()
@@ -69,6 +69,33 @@ def command(config: Path, words: str | None = None) -> Callable[[Callable[[DictC
         return cast(Command, found)
 
     return decorate
+
+
+def as_setting(key: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments with the words among them (`a.jpg b.jpg`) as one setting, `KEY=[WORD,WORD]`.
+
+    A word has no `=`, stands before the first option (`--cfg job`), and leaves out no part (`~PART`).
+    """
+    plain = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
+    words = [word for word in plain if "=" not in word and (not word.startswith("~") or word.startswith("~/"))]
+    if not words:
+        return list(arguments)
+    settings = [argument for argument in plain if argument not in words]
+    if any(setting.startswith(f"{key}=") for setting in settings):
+        raise CaptioningError(f"{words[0]:.200} and {key}= are both given: name all of them in {key}=[A,B], or none")
+    # quoted as Hydra's grammar has it; what looks like an interpolation is none
+    each = [QuotedString(word.replace("${", "\\${"), Quote.single).with_quotes() for word in words]
+    return [*settings, f"{key}=[{','.join(each)}]", *arguments[len(plain) :]]
+
+
+def _check_options(arguments: Sequence[str]) -> None:
+    """Refuse settings that are written as other programs' options, `--model sat_soft`."""
+    known = get_args_parser()._option_string_actions
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        name, _, value = argument.partition("=")
+        if name.startswith("--") and not any(option.startswith(name) for option in known):
+            setting = f"{name[2:]}={value or following or 'VALUE'}"
+            raise CaptioningError(f"there is no option {quoted(name)}: settings have no dashes, {quoted(setting)}")
 
 
 def start(main: Command) -> None:
@@ -99,13 +126,12 @@ def _stop(number: int) -> NoReturn:
 
 
 class JobProcess(Callback):
-    """Prepares the process of a job as `start` does its own, since some launchers start processes themselves."""
+    """Prepare the process of a job, since some launchers start processes themselves."""
 
     def __init__(self) -> None:
         self._launcher = os.getpid()  # this object travels to the process of the job
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
-        """Before the job."""
         _prepare()
         if os.getppid() == self._launcher:  # joblib's processes would go on with the sweep without it
             end_with(self._launcher)
@@ -113,7 +139,7 @@ class JobProcess(Callback):
             os._exit(1)  # the sweep has ended since this process began a job of it, and no other is to begin
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
-        """Ends a sweep of several processes with its first failure, which the others may not have had."""
+        # a sweep of several processes ends with its first failure, which the others may not have had
         distributed = sys.modules.get("torch.distributed")
         if job_return.status is JobStatus.FAILED and distributed and distributed.is_initialized():
             print(f"error: {explain(job_return._return_value)}", file=sys.stderr)
@@ -122,10 +148,7 @@ class JobProcess(Callback):
 
 @contextmanager
 def while_read() -> Iterator[None]:
-    """Ends the program quietly when nobody reads its output any more, as `head` when it has enough.
-
-    Inside a Hydra main, because Hydra reports whatever leaves it.
-    """
+    """End the program quietly when its output is no longer read (`| head`); inside a Hydra main, which would report."""
     try:
         yield
     except BrokenPipeError:
@@ -134,11 +157,7 @@ def while_read() -> Iterator[None]:
 
 
 def _prepare() -> None:
-    _quiet()
     keep_memory()
-
-
-def _quiet() -> None:
     logging.raiseExceptions = False  # nor of an output that nobody reads any more
     for message in NOT_HERE:
         warnings.filterwarnings("ignore", message=message)

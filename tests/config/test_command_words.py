@@ -3,7 +3,7 @@
 import pytest
 from test_conf import composed
 
-from captioning.config.words import as_setting
+from captioning.config.command import as_setting
 from captioning.errors import CaptioningError
 
 ODD = [
@@ -36,5 +36,5 @@ def test_settings_and_options_stay_and_words_may_stand_among_settings() -> None:
 
 
 def test_words_beside_the_setting_itself_are_refused() -> None:
-    with pytest.raises(CaptioningError, match=r"a\.jpg stands beside images=: give all of them in images=\[A,B\]"):
+    with pytest.raises(CaptioningError, match=r"a\.jpg and images="):
         as_setting("images", ["images=b.jpg", "a.jpg"])
