@@ -18,7 +18,7 @@ from captioning.config.paths import check_checkpoints, check_data_root, check_im
 from captioning.config.registry import CONF
 from captioning.config.settings import check_table, has_other_photographs, is_another_data_set, settings_given
 from captioning.config.types import Name, PathText, Samples, Seconds, Seed
-from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
+from captioning.data.readers.captions import ImageId, common_images, read_captions, read_references
 from captioning.data.views import NAMED
 from captioning.errors import CaptioningError
 from captioning.files import write_json

@@ -206,10 +206,10 @@ def test_only_the_common_images_and_it_says_so(elsewhere: Path, command: Command
         (["captions=ours.json", "checkpoint=x.ckpt"], ["either checkpoint=FILE"]),
         (["checkpoint=x.ckpt", "references=references.json"], ["leave references out"]),
         (["checkpoint=x.ckpt"], ["checkpoint=x.ckpt is not there"]),
-        (["captions=ours.json"], ["ours.json is no COCO annotation file", "references=FILE"]),
-        (["captions=no.json", "references=references.json"], ["no.json is not there"]),
-        (["captions=ours.json", "references=references.json", "against=no.json"], ["no.json is not there"]),
-        (["captions=deep.json", "references=references.json"], ["deep.json is nested too deeply"]),
+        (["captions=ours.json"], ["ours.json, read as COCO's annotations"]),
+        (["captions=no.json", "references=references.json"], ["No such file", "no.json"]),
+        (["captions=ours.json", "references=references.json", "against=no.json"], ["No such file", "no.json"]),
+        (["captions=deep.json", "references=references.json"], ["deep.json", "Invalid JSON"]),
         (["captions=part.json", "references=references.json"], ["captions=part.json has no caption for 4 of 5 images"]),
         (["captions=ours.json", "references=references.json", "against=part.json"], ["against=part.json has no"]),
         (["captions=ours.json", "references=references.json", "metrics=[BLUE]"], ["['BLUE']", "BLEU, METEOR"]),
@@ -406,7 +406,7 @@ def test_photographs_that_have_moved(elsewhere: Path, command: Command, refused:
     Path("data").rename("moved")
     shutil.rmtree("cache")
     message = refused(evaluate.main, checkpoint, QUICK)
-    assert "cannot read data/dataset_flickr8k.json" in message
+    assert "No such file or directory: data/dataset_flickr8k.json" in message
     assert "data.root" in message
     command(checkpoint, QUICK, "data.root=moved")
     assert read(elsewhere / "runs" / "evaluate")[2] == read(run)[2]

@@ -25,7 +25,7 @@ from captioning.benchmark.material import examples, photographs
 from captioning.benchmark.measurement import Ceiling, Measurement
 from captioning.benchmark.processes import isolated, peak_bytes
 from captioning.benchmark.timing import Run, timed
-from captioning.data.inputs import Inputs
+from captioning.data.dataset import Inputs
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError

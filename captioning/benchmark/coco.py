@@ -26,7 +26,7 @@ from captioning.data.example import Example
 from captioning.data.module import CaptionData
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.reading import read
+from captioning.data.readers.splits import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.features.build import build_features
 from captioning.features.cache import (

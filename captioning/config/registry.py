@@ -47,6 +47,7 @@ OLD_PATHS: Mapping[str, str] = {
             "throughput.Throughput": "timing.Throughput",
         }.items()
     },
+    "captioning.data.readers.csv.TableReader": "captioning.data.readers.table.TableReader",
 }
 """Dotted paths of parts that have moved, and where they are now: stored configurations name the old ones."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

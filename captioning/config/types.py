@@ -35,6 +35,9 @@ Share = Annotated[float, Interval(ge=0, lt=1)]
 Seconds = Annotated[float, Interval(gt=0, le=86_400)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 
+MAX_LISTED = 5
+"""Values that an error names."""
+
 
 def _named(value: T) -> T:
     if value == "" or "\0" in str(value):
@@ -79,16 +82,25 @@ def refusals(key: str, error: ValidationError) -> str:
 
 
 def _refusals(key: str, errors: Sequence[Any]) -> str:
-    # the choices of a union have the same value and parent
-    groups = itertools.groupby(errors, lambda each: (each["loc"][:-1] or each["loc"], quoted(each["input"])))
+    groups = itertools.islice(itertools.groupby(errors, _group), MAX_LISTED)
     return "; ".join(_refusal(key, parent, list(found)) for (parent, _), found in groups)
+
+
+def _group(error: Any) -> tuple[Any, str]:
+    """Equal for the choices of a union, which have the same value and parent."""
+    if error["type"] == "missing" or not error["loc"]:  # the value may be as large as a file
+        return error["loc"], ""
+    return error["loc"][:-1] or error["loc"], quoted(error["input"])
 
 
 def _refusal(key: str, parent: tuple[int | str, ...], errors: list[Any]) -> str:
     path = parent if len(errors) > 1 else errors[0]["loc"]
     name = key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
     reasons = " or ".join(dict.fromkeys(map(_reason, errors)))
-    return f"{name.removeprefix('.')}={quoted(errors[0]['input'])}: {reasons}"
+    if not name:  # a file that was cut off
+        return reasons
+    value = "" if errors[0]["type"] == "missing" else f"={quoted(errors[0]['input'])}"
+    return f"{name.removeprefix('.')}{value}: {reasons}"
 
 
 def _reason(error: Any) -> str:

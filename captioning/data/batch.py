@@ -1,4 +1,4 @@
-"""The batch: what the data module gives and the Lightning module reads.
+"""The batch that the data module yields and the Lightning module reads.
 
 B images, N captions per image, T = C + 1 tokens (BOS, words, EOS), C prediction steps, W real target positions.
 """
@@ -18,12 +18,12 @@ class Batch:
     """B images with up to N captions each.
 
     Attributes:
-        index: `[B]`, each image's position in its split (image ids may be strings, which do not travel in tensors).
-        inputs: features `[B, L, D]` of a frozen backbone, those that an image has not as `captioning.backbones.context`
-            marks them; or images `[B, C, H, W]` uint8, C = 3 colours, or 4 channels where photographs are padded.
+        index: `[B]`, each image's position in its split (image ids may be strings, which tensors cannot hold).
+        inputs: features `[B, L, D]` of a frozen backbone, missing vectors marked as in `captioning.backbones.context`;
+            or images `[B, C, H, W]` uint8, C = 3 colours, or 4 channels where photographs are padded.
         tokens: `[B, N, T]`; an image with fewer captions has rows of PAD.
-        word_index: `[W]`, the real target positions in the flattened `[B, N, C]`, so that nothing has to search for
-            them (a boolean mask would wait for the GPU).
+        word_index: `[W]`, the real target positions in the flattened `[B, N, C]` (a boolean mask would wait for the
+            GPU).
         pixels: whether `inputs` are images.
     """
 
@@ -48,24 +48,24 @@ class Batch:
 
     @property
     def sources(self) -> Tensor:
-        """What the model reads, `[B, N, C]`: BOS w1 .. wn."""
+        """Input tokens of the model, `[B, N, C]`: BOS w1 .. wn."""
         return self.tokens[..., :-1]
 
     @property
     def targets(self) -> Tensor:
-        """What the model predicts at the real positions, `[W]`: w1 .. wn EOS."""
+        """Target tokens at the real positions, `[W]`: w1 .. wn EOS."""
         return self.tokens[..., 1:].flatten()[self.word_index]
 
     @property
     def captions(self) -> Tensor:
-        """Their number `[]`, at most B * N, counted on the device."""
+        """The number of captions `[]`, at most B * N, counted on the device."""
         return (self.tokens[..., 0] == BOS).sum()
 
 
 def collate(
     index: Sequence[int], inputs: Tensor, captions: Sequence[Sequence[Sequence[int]]], pixels: bool = False
 ) -> Batch:
-    """A batch from word ids without BOS and EOS.
+    """Make a batch from word ids without BOS and EOS.
 
     Args:
         index: B positions in the split.

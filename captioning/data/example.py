@@ -1,4 +1,4 @@
-"""What a reader makes of one captioned photograph: the first border of the framework."""
+"""Captioned photographs, as every reader returns them."""
 
 import hashlib
 import os
@@ -12,14 +12,10 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """Where the object that a word names lies in the photograph.
-
-    Attributes:
-        word: position of the word in its reference, counted from 0.
-        box: of the object.
-    """
+    """The box of an object that a word of a caption names."""
 
     word: int
+    """Position in the reference, counted from 0."""
     box: Box
 
 
@@ -51,14 +47,14 @@ def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
 
 
 def photographs(examples: Sequence[Example], root: str | Path | None) -> list[str]:
-    """The path of each photograph: from the folder `root` on where it lies below that, else all of it.
+    """The path of each photograph, relative to the folder `root` where it lies in it.
 
-    What is no text in it is escaped, so that it can be written; it is then no path any more.
+    Bytes that are not text are escaped, so that it can be written; it is then not a path any more.
     """
-    place = None if root is None else Path(root).expanduser().absolute()
+    folder = None if root is None else Path(root).expanduser().absolute()
     paths = (example.path.absolute() for example in examples)
-    found = (path.relative_to(place) if place and path.is_relative_to(place) else path for path in paths)
-    return [os.fsencode(path).decode(errors="backslashreplace") for path in found]
+    names = (path.relative_to(folder) if folder and path.is_relative_to(folder) else path for path in paths)
+    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]
 
 
 def digest(splits: Splits) -> str:

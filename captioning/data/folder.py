@@ -1,15 +1,15 @@
 """A folder of photographs as examples, with the captions of a file or without any."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from captioning.data.example import Example, photographs
 from captioning.data.readers.coco import CocoSplit
-from captioning.data.readers.csv import table_examples
-from captioning.data.readers.files import read_json
 from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.schema import read_json
 from captioning.data.readers.splits import check_splits
+from captioning.data.readers.table import table_examples
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, photographs_below
 
@@ -20,7 +20,7 @@ class PhotographFolder:
 
     Attributes:
         examples: an image's id is that of the file of references, or its path from the folder on.
-        absent: of how many photographs the file has references that the folder has not.
+        absent: how many photographs of the file are not in the folder.
     """
 
     examples: list[Example]
@@ -33,21 +33,15 @@ class PhotographFolder:
         Args:
             folder: of photographs.
             references: COCO's own layout, Karpathy's, or a table, whose file names count from `folder` on.
-
-        Raises:
-            CaptioningError: the folder cannot be looked into or has no photographs, the file cannot be read, has none
-                of them, or one of them twice.
         """
-        paths = sorted(photographs_below(folder, _refuse))
+        paths = sorted(photographs_below(folder, _raise))
         if not paths:
             raise CaptioningError(
                 f"there are no photographs in images={quoted(folder)}: name a folder with files of "
                 f"{', '.join(SUFFIXES)}"
             )
-        plain = [Example(0, path, ()) for path in paths]
-        found = [
-            replace(example, image_id=name) for example, name in zip(plain, photographs(plain, folder), strict=True)
-        ]
+        names = photographs([Example(0, path, ()) for path in paths], folder)
+        found = [Example(name, path, ()) for name, path in zip(names, paths, strict=True)]
         if references is None:
             return cls(found, 0)
         listed = examples_of(folder, references)
@@ -64,22 +58,13 @@ class PhotographFolder:
 
 
 def examples_of(folder: Path, references: Path) -> list[Example]:
-    """All examples of a file of captions, in the layout that it has.
-
-    Args:
-        folder: of the photographs.
-        references: JSON in COCO's own layout or Karpathy's; other files are tables.
-
-    Raises:
-        CaptioningError: as for the readers of these layouts.
-    """
+    """All examples of a file of captions: JSON in COCO's own layout or Karpathy's; other files are tables."""
     if references.suffix.lower() != ".json":
         return table_examples(folder, references)
-    content = read_json(references)
-    if isinstance(content, dict) and "annotations" not in content:
-        return KarpathyReader(folder, references).examples()
-    return CocoSplit(folder, references)()
+    if "annotations" in read_json(references, dict[str, Any], "COCO's or Karpathy's layout"):
+        return CocoSplit(folder, references)()
+    return KarpathyReader(folder, references).examples()
 
 
-def _refuse(error: OSError) -> NoReturn:
-    raise CaptioningError(f"cannot look into images={quoted(error.filename)}: {error.strerror}") from error
+def _raise(error: OSError) -> NoReturn:
+    raise error

@@ -1,4 +1,4 @@
-"""The data module that all models share."""
+"""The data module of all models."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -8,9 +8,8 @@ from pydantic import SkipValidation
 
 from captioning.config.types import BatchSize, Count, Length, Seed, Workers, validated
 from captioning.data.batch import Batch
-from captioning.data.dataset import CaptionDataset
+from captioning.data.dataset import CaptionDataset, Inputs
 from captioning.data.example import Example, Splits, digest
-from captioning.data.inputs import Inputs
 from captioning.data.loader import Loader
 from captioning.data.sampler import BucketSampler
 from captioning.data.vocabulary import Vocabulary
@@ -50,12 +49,8 @@ class CaptionData(L.LightningDataModule):
     ) -> None:
         super().__init__()
         self.splits, self.vocabulary = splits, vocabulary
-        self.batch_size, self.eval_batch_size, self.num_workers, self.seed = (
-            batch_size,
-            eval_batch_size,
-            num_workers,
-            seed,
-        )
+        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
+        self.num_workers, self.seed = num_workers, seed
         self._resumed = {"epoch": 0, "done": 0}
         self.datasets = {
             name: CaptionDataset(
@@ -82,13 +77,13 @@ class CaptionData(L.LightningDataModule):
         return digest(self.splits)
 
     def train_dataloader(self) -> Loader[Batch]:
-        """Shuffled and bucketed; of a run that is resumed, what is left of its epoch."""
+        """Shuffled and bucketed; in a resumed run, the rest of its epoch."""
         loader = self._loader("train", self.batch_size, shuffle=True)
         cast(BucketSampler, loader.sampler).go_on(**self._resumed)
         return loader
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch, and how many of its batches training has done with."""
+        """The epoch, and how many of its batches are done."""
         loop = self.trainer.fit_loop  # type: ignore[union-attr]
         return {"epoch": self.trainer.current_epoch, "done": loop.epoch_loop.batch_progress.current.completed}  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""Photograph files: told apart by what their folder says of them, and tried before anything is made of them."""
+"""Fingerprint image files and check that they decode."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from captioning.files import write_json
 from captioning.machine import is_first
 from captioning.progress import counter
 
-ADVICE = "mend it, or leave such photographs out with data.skip_broken=true"
+ADVICE = "repair it, or skip such photographs with data.skip_broken=true"
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +27,15 @@ class Reading(Protocol):
     """How a file becomes an image `[C, H, W]` uint8."""
 
     def read(self, source: Path) -> Tensor:
-        """Decode and resize one photograph; a `CaptioningError` says why it cannot be done."""
+        """Decode and resize one photograph; raises a `CaptioningError` with the reason where it cannot."""
         ...
 
 
 def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool) -> Splits:
-    """The examples whose photographs can be read; what is left out is logged by rank 0.
+    """The examples whose photographs can be read; rank 0 logs those that are skipped, if they may be.
 
     Every photograph is decoded to know, once per data set: `folder` keeps which failed. Of several processes that ask
     at the same time one decodes and the others wait.
-
-    Raises:
-        CaptioningError: a photograph cannot be read and `skip_broken` is False, or none of a split can.
     """
     paths = list(dict.fromkeys(example.path for examples in splits.values() for example in examples))
     broken = _broken(paths, transform, folder)
@@ -47,34 +44,31 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     kept = {}
     for name, examples in splits.items():
         kept[name] = [example for example in examples if example.path not in broken]
-        left_out = [broken[example.path] for example in examples if example.path in broken]
-        if left_out and not kept[name]:
-            raise CaptioningError(f"no photograph of the split {name} can be read; the first: {left_out[0]}")
-        for reason in left_out if is_first() else ():
-            log.warning("left out of %s: %s", name, reason)
+        skipped = [broken[example.path] for example in examples if example.path in broken]
+        if skipped and not kept[name]:
+            raise CaptioningError(f"no photograph of the split {name} can be read; the first: {skipped[0]}")
+        for reason in skipped if is_first() else ():
+            log.warning("skipped in %s: %s", name, reason)
     return kept
 
 
 def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Path, str]:
-    """Which cannot be read, and why."""
+    """The photographs that cannot be read, and why."""
     missing = {path for path in paths if not os.path.isfile(path)}  # noqa: PTH113, for `Path.is_file` may raise
     files = [path for path in paths if path not in missing]
     record = folder / hashlib.sha256(b"\n".join(fingerprints(files))).hexdigest()[:32]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(record.with_suffix(".lock")):
-            suspects = _remembered(record, files)
-            # They are tried again, and so a record that was damaged leaves nothing out.
-            broken = _failures(suspects or [], transform)
-            if suspects is None or len(broken) < len(suspects):
-                broken = _failures(files, transform)
-                write_json(record, [number for number, path in enumerate(files) if path in broken])
-    except OSError as error:
-        raise CaptioningError(f"cannot write in {folder}: {error.strerror or error}; choose another cache") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(record.with_suffix(".lock")):
+        suspects = _recorded(record, files)
+        # They are tried again, and so a damaged record excludes nothing.
+        broken = _failures(suspects or [], transform)
+        if suspects is None or len(broken) < len(suspects):
+            broken = _failures(files, transform)
+            write_json(record, [number for number, path in enumerate(files) if path in broken])
     return _failures(list(missing), transform) | broken
 
 
-def _remembered(record: Path, files: Sequence[Path]) -> list[Path] | None:
+def _recorded(record: Path, files: Sequence[Path]) -> list[Path] | None:
     try:
         return [files[number] for number in json.loads(record.read_bytes())]
     except (FileNotFoundError, ValueError, TypeError, IndexError, RecursionError):  # or damaged
@@ -82,8 +76,6 @@ def _remembered(record: Path, files: Sequence[Path]) -> list[Path] | None:
 
 
 def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
-    """What is wrong with those that cannot be read."""
-
     def failure(path: Path) -> str | None:
         try:
             transform.read(path)
@@ -93,38 +85,25 @@ def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
 
     # Threads are enough: Pillow decodes without Python's lock.
     with ThreadPoolExecutor() as pool:
-        found = counter("photographs tried", len(paths), "image", iterable=pool.map(failure, paths), delay=2)
-        return {path: reason for path, reason in zip(paths, found, strict=True) if reason is not None}
+        reasons = counter("photographs tried", len(paths), "image", iterable=pool.map(failure, paths), delay=2)
+        return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
 
 
 def fingerprints(paths: Sequence[Path]) -> list[bytes]:
-    """What a photograph stands with in a key: its path below the photographs' common folder, its size and its time.
+    """Identify photographs in a key: path below their common folder, size and time of modification.
 
     Reading every byte of a large data set at each start would take minutes, and a changed file that keeps all three
-    does not come about by accident. A data set may move as a whole; one copied without its times of modification is
+    does not come about by accident. A data set may move together; one copied without its times of modification is
     computed again.
-
-    Raises:
-        CaptioningError: a photograph does not exist.
     """
     paths = [path.absolute() for path in paths]
-    folder = Path(*_common_parts(paths))
+    common = len(Path(os.path.commonpath({path.parent for path in paths})).parts) if paths else 0
     found = []
     for path in paths:
         try:
             status = path.stat()
-            name = os.fsencode(path.relative_to(folder).as_posix())
+            name = os.fsencode("/".join(path.parts[common:]))
         except (OSError, ValueError) as error:  # ValueError: a name that no file can have
             raise CaptioningError(f"cannot read the image {quoted(path)}: {error}; {ADVICE}") from error
         found.append(b"%s\0%d\0%d" % (name, status.st_size, status.st_mtime_ns))
     return found
-
-
-def _common_parts(paths: Sequence[Path]) -> list[str]:
-    parents = {path.parent.parts for path in paths}
-    common = []
-    for parts in zip(*parents, strict=False):
-        if len(set(parts)) > 1:
-            break
-        common.append(parts[0])
-    return common

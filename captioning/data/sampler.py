@@ -1,4 +1,4 @@
-"""Batches of images whose longest captions are alike, dealt out over processes."""
+"""Bucketed batches of images with captions of similar length, dealt out over processes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -11,14 +11,14 @@ BUCKET_BATCHES = 50
 
 
 class Request(NamedTuple):
-    """What a data set is asked for: positions of images, and the epoch, which keys the choice among their captions."""
+    """Positions of images, and the epoch, which keys the choice among their captions."""
 
     epoch: int
     positions: list[int]
 
 
 class BucketSampler(Sampler[Request]):
-    """Yields this process' part of each batch, as positions in `lengths`.
+    """Yield this process' part of each batch, as positions in `lengths`.
 
     One global batch holds `batch_size` images for every process, and its parts are as equal as they can be, so that N
     processes see together what one process with an N times larger batch would see. In training a last batch with fewer
@@ -44,11 +44,11 @@ class BucketSampler(Sampler[Request]):
         self._done = (0, 0)
 
     def go_on(self, epoch: int, done: int) -> None:
-        """Begins with `epoch`, without its first `done` batches, which an interrupted run has trained on."""
+        """Start with `epoch`, without its first `done` batches, which an interrupted run has trained on."""
         self.epoch, self._done = epoch, (epoch, done)
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch's order; Lightning calls this."""
+        """Set the epoch, which keys the order; Lightning calls this."""
         self.epoch = epoch
 
     def __len__(self) -> int:

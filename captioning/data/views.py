@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 from annotated_types import Interval
 from PIL import Image, ImageEnhance, ImageFilter
-from pydantic import Strict
+from pydantic import AfterValidator, Strict
 
 from captioning.config.types import Probability, Seed, Share, validated
-from captioning.errors import CaptioningError
 
 Crop = Annotated[float, Interval(ge=0, le=0.25)]
 """A share of width or height; of a photograph of any size something is left between two."""
@@ -26,6 +25,16 @@ Quality = Annotated[int, Interval(ge=1, le=100)]
 """Of a JPEG file, on Pillow's scale."""
 Side = Annotated[float, Interval(ge=0.05, le=8)]
 """In units of the size that the backbone will give to the photograph."""
+T = TypeVar("T")
+
+
+def _rising(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError("must have its lower number first")
+    return ends
+
+
+Ends = Annotated[tuple[T, T], Strict(False), AfterValidator(_rising)]
 KERNELS = ("box", "bilinear", "hamming", "bicubic", "lanczos")
 SUBSAMPLINGS = (0, 2)
 """Of colours in a JPEG file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0."""
@@ -39,13 +48,13 @@ class Change:
 
     Attributes:
         crop: shares of the width or height that are cut off: left, top, right, bottom.
-        mirror: left and right are exchanged.
+        mirror: exchange left and right.
         brightness: factor of all colours.
         contrast: factor of the distances from the mean grey.
         blur: radius of a Gaussian, as a share of the shorter side.
-        side: the size to which it is resampled, in units of that which the backbone will give it; None: left as it is.
+        side: the size to resample to, in units of the size that the backbone will use; None: no resampling.
         kernel: of that, by Pillow's name.
-        quality: of a JPEG file that it is saved as and read from; None: it is kept as it is.
+        quality: of a JPEG file to save to and read from; None: no such file.
         subsampling: of the colours in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0.
     """
 
@@ -61,17 +70,11 @@ class Change:
 
     @property
     def settings(self) -> str:
-        """All that decides what comes out, as one line of text for a digest."""
+        """The settings as one line of text for a digest."""
         return repr(self)
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
-        """Change an upright RGB image.
-
-        Args:
-            image: any size.
-            size: width and height that the backbone will give to the photograph.
-            source: the file or image that it is from.
-        """
+        """Change an upright RGB `image` of any size; the backbone will resize it to `size` (width, height)."""
         if any(self.crop):
             (width, height), (left, top, right, bottom) = image.size, self.crop
             edges = left * width, top * height, (1 - right) * width, (1 - bottom) * height
@@ -119,33 +122,25 @@ class RandomChange:
         contrast: likewise.
         mirror: probability that left and right are exchanged.
         seed: of the draws. It is not that of a run, so that all runs share the cached features of their views.
-
-    Raises:
-        CaptioningError: a lowest is above its highest.
     """
 
     @validated
     def __init__(
         self,
-        quality: Annotated[tuple[Quality, Quality], Strict(False)] | None = (40, 95),
-        side: Annotated[tuple[Side, Side], Strict(False)] | None = (0.6, 1.6),
+        quality: Ends[Quality] | None = (40, 95),
+        side: Ends[Side] | None = (0.6, 1.6),
         crop: Crop = 0.1,
         brightness: Share = 0.2,
         contrast: Share = 0.2,
         mirror: Probability = 0.5,
         seed: Seed = 0,
     ) -> None:
-        for name, ends in (("quality", quality), ("side", side)):
-            if ends is not None and ends[0] > ends[1]:
-                raise CaptioningError(
-                    f"data.view.{name}={list(ends)} ends before it begins: set the lower number first"
-                )
         self._quality, self._side, self._crop = quality, side, crop
         self._brightness, self._contrast, self._mirror, self._seed = brightness, contrast, mirror, seed
 
     @property
     def settings(self) -> str:
-        """All that decides what is drawn, as one line of text for a digest."""
+        """The settings as one line of text for a digest."""
         return ", ".join(f"{name[1:]} {value}" for name, value in vars(self).items())
 
     def change(self, *key: int) -> Change:
@@ -176,19 +171,14 @@ class RandomChange:
 
 @dataclass(frozen=True, slots=True)
 class RandomView:
-    """Each photograph in another way, which is always the same for a photograph of that file name.
-
-    Attributes:
-        changes: from which it draws.
-        number: of this view.
-    """
+    """Draws a change for each photograph, always the same for a photograph of that file name."""
 
     changes: RandomChange
     number: int
 
     @property
     def settings(self) -> str:
-        """All that decides what comes out, as one line of text for a digest."""
+        """The settings as one line of text for a digest."""
         return f"drawn {self.number} of {self.changes.settings}"
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:

@@ -1,8 +1,10 @@
-"""Words and their ids: made from the training captions once, then frozen and saved in the checkpoint.
+"""Words of captions and their ids: made from the training captions once, then frozen and saved in the checkpoint.
 
-V words in all, the special tokens included.
+V words in all, the special tokens included. Nothing here starts Java.
 """
 
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -14,6 +16,23 @@ from pydantic import SkipValidation
 from captioning.config.types import validated
 from captioning.errors import CaptioningError
 from captioning.tokens import EOS, NAMES, UNK
+
+# Accents and vowel signs that have no composed form: without them a Hindi word would fall apart. All that living
+# scripts use lies below 0x10000.
+_MARKS = "".join(char for char in map(chr, range(0x10000)) if unicodedata.category(char).startswith("M"))
+_LETTERS = rf"(?:[^\W_]++[{_MARKS}]*+)++"
+_WORD = re.compile(f"{_LETTERS}(?:'{_LETTERS})*+")
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """The words of a caption: lower case, letters and digits of any script, apostrophes only inside a word.
+
+    Everything else separates: `"Two dogs' well-known T-shirts, don't ask!"` gives
+    `two dogs well known t shirts don't ask`. The typographic apostrophe counts as the plain one, and a letter
+    with a combining accent as the composed letter, so that one word has one spelling.
+    """
+    composed = unicodedata.normalize("NFC", text.lower())
+    return tuple(_WORD.findall(composed.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")))
 
 
 class Vocabulary:
@@ -28,19 +47,12 @@ class Vocabulary:
     _names: tuple[str, ...]
 
     def __init__(self, words: Sequence[str]) -> None:
-        """Number `words` in the order given, from 4 on, as a checkpoint's list of words is read back.
-
-        Raises:
-            CaptioningError: a word occurs twice or is the name of a special token.
-        """
+        """Number `words` in the order given, from 4 on."""
         names = (*NAMES, *words)
         ids = {name: i for i, name in enumerate(names)}
         if len(ids) < len(names):
             twice = [name for name, count in Counter(names).items() if count > 1]
-            raise CaptioningError(
-                f"a vocabulary holds each word once and no special token {', '.join(NAMES)}; repeated: "
-                f"{twice[:5]!s:.200}"
-            )
+            raise CaptioningError(f"words of a vocabulary must differ from each other and {NAMES}: {twice[:5]!s:.200}")
         for name in NAMES:  # a caption that really says "<eos>" must not end there
             del ids[name]
         object.__setattr__(self, "_names", names)
@@ -60,9 +72,6 @@ class Vocabulary:
             captions: the words of each training caption.
             min_count: rarer words become UNK.
             max_size: most entries V, the four special tokens included: the rows of the models' output layer.
-
-        Raises:
-            CaptioningError: no word is frequent enough.
         """
         counts = Counter(chain.from_iterable(captions))
         for name in NAMES:
@@ -91,11 +100,7 @@ class Vocabulary:
         return [self._ids.get(word, UNK) for word in words]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The caption that `ids` spell, words joined by a space: stops at EOS and leaves out special tokens.
-
-        Raises:
-            IndexError: an id outside 0..V-1.
-        """
+        """The caption of `ids`, words joined by a space: stops at EOS and leaves out special tokens."""
         words = []
         for i in map(int, ids):
             if i == EOS:
@@ -107,7 +112,7 @@ class Vocabulary:
         return " ".join(words)
 
     def each_word(self, ids: Iterable[int]) -> list[str]:
-        """The word of every id but EOS; a special token has none, and takes its place nevertheless."""
+        """The word of every id but EOS; that of a special token is empty."""
         return [self.decode([i]) for i in map(int, ids) if i != EOS]
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -156,8 +156,9 @@ def photographs(root: str | None) -> Iterator[Finding]:
     if root is None:
         yield Finding("data", "ok", "data=shapes is drawn; data.root=FOLDER looks at photographs")
         return
+    from captioning.config.explain import explain
     from captioning.data.readers.karpathy import KarpathyReader
-    from captioning.data.readers.reading import read
+    from captioning.data.readers.splits import read
 
     base = Path(root).expanduser()
     files = sorted(base.glob("dataset*.json"))
@@ -168,8 +169,8 @@ def photographs(root: str | None) -> Iterator[Finding]:
     for annotations in files:
         try:
             splits = read(KarpathyReader(images, annotations))
-        except CaptioningError as error:
-            yield Finding("data", "attention", str(error), f"complete {base}, or set data.root=FOLDER to another")
+        except (CaptioningError, OSError, ValueError) as error:
+            yield Finding("data", "attention", explain(error), f"complete {base}, or set data.root=FOLDER to another")
         else:
             sizes = ", ".join(f"{name} {len(examples)}" for name, examples in splits.items())
             yield Finding("data", "ok", f"{annotations}: {sizes}, every photograph in place")

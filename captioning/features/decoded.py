@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
-from captioning.data.inputs import Photographs
+from captioning.data.dataset import Photographs
 from captioning.data.loader import Loader
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from captioning.backbones import Backbone
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.side_by_side import SideBySide
+from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Example
-from captioning.data.inputs import Inputs, Photographs
 from captioning.features.brought import bring_features
 from captioning.features.build import build_features, layout_of
 from captioning.features.cache import FeatureCache

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from captioning.data.caption_files import ImageId, common_images, read_captions, read_references
+from captioning.config.explain import explain
+from captioning.data.readers.captions import ImageId, common_images, read_captions, read_references
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import Difference, Resampled, difference, resample
@@ -35,8 +36,8 @@ def compare(
             references = runs[0][0]
             if any(others != references for others, _ in runs):
                 raise CaptioningError(f"{system.label}: its runs were tested on different images or references")
-        except CaptioningError as error:
-            left_out.append(str(error))
+        except (CaptioningError, OSError, ValueError) as error:
+            left_out.append(explain(error))
             continue
         test = next((test for test in tests if test.references == references), None)
         if test is None:

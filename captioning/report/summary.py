@@ -3,7 +3,7 @@
 from itertools import islice
 from pathlib import Path
 
-from captioning.data.caption_files import read_captions, read_references
+from captioning.data.readers.captions import read_captions, read_references
 from captioning.errors import one_line
 from captioning.metrics.scorer import BLEU_ALONE, HEADLINE, MAIN, score_called
 from captioning.report.reading import read_record

@@ -8,7 +8,7 @@ from captioning.backbones import Backbone
 from captioning.config.registry import build
 from captioning.data.example import Splits
 from captioning.data.photographs import readable
-from captioning.data.readers.reading import read
+from captioning.data.readers.splits import read
 from captioning.errors import CaptioningError, quoted
 
 

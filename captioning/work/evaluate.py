@@ -11,9 +11,9 @@ from omegaconf import DictConfig
 from captioning.captioner import TrainedCaptioner
 from captioning.config.paths import checkpoint_path, given_path
 from captioning.config.settings import settings_given
-from captioning.data.caption_files import ImageId
+from captioning.data.dataset import Inputs
 from captioning.data.example import photographs, reference_texts
-from captioning.data.inputs import Inputs
+from captioning.data.readers.captions import ImageId
 from captioning.data.views import NAMED
 from captioning.decoding import Caption
 from captioning.decoding.confidence import quantiles_of, with_entropy

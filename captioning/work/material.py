@@ -103,7 +103,7 @@ def _training_at_hand(
     try:
         splits = read_again(data, [], given_path(config.cache), list(config.modules))
         check_vocabulary(splits, data.get("vocabulary"), captioner.vocabulary)
-    except CaptioningError as error:
+    except (CaptioningError, OSError, ValueError) as error:
         if config.data.root is not None and not other:
             raise
         where = "they are not where the run had them" if other else "data.root has to say where they are"

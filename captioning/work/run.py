@@ -25,7 +25,7 @@ from captioning.config.settings import without_weights
 from captioning.data.example import Splits, reference_texts
 from captioning.data.module import CaptionData
 from captioning.data.photographs import readable
-from captioning.data.readers.reading import read
+from captioning.data.readers.splits import read
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from borders import VALUES, mutated, read_or_refused
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.data.caption_files import read_captions, read_references
 from captioning.data.example import Splits
+from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.coco import CocoReader, CocoSplit
-from captioning.data.readers.csv import TableReader
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.reading import read
+from captioning.data.readers.splits import read
+from captioning.data.readers.table import TableReader
 from captioning.data.vocabulary import Vocabulary
 
 SPLITS = ("train", "val", "test")
@@ -93,6 +93,7 @@ def check_splits(folder: Path, reader: Callable[[], Splits]) -> None:
     words.decode(words.encode(words.words)).encode()
 
 
+@settings(max_examples=50)
 @given(content=saying(KARPATHY))
 def test_karpathy(folder: Path, content: bytes) -> None:
     path = folder / "data.json"
@@ -102,6 +103,7 @@ def test_karpathy(folder: Path, content: bytes) -> None:
     read_or_refused(reader.photographs)
 
 
+@settings(max_examples=50)
 @given(content=saying(COCO))
 def test_coco(folder: Path, content: bytes) -> None:
     path = folder / "captions.json"
@@ -117,6 +119,7 @@ TABLES = [
 LINES = st.lists(st.sampled_from(["image,caption", *NAMES, ",", '"', "#0\t", "\n", "A dog", "../", "\r"]), max_size=20)
 
 
+@settings(max_examples=50)
 @given(
     table=st.sampled_from(TABLES).flatmap(lambda table: mutated(table.encode()))
     | LINES.map(lambda lines: "".join(lines).encode())
@@ -127,6 +130,7 @@ def test_tables(folder: Path, table: bytes) -> None:
     check_splits(folder, TableReader(folder, path, {"train": [0, 0.34], "val": [0.34, 0.67], "test": [0.67, 1]}))
 
 
+@settings(max_examples=50)
 @given(names=mutated("\n".join(NAMES).encode()))
 def test_lists(folder: Path, names: bytes) -> None:
     (folder / "captions.txt").write_text(TABLES[0])
@@ -136,6 +140,7 @@ def test_lists(folder: Path, names: bytes) -> None:
 
 
 @pytest.mark.parametrize("read", [read_captions, read_references])
+@settings(max_examples=50)
 @given(content=saying(RESULTS) | saying(COCO), lines=st.booleans())
 def test_captions_to_score(folder: Path, read: Callable[[Path], dict[Any, Any]], content: bytes, lines: bool) -> None:
     path = folder / f"file.json{'l' if lines else ''}"

@@ -8,9 +8,8 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
-from captioning.data.dataset import CaptionDataset
+from captioning.data.dataset import CaptionDataset, Photographs
 from captioning.data.example import Example, Reference
-from captioning.data.inputs import Photographs
 from captioning.data.sampler import Request
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import BOS, EOS, PAD, UNK

@@ -1,3 +1,4 @@
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,6 @@ from captioning.data.batch import Batch
 from captioning.data.example import Example, Reference, reference_texts
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
-from captioning.data.workers import TELLS_SENDERS
 from captioning.errors import CaptioningError
 
 WORDS = ["a", "b", "c", "d", "e"]
@@ -62,7 +62,7 @@ def test_workers_do_not_change_the_batches(split: str) -> None:
             assert torch.equal(getattr(a, name), getattr(b, name)), name
 
 
-@pytest.mark.skipif(not TELLS_SENDERS, reason="the system does not say who sent a signal")
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="the system does not say who sent a signal")
 def test_workers_end_by_the_signal_of_their_main_process_and_of_no_other() -> None:
     loader = data(2).train_dataloader()
     batches = iter(loader)

@@ -20,7 +20,8 @@ REFUSED: list[tuple[Callable[..., Any], str, Any]] = [
     *((shapes, key, value) for key, value in (("train", 0), ("val", -1), ("test", 2.5), ("train", True))),
     *((shapes, key, value) for key, value in (("max_objects", 5), ("size", 8), ("seed", -1), ("root", 3))),
     *((vocabulary, key, value) for key, value in (("min_count", 0), ("max_size", len(NAMES)), ("max_size", "9"))),
-    *((RandomChange, key, value) for key, value in (("quality", (0, 90)), ("side", [0, 1]), ("quality", [1, 2, 3]))),
+    *((RandomChange, "quality", value) for value in ((0, 90), [1, 2, 3], (3, 2))),
+    *((RandomChange, "side", value) for value in ([0, 1], (3, 2))),
     *((RandomChange, key, value) for key, value in (("crop", 0.3), ("mirror", 2), ("brightness", 1))),
     *((data, key, value) for key, value in (("batch_size", 0), ("max_words", 0), ("num_workers", -1), ("seed", 1.5))),
 ]

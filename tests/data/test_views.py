@@ -11,9 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
-from captioning.data.inputs import Views
+from captioning.data.dataset import Views
 from captioning.data.views import KERNELS, NAMED, Change, RandomChange
-from captioning.errors import CaptioningError
 
 MIRRORED = RandomChange(quality=None, side=None, crop=0, brightness=0, contrast=0, mirror=1)
 
@@ -130,9 +129,3 @@ def test_photographs_of_any_size_have_views(size: tuple[int, int]) -> None:
     assert ImageTransform(8, view=hardest).read(image).shape == (3, 8, 8)
     assert ImageTransform(8, resize="pad", view=hardest).read(image).shape == (4, 8, 8)
     assert ImageTransform(8, view=RandomChange(crop=0.25).view(1)).read(image).shape == (3, 8, 8)
-
-
-@pytest.mark.parametrize("name", ["quality", "side"])
-def test_ends_in_the_wrong_order_are_refused_by_name(name: str) -> None:
-    with pytest.raises(CaptioningError, match=rf"data\.view\.{name}="):
-        RandomChange(**{name: (3, 2)})

@@ -313,7 +313,7 @@ def test_photographs(tmp_path: Path) -> None:
     assert finding.text == f"{annotations}: train 2, val 1, test 1, every photograph in place"
     annotations.write_text("{")
     (finding,) = photographs(str(tmp_path))
-    assert (finding.mark, "is not JSON" in finding.text) == ("attention", True)
+    assert (finding.mark, "Invalid JSON" in finding.text) == ("attention", True)
 
 
 def test_a_check_that_fails_is_a_line() -> None:

@@ -1,9 +1,16 @@
-"""The reader of `data=shapes`: draws the data set at its first call, only reads it afterwards."""
+"""The reader of `data=shapes`: draws the data set at its first call, only reads it afterwards.
+
+Annotation files are in COCO form with a box for every noun, in pixels; `word` counts the caption's words from 0:
+
+    {"info": {...}, "images": [{"id", "file_name", "width", "height"}],
+     "annotations": [{"id", "image_id", "caption", "nouns": [{"word", "bbox": [x, y, width, height]}]}]}
+"""
 
 import hashlib
 import json
 import shutil
 import uuid
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -12,20 +19,19 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from captioning.config.types import validated
-from captioning.data.example import Example
-from captioning.data.shapes.annotations import caption_entry, image_entry, read_annotations, write_annotations
+from captioning.data.example import Example, Noun, Reference
 from captioning.data.shapes.drawing import draw
-from captioning.data.shapes.phrasing import REFERENCES, phrases
+from captioning.data.shapes.phrasing import REFERENCES, Phrase, phrases
 from captioning.data.shapes.scene import MAX_OBJECTS, SPLITS, random_scene
 from captioning.errors import CaptioningError
 from captioning.progress import counter
 
 FORMAT = 1
-"""To be raised with every change of what is drawn or written: older folders are then no longer read."""
+"""Increase it with every change of what is drawn or written: older folders are then no longer read."""
 SPLIT_LIMIT = 1_000_000
 """Scenes of a split at most: image ids of the n-th split begin at n times this."""
 USUAL_SIZE = 224
-"""Of pictures whose size nobody says."""
+"""Of pictures for backbones whose size is known once they are built."""
 Scenes = Annotated[int, Interval(ge=1, le=SPLIT_LIMIT)]
 
 
@@ -45,7 +51,6 @@ class ShapesReader:
         max_objects: objects in a scene at most, 1 to 4; each number up to it is as frequent.
         size: side of the pictures in pixels; None: 224, for backbones whose size is known once they are built.
         seed: chooses the scenes.
-
     """
 
     root: str | Path
@@ -58,21 +63,17 @@ class ShapesReader:
 
     @property
     def side(self) -> int:
-        """Of the pictures, in pixels."""
+        """Of the pictures in pixels."""
         return USUAL_SIZE if self.size is None else self.size
 
     @property
     def writes_to(self) -> Path:
-        """Where this data set is kept; a reader that only reads has no such attribute."""
+        """The folder of this data set; a reader that only reads has no such attribute."""
         digest = hashlib.sha256(json.dumps(self._arguments(), sort_keys=True).encode()).hexdigest()
         return Path(self.root).expanduser() / f"shapes-{digest[:16]}"
 
     def __call__(self) -> dict[str, list[Example]]:
-        """Returns the examples of `train`, `val` and `test`, drawn first where they are not there yet.
-
-        Raises:
-            CaptioningError: the data set cannot be written, or what is there has been damaged.
-        """
+        """The examples of `train`, `val` and `test`, drawn first where they are not there yet."""
         if not self.writes_to.is_dir():
             self._publish()
         try:
@@ -88,7 +89,7 @@ class ShapesReader:
         return {"format": FORMAT, **numbers, "size": self.side, "seed": self.seed}
 
     def _publish(self) -> None:
-        """Draws into a folder of its own and renames it when it is whole, so that nobody ever reads a part."""
+        # In a folder of its own, renamed when it is complete, so that nobody ever reads a part.
         partial = self.writes_to.with_name(f".{self.writes_to.name}-{uuid.uuid4().hex}")
         try:
             partial.mkdir(parents=True)
@@ -97,15 +98,9 @@ class ShapesReader:
                     self._draw_split(split, partial, progress)
             try:
                 partial.rename(self.writes_to)
-            except OSError:
-                # Another process was faster: what it published is the same, byte for byte.
+            except OSError:  # another process was faster: its files are the same, byte for byte
                 if not self.writes_to.is_dir():
                     raise
-        except OSError as error:
-            raise CaptioningError(
-                f"The shapes data set cannot be written below {self.root}: {error}. Choose a folder that can be "
-                f"written to and has room for about {(self.train + self.val + self.test) // 250 + 1} MB."
-            ) from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -118,12 +113,46 @@ class ShapesReader:
             scene = random_scene(rng, split, self.max_objects)
             file_name = f"{split}/{number:06d}.png"
             draw(scene, self.side).save(folder / file_name)
-            images.append(image_entry(first + number, file_name, self.side))
+            images.append(_image(first + number, file_name, self.side))
             for position, phrase in enumerate(phrases(scene, rng)):
                 caption_id = (first + number) * REFERENCES + position
-                captions.append(caption_entry(caption_id, first + number, phrase, self.side))
+                captions.append(_caption(caption_id, first + number, phrase, self.side))
             progress.update()
-        write_annotations(folder / f"captions_{split}.json", self._arguments(), images, captions)
+        content = {"info": self._arguments(), "images": images, "annotations": captions}
+        (folder / f"captions_{split}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 ShapesReader.__init__ = validated(ShapesReader.__init__)  # type: ignore[method-assign]
+
+
+def _image(image_id: int, file_name: str, size: int) -> dict[str, Any]:
+    return {"id": image_id, "file_name": file_name, "width": size, "height": size}
+
+
+def _caption(caption_id: int, image_id: int, phrase: Phrase, size: int) -> dict[str, Any]:
+    nouns = []
+    for word, thing in phrase.nouns:
+        left, top, right, bottom = (value * size for value in thing.box)
+        nouns.append({"word": word, "bbox": [round(value, 3) for value in (left, top, right - left, bottom - top)]})
+    return {"id": caption_id, "image_id": image_id, "caption": phrase.text, "nouns": nouns}
+
+
+def read_annotations(path: Path) -> list[Example]:
+    """Read an annotation file; picture names are relative to its folder."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    references: dict[int, list[Reference]] = defaultdict(list)
+    sides = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
+    for entry in content["annotations"]:
+        nouns = tuple(
+            Noun(noun["word"], _fractions(noun["bbox"], *sides[entry["image_id"]])) for noun in entry["nouns"]
+        )
+        references[entry["image_id"]].append(Reference(entry["caption"], tuple(entry["caption"].split()), nouns))
+    return [
+        Example(image["id"], path.parent / image["file_name"], tuple(references[image["id"]]))
+        for image in content["images"]
+    ]
+
+
+def _fractions(bbox: list[float], width: int, height: int) -> tuple[float, float, float, float]:
+    left, top, across, down = bbox
+    return left / width, top / height, (left + across) / width, (top + down) / height

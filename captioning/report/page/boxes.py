@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from captioning.data.example import Box
-from captioning.data.shapes.annotations import read_annotations
+from captioning.data.shapes.dataset import read_annotations
 
 
 def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]]]:

@@ -1,0 +1,113 @@
+"""Captions and references that lie in files, for scoring without a model.
+
+A file of captions is COCO's results format, `[{"image_id", "caption"}, ...]`, or the `captions.jsonl` of a run or an
+evaluation, one such object a line. References are one of COCO's annotation files, `{"images": [{"id"}, ...],
+"annotations": [{"image_id", "caption"}, ...]}`, or a `captions.jsonl`, whose lines hold a list `references`.
+Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Server", 2015.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioning.data.readers.schema import (
+    Annotation,
+    CocoFile,
+    Each,
+    Identified,
+    ImageId,
+    Text,
+    read_json,
+    read_json_lines,
+)
+from captioning.errors import CaptioningError
+
+RESULTS = 'a list of {"image_id", "caption"}'
+ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
+MAX_LISTED = 3
+"""Image ids that an error names."""
+
+
+@dataclass(slots=True)
+class _References:
+    image_id: ImageId
+    references: list[Text]
+
+
+def read_captions(path: Path) -> dict[ImageId, str]:
+    """The caption of each image, in the file's order."""
+    if path.suffix == ".jsonl":
+        results: Iterable[tuple[str, Annotation]] = read_json_lines(path, Annotation)
+    else:
+        results = ((f"{path}: [{n}]", each) for n, each in enumerate(read_json(path, Each[Annotation], RESULTS)))
+    captions: dict[ImageId, str] = {}
+    for place, each in results:
+        if each.image_id in captions:
+            raise CaptioningError(f"{place}: the image {each.image_id!r:.200} has a caption already")
+        captions[each.image_id] = each.caption
+    if not captions:
+        raise CaptioningError(f"{path} holds no captions")
+    return captions
+
+
+def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
+    """The references of each image, in the order of the images.
+
+    Args:
+        path: of the file.
+        bare: whether images may be without references.
+    """
+    if path.suffix == ".jsonl":
+        references = _references_of_lines(path)
+    else:
+        references = read_json(path, CocoFile[Identified], ANNOTATIONS).captions(path)
+    without = [] if bare else [image_id for image_id, texts in references.items() if not texts]
+    if without or not references:
+        what = f"references for {len(without)} of {len(references)} images: {_listed(without)}" if without else "images"
+        raise CaptioningError(f"{path} has no {what}")
+    return references
+
+
+def _references_of_lines(path: Path) -> dict[ImageId, list[str]]:
+    references: dict[ImageId, list[str]] = {}
+    for place, line in read_json_lines(path, _References):
+        if line.image_id in references:
+            raise CaptioningError(f"{place}: the image {line.image_id!r:.200} occurs twice")
+        references[line.image_id] = line.references
+    return references
+
+
+def common_images(
+    references: Mapping[ImageId, Collection[str]], files: Mapping[str, Mapping[ImageId, str]], common_only: bool
+) -> list[ImageId]:
+    """The images to score, in the order of `references`.
+
+    Args:
+        references: by image.
+        files: captions by image, and these by what the errors call them.
+        common_only: leave out images that `references` or one of the files has not; without it, all must have all.
+    """
+    for name, captions in {} if common_only else files.items():
+        missing = [image_id for image_id in references if image_id not in captions]
+        extra = [image_id for image_id in captions if image_id not in references]
+        problems = []
+        if missing:
+            problems.append(f"has no caption for {len(missing)} of {len(references)} images: {_listed(missing)}")
+        if extra:
+            problems.append(f"has {len(extra)} for images without references: {_listed(extra)}")
+        if problems:
+            raise CaptioningError(
+                f"{name} {'; and it '.join(problems)}. Scores of a part of the images compare with nothing; "
+                "common_only=true scores the images that all files have, and records it in scores.json"
+            )
+    images = [image_id for image_id in references if all(image_id in captions for captions in files.values())]
+    if not images:
+        raise CaptioningError(
+            f"{', '.join(files)} and the references have no image in common; ids of the references: "
+            f"{_listed(list(references))}"
+        )
+    return images
+
+
+def _listed(ids: Sequence[ImageId]) -> str:
+    return ", ".join(f"{each!r:.60}" for each in ids[:MAX_LISTED]) + (", ..." if len(ids) > MAX_LISTED else "")
