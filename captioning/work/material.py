@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.backbones.precomputed import Precomputed
 from captioning.captioner import TrainedCaptioner
 from captioning.config.check import FROM_CHECKPOINT
+from captioning.config.explain import explain
 from captioning.config.paths import given_path
 from captioning.config.registry import check_arguments
 from captioning.config.settings import has_other_photographs, is_another_data_set, merged, relocate
@@ -107,7 +108,7 @@ def _training_at_hand(
         if config.data.root is not None and not other:
             raise
         where = "they are not where the run had them" if other else "data.root has to say where they are"
-        log.info("no novel and unseen pairs, which need the captions of training: %s (%s)", where, error)
+        log.info("no novel and unseen pairs, which need the captions of training: %s (%s)", where, explain(error))
         return None
     return _training(splits)
 
