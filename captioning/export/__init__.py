@@ -1,1 +1,1 @@
-"""Captioners in other forms than that of a checkpoint."""
+"""Captioners as files to share and as graphs."""

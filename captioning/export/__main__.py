@@ -1,7 +1,7 @@
-"""Makes other forms of a checkpoint: `python -m captioning.export checkpoint=runs/NAME/checkpoints/best.ckpt`.
+"""Convert a checkpoint: `python -m captioning.export checkpoint=runs/NAME/checkpoints/best.ckpt`.
 
-By default a file to share: it has weights, vocabulary and configuration, and stands wherever a checkpoint does, but for
-resuming. With format=onnx or torch a folder of graphs for programs without this package.
+By default to a file to share, with weights, vocabulary and configuration; it works wherever a checkpoint does, except
+for resuming. With format=onnx or torch to a folder of graphs for programs without this package.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ SETTINGS: Mapping[str, Any] = {
 
 @command(CONF / "export.yaml")
 def main(config: DictConfig) -> None:
-    """Writes file or folder, and prints its name and size beside the checkpoint's."""
+    """Write the file or folder, and print names and sizes."""
     check_table(SETTINGS, config)
     if config.checkpoint is None:
-        raise CaptioningError("checkpoint is not set and has no default: add checkpoint=FILE")
+        raise CaptioningError("checkpoint is not set: add checkpoint=FILE")
     if config.quantise is not None and config.format != "onnx":
         raise CaptioningError(f"quantise={config.quantise} is for format=onnx: leave it out, or add format=onnx")
     if config.half and config.format != "weights":
@@ -66,13 +66,13 @@ def main(config: DictConfig) -> None:
 
 
 def _check_output(checkpoint: Path, output: Path, overwrite: bool, folder: bool) -> None:
-    """Refuses to write over anything that the user has not said."""
+    """Refuse to overwrite anything without `overwrite=true`, and the checkpoint in any case."""
     if not output.exists():
         return
     if folder and not output.is_dir():
-        raise CaptioningError(f"output={output} is no folder: give the name of one")
+        raise CaptioningError(f"output={output} is not a folder")
     if not folder and not output.is_file():
-        raise CaptioningError(f"output={output} is a folder, or no file: give the name of one")
+        raise CaptioningError(f"output={output} is not a file")
     if not folder and output.samefile(checkpoint):
         raise CaptioningError(
             f"output={output} is the checkpoint itself: set output to another file, or format=onnx for graphs that run "
@@ -80,7 +80,7 @@ def _check_output(checkpoint: Path, output: Path, overwrite: bool, folder: bool)
         )
     if not overwrite:
         kind = "folder" if folder else "file"
-        raise CaptioningError(f"output={output} is there already: set output to another {kind}, or overwrite=true")
+        raise CaptioningError(f"output={output} exists: set output to another {kind}, or overwrite=true")
 
 
 def _size(path: Path) -> str:

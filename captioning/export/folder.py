@@ -1,4 +1,4 @@
-"""A folder with a captioner's graphs, and with all that a program needs to caption photographs by them."""
+"""A folder with a captioner's graphs, and everything that a program needs to caption photographs with them."""
 
 import inspect
 import shutil
@@ -16,8 +16,7 @@ from captioning.config.searches import USUAL_FILTERS, search_settings
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
 from captioning.export import runner
-from captioning.export.graphs import SIZES, graphs
-from captioning.export.state import of_image
+from captioning.export.graphs import SIZES, graphs, of_image
 from captioning.files import write_json
 from captioning.tokens import NAMES
 
@@ -26,7 +25,7 @@ SEARCHES: Mapping[str, dict[str, Any]] = {
     "captioning.decoding.greedy": {"width": 1},
     "captioning.decoding.beam_search": {},
 }
-"""Those that the runner knows, with what of a beam each is."""
+"""The searches of the runner, as settings of a beam."""
 USUAL: dict[str, Any] = {
     name: inspect.signature(beam_search).parameters[name].default
     for name in ("width", "max_length", "length_penalty", "normalisation", "n_best")
@@ -34,25 +33,20 @@ USUAL: dict[str, Any] = {
 
 
 def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bool) -> None:
-    """Writes `output`, in the place of the files of its names that are there.
+    """Write the graphs of a captioner of one checkpoint, on the CPU, to a folder.
 
-    Args:
-        captioner: of one checkpoint, on the CPU.
-        output: the folder.
-        form: `onnx`, with the program that runs it, or `torch`.
-        int8: of `onnx`: computes the last layer in int8.
-
-    Raises:
-        CaptioningError: it has something that no graph has, or the folder cannot be written.
+    `form` is `onnx`, which adds the program that runs it, or `torch`; `int8` quantises the last layer of `onnx`.
     """
     network, config = captioner.networks[0], captioner.config
     decoding = _decoding(config["decoding"], captioner)
     if config["model"].get("choice") == "sample":
-        raise CaptioningError("this model draws locations (model.choice=sample), and a graph draws nothing")
+        raise CaptioningError("this model draws locations (model.choice=sample), and graphs cannot draw")
     longest = config["model"].get("max_tokens")
     if longest is not None and longest <= SIZES["time"]:
-        raise CaptioningError(f"model.max_tokens={longest}: graphs are found by captions of {SIZES['time'] + 1} tokens")
-    found = graphs(network.backbone, network.model)
+        raise CaptioningError(
+            f"model.max_tokens={longest}: graphs are traced with captions of {SIZES['time'] + 1} tokens"
+        )
+    traced = graphs(network.backbone, network.model)
     transform = network.backbone.transform
     about = {
         "version": runner.VERSION,
@@ -64,32 +58,29 @@ def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bo
         "preprocessing": {
             name: getattr(transform, name) for name in ("size", "resize", "interpolation", "mean", "std")
         },
-        "of_hypotheses": [name for name in found["step"].inputs if name != "tokens" and not of_image(name)],
-        "graphs": {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in found.items()},
+        "of_hypotheses": [name for name in traced["step"].inputs if name != "tokens" and not of_image(name)],
+        "graphs": {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in traced.items()},
     }
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=output, prefix=".part-") as part:
-            if form == "onnx":
-                from captioning.export.onnx_files import write_onnx  # here, because these packages are an extra
+    output.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=output, prefix=".part-") as part:
+        if form == "onnx":
+            from captioning.export.onnx import write_onnx  # here, because these packages are an extra
 
-                write_onnx(found, Path(part), int8)
-                shutil.copyfile(runner.__file__, Path(part) / "run.py")
-            else:
-                with warnings.catch_warnings():
-                    # said of the backbone's weights, which are whole, in their own memory format
-                    warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
-                    for name, graph in found.items():
-                        torch.export.save(graph.program, Path(part) / f"{name}.pt2")
-            write_json(Path(part) / ABOUT, about)
-            for file in sorted(Path(part).iterdir()):
-                file.replace(output / file.name)
-    except OSError as error:
-        raise CaptioningError(f"cannot write output={output}: {error.strerror or error}") from error
+            write_onnx(traced, Path(part), int8)
+            shutil.copyfile(runner.__file__, Path(part) / "run.py")
+        else:
+            with warnings.catch_warnings():
+                # about the backbone's weights, which are complete, in their own memory format
+                warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
+                for name, graph in traced.items():
+                    torch.export.save(graph.program, Path(part) / f"{name}.pt2")
+        write_json(Path(part) / ABOUT, about)
+        for file in sorted(Path(part).iterdir()):
+            file.replace(output / file.name)
 
 
 def _decoding(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[str, Any]:
-    """The settings of the runner's search, words as ids."""
+    """The settings of the runner's search, with ids for words."""
     settings = search_settings(decoding, captioner.vocabulary)
     filters = {"_target_": USUAL_FILTERS, **(settings.get("filters") or {})}
     if settings["_target_"] not in SEARCHES or filters.pop("_target_") != USUAL_FILTERS:

@@ -1,20 +1,20 @@
-"""A captioner as three graphs by `torch.export`: backbone, start and step.
+"""Export a captioner as three graphs with `torch.export`: backbone, start and step.
 
-B images of C channels, H rows and W columns of pixels, L context vectors of D features, N hypotheses per image, T words
-that they have, V words in all.
+B images of C channels, H rows and W columns of pixels, L context vectors of D features, N hypotheses of T words per
+image, V words.
 
 | graph | from | to |
 |---|---|---|
-| backbone | images `[B, C, H, W]` uint8 | vectors `[B, L, D]`; a mask `[B, L]` where sets are not full |
-| start | these | the first word's log-probabilities `[B, 1, V]`, attention `[B, 1, L]`, the state behind BOS |
-| step | tokens `[B, N]`, the state | the next word's log-probabilities, attention, what of the state is of hypotheses |
+| backbone | images `[B, C, H, W]` uint8 | vectors `[B, L, D]`; a mask `[B, L]` if sets are partial |
+| start | these | log-probabilities of the first word `[B, 1, V]`, attention `[B, 1, L]`, the state after BOS |
+| step | tokens `[B, N]`, the state | log-probabilities of the next word, attention, the state of hypotheses |
 
-Start reads BOS too, because only then the state has its form: before, there may be no past to look back at. Attention
-is left out where there is none; where one location is taken of it, `attended` follows.
+Start reads BOS too, because only then the state has its final form: before, there may be no past. Models without
+attention have no such output; hard attention adds `attended`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -22,18 +22,17 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from captioning.backbones import Backbone, ContextSet
-from captioning.export.state import leaves, of_image, rebuilt
 from captioning.models.protocol import Captioner, Step
 from captioning.tokens import BOS
 
 SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
-"""Of the examples, locations beyond those of the grid: what may be of any other size, where the model allows it."""
+"""Sizes of the example tensors (locations beyond those of the grid); other sizes are free if the model allows them."""
 Axes = Mapping[int, str]
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A program with the names of what goes in and comes out, in order, and their axes of any size."""
+    """A program, and its inputs and outputs in order with their axes of free size."""
 
     program: ExportedProgram
     inputs: Mapping[str, Axes]
@@ -62,7 +61,7 @@ class _Start(nn.Module):
 
 
 class _Step(nn.Module):
-    """Reads the leaves `names` of a state of the form of `state`, and gives those in `kept`."""
+    """Takes the leaves `names` of a state like `state`, and returns those in `kept`."""
 
     def __init__(self, model: Captioner, state: Any, names: Sequence[str], kept: Sequence[str]) -> None:
         super().__init__()
@@ -87,7 +86,7 @@ def _shown(step: Step) -> dict[str, Tensor]:
 
 
 def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
-    """The three graphs of networks that are frozen and in evaluation mode, on the CPU."""
+    """The three graphs of frozen networks in evaluation mode on the CPU."""
     images = torch.zeros(2, 4 if backbone.partial else 3, backbone.size, backbone.size, dtype=torch.uint8)
     axes: dict[str, Axes] = {"images": {0: "batch"}, **{name: {0: "batch"} for name in ("vectors", "mask")}}
     given = list(_vectors(backbone, SIZES))
@@ -99,7 +98,7 @@ def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
 
 @torch.no_grad()
 def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
-    """Start and step alone, for what `backbone` gives."""
+    """Start and step alone, for the context sets of `backbone`."""
     step, state = _captioned(backbone, model, SIZES)
     axes = _axes(backbone, model)
     tensors = leaves(state)
@@ -122,7 +121,7 @@ def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
 
 
 def _captioned(backbone: Backbone, model: Captioner, sizes: Mapping[str, int]) -> tuple[Step, Any]:
-    """An example of a step, and the state behind it."""
+    """An example of a step, and the state after it."""
     context = ContextSet(grid=backbone.grid, **_vectors(backbone, sizes))
     step = _first(model, context)
     state = step.state.reorder(torch.zeros(sizes["batch"], sizes["hypotheses"], dtype=torch.long))
@@ -140,7 +139,7 @@ def _vectors(backbone: Backbone, sizes: Mapping[str, int]) -> dict[str, Tensor]:
 
 
 def _axes(backbone: Backbone, model: Captioner) -> dict[str, Axes]:
-    """Of every tensor the axes that grow with one of `SIZES`, found out by trying."""
+    """The axes of every tensor that grow with one of `SIZES`, found by trying."""
 
     def shapes(sizes: Mapping[str, int]) -> tuple[dict[str, torch.Size], Any]:
         step, state = _captioned(backbone, model, sizes)
@@ -153,7 +152,7 @@ def _axes(backbone: Backbone, model: Captioner) -> dict[str, Axes]:
         try:
             longer, other = shapes({**SIZES, axis: SIZES[axis] + 1})
         except (ValueError, RuntimeError):
-            if axis != "locations":  # of which a model may be built for so many
+            if axis != "locations":  # some models are built for a fixed number of them
                 raise
             continue
         if other != form:  # a number that is no tensor would stay as it is
@@ -166,9 +165,9 @@ def _axes(backbone: Backbone, model: Captioner) -> dict[str, Axes]:
 def _exported(
     module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str], axes: Mapping[str, Axes]
 ) -> Graph:
-    # of equal names, or torch asks of unlike ones what is true of the example alone; only the time has a bound to find
+    # With different names torch demands what holds for the example alone; only the time has a bound to find.
     sizes: dict[str, Any] = {axis: Dim.DYNAMIC if axis == "time" else Dim(axis) for axis in SIZES}
-    # an axis of length 1 is one that always is to torch
+    # torch takes an axis of length 1 for fixed
     dynamic = [{i: sizes[axis] for i, axis in axes[name].items() if x.shape[i] > 1} for name, x in inputs.items()]
     shapes = {"tokens": dynamic[0], "state": tuple(dynamic[1:])} if isinstance(module, _Step) else tuple(dynamic)
     with torch.no_grad():
@@ -177,7 +176,51 @@ def _exported(
 
 
 def _read(graph: Graph) -> set[str]:
-    """The inputs that something is computed from."""
+    """The inputs that are used."""
     nodes = {node.name: node for node in graph.program.graph.nodes}
     given = zip(graph.inputs, graph.program.graph_signature.user_inputs, strict=True)
     return {name for name, node in given if nodes[node].users}
+
+
+def leaves(node: Any, name: str = "") -> dict[str, Tensor]:
+    """The tensors of a decode state by their place in it, such as `image.layers.0.key`.
+
+    A state is dataclasses, tuples, lists and dicts around tensors; anything else in it stays as it is.
+    """
+    if isinstance(node, Tensor):
+        return {name: node}
+    return {
+        leaf: tensor
+        for key, child in _children(node)
+        for leaf, tensor in leaves(child, f"{name}.{key}".lstrip(".")).items()
+    }
+
+
+def rebuilt(node: Any, tensors: Mapping[str, Any], name: str = "") -> Any:
+    """The same state with other tensors, named as by `leaves`; None for those that are missing."""
+    if isinstance(node, Tensor):
+        return tensors.get(name)
+    children = {str(key): rebuilt(child, tensors, f"{name}.{key}".lstrip(".")) for key, child in _children(node)}
+    if is_dataclass(node) and not isinstance(node, type):
+        return replace(node, **children)
+    if isinstance(node, tuple):
+        return type(node)(*children.values()) if hasattr(node, "_fields") else tuple(children.values())
+    if isinstance(node, list):
+        return list(children.values())
+    return dict(zip(node, children.values(), strict=True)) if isinstance(node, Mapping) else node
+
+
+def of_image(name: str) -> bool:
+    """True for a leaf that belongs to the image and is stored once for its hypotheses."""
+    return name.startswith("image.")
+
+
+def _children(node: Any) -> Iterator[tuple[Any, Any]]:
+    if is_dataclass(node):
+        yield from ((field.name, getattr(node, field.name)) for field in fields(node))
+    elif isinstance(node, tuple) and hasattr(node, "_fields"):
+        yield from zip(node._fields, node, strict=True)
+    elif isinstance(node, tuple | list):
+        yield from enumerate(node)
+    elif isinstance(node, Mapping):
+        yield from node.items()

@@ -1,6 +1,6 @@
-"""Captions photographs with the graphs beside this file: `python run.py PHOTOGRAPH...` prints a JSON line for each.
+"""Caption photographs with the graphs in this folder: `python run.py PHOTOGRAPH...` prints a JSON line for each.
 
-It needs NumPy, Pillow and onnxruntime alone. From Python: `Captioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
+Needs only NumPy, Pillow and onnxruntime. From Python: `Captioner(FOLDER).caption(PHOTOGRAPH)[0].text`.
 
 C channels, H rows and W columns of pixels, K hypotheses, T tokens, L context vectors, V words.
 """
@@ -17,21 +17,19 @@ import numpy as np
 import onnxruntime
 from PIL import ExifTags, Image, ImageOps
 
-VERSION = 1
-"""Of `captioner.json`."""
-BOS, EOS, WORDS = 1, 2, 4
-"""Ids of the first token, of the last, and from which on there are words."""
+VERSION = 1  # of `captioner.json`
+BOS, EOS, WORDS = 1, 2, 4  # ids of the first token, of the last, and of the first word
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+# Pillow's transposition that turns a photograph upright, by the orientation in its EXIF data
 TURNS = dict(zip(range(2, 9), (0, 3, 1, 5, 4, 6, 2), strict=True))
-"""Pillow's transposition that brings a photograph upright, by the orientation in its EXIF data."""
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Caption:
-    """One of a photograph's: its words, what the search ranked it by, and where the model looked for each token.
+    """A caption, its score by which the search ranked, and the attention map of each token.
 
-    Its confidence is the share of validation captions with a lower score; None where that is not known.
+    Confidence is the share of validation captions with a lower score; None if unknown.
     """
 
     text: str
@@ -49,12 +47,12 @@ class _Hypothesis:
 
 
 class Captioner:
-    """The captioner of a folder that `captioning.export format=onnx` has written.
+    """The captioner of a folder written by `captioning.export format=onnx`.
 
     Args:
         folder: with `captioner.json` and the graphs.
         threads: of onnxruntime; 0 takes all cores.
-        decoding: settings in the place of the folder's, such as `width=5` or `n_best=3`.
+        decoding: settings that replace the folder's, such as `width=5` or `n_best=3`.
     """
 
     def __init__(self, folder: str | Path = Path(__file__).parent, threads: int = 0, **decoding: Any) -> None:
@@ -85,10 +83,10 @@ class Captioner:
         return self.decode(self._run("backbone", {"images": self.read(photograph)[None]}))
 
     def decode(self, context: dict[str, Array]) -> list[Caption]:
-        """Beam search over one image's `vectors` `[1, L, D]`, and `mask` `[1, L]` where its set is not full.
+        """Beam search over one image's `vectors` `[1, L, D]`, and `mask` `[1, L]` if its set is partial.
 
-        At each step the hypotheses' continuations are ranked together. An EOS among the best K ends its hypothesis; the
-        beam is filled up with open ones.
+        At each step all continuations are ranked together. An EOS among the best K ends its hypothesis; the beam is
+        filled up with open ones.
         """
         k, longest, n_best = (self.decoding[name] for name in ("width", "max_length", "n_best"))
         found = self._run("start", context)
@@ -141,16 +139,15 @@ class Captioner:
         return round(bisect_left(self.quantiles, score) / len(self.quantiles), 2) if self.quantiles else None
 
     def _divisor(self, length: int) -> float:
-        """What ranking divides the log-probability of `length` tokens by."""
         shown = length if self.decoding["normalisation"] == "length" else (5 + length) / 6
         return float(shown) ** float(self.decoding["length_penalty"])
 
     def _reach(self, score: float, length: int) -> list[float]:
-        """What an open hypothesis can come to at most: no further loss, at the length that flatters it most."""
+        # the upper bound of an open hypothesis: no further loss, at the more favourable of the extreme lengths
         return [score / self._divisor(n) for n in (length, self.decoding["max_length"])]
 
     def _allowed(self, words: Array, said: list[list[int]]) -> Array:
-        """Log-probabilities `[K, V]` with minus infinity at what each hypothesis may not say next."""
+        """Set the log-probabilities `[K, V]` of words that may not follow to minus infinity."""
         rules = self.decoding
         for row, tokens in zip(words, said, strict=True):
             t, n, end = len(tokens), rules["no_repeat_ngram"], row[EOS]
@@ -176,7 +173,7 @@ class Captioner:
         return " ".join(self.words[token] for token in tokens if token >= WORDS)
 
     def read(self, photograph: str | Path | Image.Image) -> Array:
-        """A photograph as the backbone reads it, `[C, H, W]` uint8: colours, and where it is padded a mask."""
+        """The backbone's input for a photograph, `[C, H, W]` uint8: colours, and a mask if it is padded."""
         if isinstance(photograph, Image.Image):
             return self._pixels(photograph)
         with Image.open(photograph, formats=FORMATS) as image:
@@ -222,7 +219,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Captions the photographs of a command line; 1 where one could not be read."""
+    """Caption the photographs of a command line; 1 if one could not be read."""
     parser = argparse.ArgumentParser(description="Captions photographs, a JSON line for each.")
     parser.add_argument("photographs", nargs="+")
     parser.add_argument("--threads", type=int, default=0, help="0 takes all cores")

@@ -11,9 +11,8 @@ from captioners import CAPTIONERS, GRID, MASK, D, L, V, build, normal
 
 from captioning.backbones.context import ContextSet
 from captioning.backbones.precomputed import Precomputed
-from captioning.export.graphs import Graph, decoder_graphs
-from captioning.export.onnx_files import write_onnx
-from captioning.export.state import of_image
+from captioning.export.graphs import Graph, decoder_graphs, of_image
+from captioning.export.onnx import write_onnx
 from captioning.tokens import BOS
 
 FIRST = (

@@ -1,7 +1,4 @@
-"""Graphs as ONNX: a file for each, and one for the weights of all, where equal ones lie once.
-
-E features of the last layer, V words.
-"""
+"""Write graphs as ONNX files with one file of shared weights. E features of the last layer, V words."""
 
 import hashlib
 import logging
@@ -20,32 +17,20 @@ try:
     import onnx_ir as ir
     import onnxscript  # noqa: F401 - what `torch.onnx` needs
 except ImportError as error:
-    raise CaptioningError("format=onnx needs packages that are not there: pip install 'captioning[onnx]'") from error
+    raise CaptioningError("format=onnx needs more packages: pip install 'captioning[onnx]'") from error
 
 OPSET = 18
 WEIGHTS = "weights.bin"
+# Levels of weights on either side of zero: 7 bits. CPUs without VNNI add two products with inputs in 16 bits, which end
+# at 32,767: 2 * 255 * 63 is below that, 2 * 255 * 127 is not.
 LEVELS = 63
-"""Of weights in int8, on either side of zero. CPUs without VNNI add two products with inputs in 16 bits, which end at
-32,767: 2 * 255 * 63 is below that, 2 * 255 * 127 is not."""
-PAGE = 4096
-"""Bytes to a multiple of which weights are laid, so that they can be mapped into memory."""
-TALKERS = ("torch.onnx", "onnxscript", "onnx_ir")
-"""Loggers that tell of every node."""
-NEXT = ".next"
-"""Behind the name of what a step gives of the state, since what it reads has the name already."""
+PAGE = 4096  # weights are aligned to it, so that they can be mapped into memory
+VERBOSE = ("torch.onnx", "onnxscript", "onnx_ir")  # loggers that report every node
+NEXT = ".next"  # suffix of the state that a step returns; what it reads has the plain name
 
 
 def write_onnx(graphs: Mapping[str, Graph], folder: Path, int8: bool) -> None:
-    """Writes `NAME.onnx` for each graph and their weights.
-
-    Args:
-        graphs: by name.
-        folder: that is there.
-        int8: whether the last layer of start and step computes in int8, its inputs quantised as they come.
-
-    Raises:
-        CaptioningError: there is no last layer to quantise.
-    """
+    """Write `NAME.onnx` for each graph and their weights; with `int8` the last layer of start and step is quantised."""
     places: dict[bytes, int] = {}
     with (folder / WEIGHTS).open("wb") as file:
         for name, graph in graphs.items():
@@ -83,10 +68,9 @@ def _name_axes(value: ir.Value, axes: Axes) -> None:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps to themselves what the exporter's parts say of their work."""
-    levels = {name: logging.getLogger(name).level for name in TALKERS}
+    levels = {name: logging.getLogger(name).level for name in VERBOSE}
     try:
-        for name in TALKERS:
+        for name in VERBOSE:
             logging.getLogger(name).setLevel(logging.ERROR)
         yield
     finally:
@@ -95,7 +79,7 @@ def _silence() -> Iterator[None]:
 
 
 def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> None:
-    """Writes what is larger than a page behind what `file` has; `places` knows where by content."""
+    """Append tensors larger than a page to `file`; `places` has the offsets of those written before, by digest."""
     for value in graph.initializers.values():
         tensor = value.const_value
         if tensor is None or tensor.nbytes < PAGE:
@@ -112,17 +96,14 @@ def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> 
 
 
 def _quantise(graph: ir.Graph) -> None:
-    """The layer before the words: W `[E, V]` in 7 bits with a scale for each word, its input in 8 with one scale."""
+    """Quantise the last layer: W `[E, V]` to 7 bits with a scale per word, its input dynamically to 8 bits."""
     layer = _last_layer(graph)
     x, weight = layer.inputs
     assert weight is not None
     assert weight.const_value is not None
     numbers = weight.const_value.numpy()
     scale = np.maximum(np.abs(numbers).max(axis=0), np.finfo(np.float32).tiny) / LEVELS
-    constants = {
-        "int8": np.rint(numbers / scale).astype(np.int8),
-        "scale": scale.astype(np.float32),
-    }
+    constants = {"int8": np.rint(numbers / scale).astype(np.int8), "scale": scale.astype(np.float32)}
     given = {}
     for name, array in constants.items():
         given[name] = ir.Value(name=f"words.{name}", const_value=ir.tensor(array, name=f"words.{name}"))
