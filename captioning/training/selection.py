@@ -1,4 +1,4 @@
-"""Chooses the width of the beam on the validation split, after training."""
+"""Choose the beam width on the validation split, after training."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,20 +12,17 @@ from captioning.decoding import Caption
 from captioning.training.callbacks.resume import ResumePoints
 from captioning.training.module import CaptioningModule
 
-KEPT = (ProgressBar, ResumePoints)
-"""Callbacks of these validations too: what is shown, and what a signal does."""
-
 
 def select_width(
     trainer: L.Trainer, module: CaptioningModule, data: L.LightningDataModule, widths: Sequence[int]
 ) -> dict[int, float]:
-    """Decodes the validation split with each width, and leaves the best in the module and its best checkpoint.
+    """Validate with each width; set the best in the module and in its best checkpoint.
 
-    Best is what the checkpoint was kept by, such as CIDEr; of equals the first.
+    The best has the best score that the checkpoint was kept by, such as CIDEr; of equals, the first.
 
     Args:
-        trainer: that has trained; no logger hears of it.
-        module: with the weights to test, and a search that takes `width`.
+        trainer: that has trained.
+        module: with the weights to test, and a search with a setting `width`.
         data: of the run.
         widths: to try.
 
@@ -55,7 +52,7 @@ def select_width(
 
 
 def use_width(module: CaptioningModule, width: int) -> None:
-    """The module decodes with this width from now on, and its checkpoints say so."""
+    """Set the beam width of the module and of its checkpoints."""
     search: Callable[..., list[Caption]] = module.search
     module.search = partial(search, width=width)
     module.config["decoding"]["width"] = width
@@ -63,10 +60,10 @@ def use_width(module: CaptioningModule, width: int) -> None:
 
 @contextmanager
 def _alone(trainer: L.Trainer) -> Iterator[None]:
-    """Without loggers and callbacks, which would take these validations for those of the training."""
+    """Remove loggers and callbacks for which these validations would be part of the training."""
     callbacks, loggers = trainer.callbacks, trainer.loggers  # type: ignore[attr-defined]
-    trainer.callbacks = [callback for callback in callbacks if isinstance(callback, KEPT)]  # type: ignore[attr-defined]
-    trainer.loggers = []
+    kept = [callback for callback in callbacks if isinstance(callback, ProgressBar | ResumePoints)]
+    trainer.callbacks, trainer.loggers = kept, []  # type: ignore[attr-defined]
     try:
         yield
     finally:

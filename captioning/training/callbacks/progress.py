@@ -58,38 +58,28 @@ class Progress(ProgressBar):
             log.info(self._text.plan())
             self._wait()
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *batch: Any) -> None:
         if self._text is None:
             return
         self._text.stepped()
-        if self._on_bar:
-            if batch_idx % self.refresh_rate == 0 and self._due:
-                self._draw(self._text.short())
-        elif self._due:
-            self._write(self._text.line())
+        if not self._on_bar:
+            if self._due:
+                self._write(self._text.line())
+        elif batch[2] % self.refresh_rate == 0 and self._due:  # its number, after outputs and batch
+            self._draw(self._text.short())
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._decoded, self._validation_start = 0, time.monotonic()
+        self._batches, self._decoded, self._validation_start = 0, 0, time.monotonic()
 
     on_test_start = on_validation_start
 
-    def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        self._decoded += trainer.world_size * len(outputs or ())  # the captions of the batch
+    def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, *_: Any) -> None:
+        self._batches, self._decoded = self._batches + 1, self._decoded + trainer.world_size * len(outputs or ())
         if self._due:
             batches = trainer.num_test_batches if trainer.testing else trainer.num_val_batches
-            self._evaluating(trainer, f"batch {batch_idx + 1:,} of {batches[0]:,}")
+            self._evaluating(trainer, f"batch {self._batches:,} of {batches[0]:,}")
 
-    on_test_batch_end = on_validation_batch_end
+    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         # before the module scores the captions, for which Java may take a minute

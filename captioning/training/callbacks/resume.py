@@ -92,9 +92,7 @@ class ResumePoints(L.Callback):
         if stop:
             self._stop(trainer)
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         # where the loss is read anyway
         logged = trainer.global_step % trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
         if logged and not math.isfinite(trainer.callback_metrics["train/nll"]):
@@ -116,9 +114,7 @@ class ResumePoints(L.Callback):
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._signals.close()
 
-    def on_validation_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
+    def on_validation_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         # several processes have different numbers of batches, and stop after validation
         if self._signal is not None and trainer.world_size == 1:
             self._stop(trainer)

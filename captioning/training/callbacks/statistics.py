@@ -45,22 +45,14 @@ class CaptionCallback(L.Callback):
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._call(self.begin, trainer, pl_module)
 
-    def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        self._call(self.add, trainer, pl_module, batch, outputs)
+    def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *batch: Any) -> None:
+        self._call(self.add, trainer, pl_module, batch[1], batch[0])  # of outputs, batch and numbers
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._call(self.end, trainer, pl_module)
 
     on_test_epoch_start = on_validation_epoch_start
-    on_test_batch_end = on_validation_batch_end
+    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
     on_test_epoch_end = on_validation_epoch_end
 
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import lightning as L
 from torch import Tensor, nn
@@ -74,9 +74,7 @@ class Throughput(L.Callback):
         self._start: float | None = None
         self._logged = 0
 
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Batch, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         if self._start is None:
             self._start = time.perf_counter()
 
