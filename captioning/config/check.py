@@ -19,7 +19,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from captioning.config.paths import check_checkpoint, check_data_root
-from captioning.config.registry import check_arguments, check_loadable, check_parts
+from captioning.config.registry import check_arguments, check_loadable, check_parts, without_title
 from captioning.config.settings import check_table, each_setting, without_weights
 from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
 from captioning.errors import CaptioningError, quoted
@@ -234,7 +234,7 @@ def _build(config: DictConfig) -> None:
     _part(config.trainer, callbacks=callbacks, logger=False, precision=precision_of(config.trainer))
 
 
-def _part(settings: DictConfig, **given: Any) -> Any:
+def _part(settings: Mapping[str, Any] | DictConfig, **given: Any) -> Any:
     return instantiate(settings, _convert_="all", **given)
 
 
@@ -258,7 +258,7 @@ def _networks(config: DictConfig) -> "nn.Module | None":
             backbone = _part(described.backbone)
             if config.data.views > 1:
                 backbone.viewed(changes.view(1))
-            model: nn.Module = _part(described.model, vocab_size=len(NAMES) + 1, **backbone.sizes)
+            model: nn.Module = _part(without_title(described.model), vocab_size=len(NAMES) + 1, **backbone.sizes)
             return model
     except InstantiationException as refusal:
         if isinstance(refusal.__cause__, RuntimeError):

@@ -50,6 +50,11 @@ OLD_PATHS: Mapping[str, str] = {
     "captioning.data.readers.csv.TableReader": "captioning.data.readers.table.TableReader",
 }
 """Dotted paths of parts that have moved, and where they are now: stored configurations name the old ones."""
+ATTENTION = {"_target_": "captioning.models.parts.attention.SoftmaxAttention", "_partial_": True}
+ATTENTION_SETTINGS = ("gate", "choice", "temperature", "smoothing", "energy_bias", "window")
+"""These were settings of the model until attention was a part."""
+TITLE = "title"
+"""Key of a model's display name, for reports alone."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -73,7 +78,7 @@ def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> A
     if not isinstance(partial, bool) or partial not in allowed:
         choices = " or ".join(map(quoted, sorted(allowed, reverse=True)))
         raise CaptioningError(f"{place}._partial_={quoted(partial)} is not allowed; it must be {choices}")
-    settings = {key: value for key, value in node.items() if not key.startswith("_")}
+    settings = {key: value for key, value in node.items() if not key.startswith("_") and key != TITLE}
     check_arguments(place, target, settings, partial)
     arguments = {name: _argument(f"{place}.{name}", value, modules) for name, value in settings.items()} | sizes
     try:
@@ -86,13 +91,22 @@ def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> A
         raise CaptioningError(f"{place}: {quoted(error)}") from error
 
 
+def without_title(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a model's constructor."""
+    return {str(key): value for key, value in model.items() if key != TITLE}
+
+
 def renewed(node: Any) -> Any:
-    """Settings with each `_target_` of `OLD_PATHS` replaced."""
+    """Stored settings in today's terms: each `_target_` of `OLD_PATHS` replaced, and attention as a part."""
     if isinstance(node, Mapping):
-        return {
+        settings = {
             key: OLD_PATHS.get(value, value) if key == "_target_" and isinstance(value, str) else renewed(value)
             for key, value in node.items()
         }
+        if settings.get("_target_") == "captioning.models.Recurrent" and "attention" not in settings:
+            own = {key: settings.pop(key) for key in ATTENTION_SETTINGS if key in settings}
+            settings |= {"attention": {**ATTENTION, **own}} if settings.get("score") else {}
+        return settings
     return [renewed(value) for value in node] if isinstance(node, list) else node
 
 
@@ -142,6 +156,7 @@ def check_parts(key: str, node: Any) -> None:
         if not callable(target):
             raise CaptioningError(f"{place}._target_={quoted(part['_target_'])} is no class or function")
         check_value(f"{place}._partial_", part.get("_partial_", False), bool)
+        part = without_title(part) if place == "model" else part
         settings = {name: value for name, value in part.items() if not str(name).startswith("_")}
         check_arguments(place, target, settings, bool(part.get("_partial_")))
 

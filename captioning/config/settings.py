@@ -15,7 +15,7 @@ from captioning.files import read_state
 PLACES = ("folder", "cache", "data.root")
 """Where things lie. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
-    *(*PLACES, "choices", "runs", "resume", "test", "debug", "logger"),
+    *(*PLACES, "choices", "runs", "resume", "test", "debug", "logger", "model.title"),
     *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
 )
 """Settings that do not change the result of a run."""

@@ -5,14 +5,14 @@ B images, N captions per image, C input positions, L context vectors of D featur
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
-from captioning.config.types import Positive, Share, Width, validated
-from captioning.models.parts.attention import Annotations, Attention, Choice, Look, Window
+from captioning.config.types import Share, Width, validated
+from captioning.models.parts.attention import Attention, AttentionStep
 from captioning.models.parts.cells import Cell, Memory
 from captioning.models.parts.encoders import Encoder
 from captioning.models.parts.heads import Head
@@ -25,7 +25,7 @@ from captioning.models.protocol import CaptionOutput, Policy, Step
 class Image(NamedTuple):
     """What every step reads of the images, computed once for all of their captions."""
 
-    annotations: Annotations | None  # for attention
+    annotations: Any  # for attention
     constant: Tensor | None  # the image's part of every step of the cell, `[B, 1, K]`
 
 
@@ -56,18 +56,13 @@ class Recurrent(nn.Module):
         cell: gives the next state.
         head: gives the logits of the next word.
         initial: gives the state before the first word.
-        score: of attention; None: there is none.
+        score: how well each context vector fits a state; None: there is no attention.
+        attention: what becomes of the scores.
         inject: shows the cell the image as a whole, before the first word or at every step; None: nothing does.
         encoder: from context set to context set, before all of them.
         d_embed: m; one embedding serves cell and head.
         d_hidden: n.
         dropout: on the initial states and on the argument of the last layer, not inside the cell (D).
-        gate: see `Attention`, as for all that follow.
-        choice: the context of a step unless the caller says otherwise.
-        temperature: divisor of the scores.
-        smoothing: sigmoids in place of exponentials.
-        window: places around the last ones.
-        energy_bias: with smoothing, a learned number is added to the energies.
     """
 
     @validated
@@ -81,48 +76,47 @@ class Recurrent(nn.Module):
         head: Callable[..., Head],
         initial: Callable[..., Initial],
         score: Callable[..., Score] | None = None,
+        attention: Callable[..., Attention] | None = None,
         inject: Callable[..., Inject] | None = None,
         encoder: Callable[..., Encoder] | None = None,
         d_embed: Width = 512,
         d_hidden: Width = 1024,
         dropout: Share = 0.5,
-        gate: bool = False,
-        choice: Choice = "expected",
-        temperature: Positive = 1.0,
-        smoothing: bool = False,
-        window: Window | None = None,
-        energy_bias: bool = False,
     ) -> None:
         super().__init__()
+        if score and not attention:
+            raise ValueError("a score needs attention: set model/attention=soft, or leave it out too (~model/score)")
         self.dropout = dropout
         self.embed = nn.Embedding(vocab_size, d_embed)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
         d_image = self.encoder.d_out if self.encoder else d_context
-        look = score(d_context=d_image, d_query=d_hidden, grid=grid) if score else None
+        attending = (
+            attention(d_context=d_image, d_query=d_hidden, grid=grid, score=score) if attention and score else None
+        )
         shown = inject(d_context=d_image, d_word=d_embed, d_hidden=d_hidden) if inject else None
         each_step = shown.d_image if shown and not shown.once else 0
-        sizes = {"d_word": d_embed, "d_hidden": d_hidden, "d_context": look.d_value if look else 0}
+        sizes = {"d_word": d_embed, "d_hidden": d_hidden, "d_context": attending.d_value if attending else 0}
         built = cell(**sizes, d_image=each_step)
         # in the order in which they are drawn
         self.initial = initial(d_context=d_image, grid=grid, d_hidden=d_hidden, memories=built.memories)
-        how = (gate, choice, temperature, smoothing, window, energy_bias)
-        self.attention = Attention(look, d_hidden, *how) if look else None
+        self.attention = attending
         self.inject = shown
         self.cell = built
         self.head = head(**sizes, vocab_size=vocab_size)
         glorot(self)
         built.initialise()
         nn.init.normal_(self.embed.weight, std=0.1)  # (D)
-        for part in (look, self.encoder):
+        for part in (self.attention, self.encoder):
             if part:
                 part.initialise()
 
     @property
     def attends(self) -> bool:
-        """Whether it has attention, and so locations to sample (`stochastic`) too."""
         return self.attention is not None
 
-    stochastic = attends
+    @property
+    def stochastic(self) -> bool:
+        return self.attention is not None and self.attention.stochastic
 
     def forward(
         self,
@@ -133,9 +127,9 @@ class Recurrent(nn.Module):
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
         """See `StochasticCaptioner`; without `sampled`, `choice` is every image's, and there is no policy."""
-        features, looks, _ = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
-        attention = self._shares(_joined(look.alpha for look in looks)) if looks and need_weights else None
-        return CaptionOutput(features, attention, None if sampled is None else _policy(looks, sampled))
+        features, looked, _ = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
+        attention = self._shares(_joined(step.alpha for step in looked)) if looked and need_weights else None
+        return CaptionOutput(features, attention, None if sampled is None else _policy(looked, sampled))
 
     def readout(self, hidden: Tensor) -> Tensor:
         """Logits `[..., V]`."""
@@ -161,8 +155,8 @@ class Recurrent(nn.Module):
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Step:
         """Reads one token `[B, N]` of each hypothesis."""
-        features, looks, state = self._read(state, tokens[..., None])
-        alpha, taken = (looks[0].alpha, looks[0].taken) if looks else (None, None)
+        features, looked, state = self._read(state, tokens[..., None])
+        alpha, taken = (looked[0].alpha, looked[0].taken) if looked else (None, None)
         shown, attended = (None if each is None else self._shares(each) for each in (alpha, taken))
         return Step(self.readout(features[:, :, 0]), shown, state, attended)
 
@@ -176,7 +170,7 @@ class Recurrent(nn.Module):
 
     def _read(
         self, state: RecurrentState, tokens: Tensor, sampled: Tensor | None = None, uniform: Tensor | None = None
-    ) -> tuple[Tensor, list[Look], RecurrentState]:
+    ) -> tuple[Tensor, list[AttentionStep], RecurrentState]:
         """Steps through tokens `[B, N, C]`: what `readout` takes, what attention has found, and the state after."""
         (annotations, constant), memory, past = state.image, state.memory, state.past
         words = self.embed(tokens)
@@ -184,21 +178,21 @@ class Recurrent(nn.Module):
         if constant is not None:
             x = x + constant[:, None]
         hiddens: list[Tensor] = []
-        looks: list[Look] = []
+        looked: list[AttentionStep] = []
         for t, x_t in enumerate(x.unbind(dim=2)):  # slices would cost a whole zero tensor each in backward
             query, memory = self.cell.ask(x_t, memory)
-            found = None
-            if self.attention and annotations:
+            attended = None
+            if self.attention:
                 drawn = None if uniform is None else uniform[..., t]
-                look = self.attention(annotations, query, past, sampled, drawn)
-                found, past = look.context, look.alpha
-                looks.append(look)
-            memory = self.cell(x_t, found, memory)
+                step = self.attention(annotations, query, past, sampled, drawn)
+                attended, past = step.context, step.alpha
+                looked.append(step)
+            memory = self.cell(x_t, attended, memory)
             hiddens.append(memory[0])
-        attended = _joined(look.context for look in looks) if looks else None
-        features = self.head.features(words, _joined(hiddens), attended)
+        contexts = _joined(step.context for step in looked) if looked else None
+        features = self.head.features(words, _joined(hiddens), contexts)
         kept = past if self.attention and self.attention.looks_back else None
-        return features, looks, replace(state, memory=memory, past=kept)
+        return features, looked, replace(state, memory=memory, past=kept)
 
 
 def _joined(steps: Iterable[Tensor]) -> Tensor:
@@ -207,10 +201,10 @@ def _joined(steps: Iterable[Tensor]) -> Tensor:
     return torch.stack(steps, dim=2) if len(steps) > 1 else steps[0].unsqueeze(2)
 
 
-def _policy(looks: Sequence[Look], sampled: Tensor) -> Policy:
-    if not looks:
-        raise ValueError("locations are to be sampled, and the model has no attention: set a score")
+def _policy(looked: Sequence[AttentionStep], sampled: Tensor) -> Policy:
+    if not looked or not looked[0].policy:
+        raise ValueError("cannot sample locations: the model has no attention, or none that can be sampled")
     where = sampled[:, None, None]
     # not a product: 0 times the minus infinity of a masked location is not a number
-    log_prob, entropy = map(_joined, zip(*(look.policy for look in looks), strict=True))
+    log_prob, entropy = map(_joined, zip(*(step.policy for step in looked), strict=True))
     return Policy(log_prob.where(where, 0.0), entropy.where(where, 0.0), sampled)

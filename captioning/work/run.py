@@ -20,6 +20,7 @@ from captioning.backbones import Backbone
 from captioning.config.check import FROM_CHECKPOINT, data_settings, optimizer_settings
 from captioning.config.paths import checkpoint_path
 from captioning.config.precision import tell_precision
+from captioning.config.registry import without_title
 from captioning.config.searches import search_settings
 from captioning.config.settings import without_weights
 from captioning.data.example import Splits, reference_texts
@@ -157,7 +158,7 @@ def build_module(
 ) -> CaptioningModule:
     """Model, objective, search and scorers, meeting in the Lightning module."""
     vocabulary = build_vocabulary(config, splits, initial)
-    model = instantiate(config.model, vocab_size=len(vocabulary), **backbone.sizes)
+    model = instantiate(without_title(config.model), vocab_size=len(vocabulary), **backbone.sizes)
     task = TrainingData(splits["train"], vocabulary)
     if initial is not None:
         initial.fill("model", model)

@@ -160,8 +160,9 @@ callbacks.learning_rate.logging_interval=hour callbacks.attention.images=-1 call
 """
 REFUSED_WITH = """
 model=sat_hard:objective.samples=0 model=sat_hard:objective.decay=1 model=sat_hard:objective.entropy=nan
-model=sat_soft:model.temperature=0 model=sat_soft:model.temperature=nan model=sat_soft:model.d_embed=-1
-model=sat_soft:model.choice=best decoding=sample:decoding.temperature=nan decoding=sample:decoding.n=10000000
+model=sat_soft:model.attention.temperature=0 model=sat_soft:model.attention.temperature=nan
+model=sat_soft:model.d_embed=-1 model=sat_soft:model.attention.choice=best
+decoding=sample:decoding.temperature=nan decoding=sample:decoding.n=10000000
 decoding=sample:decoding.top_k=0 decoding=sample:decoding.top_p=0 decoding=sample:decoding.seed=1e3
 decoding=sample:decoding.seed=99999999999999999999 decoding=diverse_beam:decoding.diversity=nan
 decoding=diverse_beam:decoding.diversity=-1 decoding=diverse_beam:decoding.groups=4

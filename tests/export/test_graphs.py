@@ -19,8 +19,8 @@ FIRST = (
     "spatial_transformer",
     "gru_location",
     "gru_conditional",
-    "sat_soft choice=argmax",
-    "up_down cell.query=before window=3",
+    "sat_soft attention.choice=argmax",
+    "up_down cell.query=before attention.window=3",
     "transformer model/encoder=transposed encoder.doublings=2",
 )
 """Of each mechanism one; `make soak` has all, at seconds each."""

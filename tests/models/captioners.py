@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.config.registry import CONF
+from captioning.config.registry import CONF, without_title
 from captioning.tokens import BOS
 
 V, D, GRID = 23, 17, (1, 11)
@@ -46,18 +46,20 @@ MIXTURES: dict[str, dict[str, Any]] = {
     "sat_soft model/score=scaled_dot": RECURRENT | {"d_hidden": D},
     "sat_soft model/score=projected_dot": RECURRENT | {"score.d_attention": 19},
     "hui_soft": RECURRENT | {"score.learned_scale": True},
-    "sat_hard model/score=location model/cell=gru": RECURRENT | {"temperature": 0.5, "cell.reset": "after"},
+    "sat_hard model/score=location model/cell=gru": RECURRENT | {"attention.temperature": 0.5, "cell.reset": "after"},
     "sat_hard model/cell=up_down model/inject=first": RECURRENT,
-    "gru_attention model/cell=gru_printed model/inject=every": RECURRENT | {"smoothing": True, "gate": True},
+    "gru_attention model/cell=gru_printed model/inject=every": RECURRENT
+    | {"attention.smoothing": True, "attention.gate": True},
     "show_tell model/cell=gru_printed": RECURRENT,
     "gru_conditional model/inject=first": RECURRENT
     | {"cell.query": "before", "cell.reset": "before", "head.width": 19},
-    "up_down": RECURRENT | {"cell.query": "before", "window": 3},
+    "up_down": RECURRENT | {"cell.query": "before", "attention.window": 3},
     "sat_soft model/encoder=layers model/initial=layer": RECURRENT
     | {"encoder.d_feat": 14, "encoder.heads": 2, "encoder.d_hidden": 19, "encoder.dropout": 0.0, "head.tanh": True}
     | {"initial.norm": True, "head.bias": "zero"},
     "lstm_bottleneck": RECURRENT | {"initial.pool": "flat"},
-    "sat_soft": RECURRENT | {"choice": "argmax"},
+    "sat_soft": RECURRENT | {"attention.choice": "argmax"},
+    "sat_soft model/attention=local": RECURRENT,
     "spatial_transformer ~model/encoder": DECODER,
     "spatial_transformer": TRANSFORMER | {"norm": "pre", "encoder.positions": "2d", "text_positions": "learned"},
     "transformer model/encoder=self_attention_block": DECODER,
@@ -89,7 +91,7 @@ def captioner(choices: str, vocab_size: int, d_context: int, grid: tuple[int, in
     config = composed(choices).copy()
     for key, value in settings.items():
         OmegaConf.update(config.model, key, value)
-    return instantiate(config.model, vocab_size=vocab_size, d_context=d_context, grid=grid)
+    return instantiate(without_title(config.model), vocab_size=vocab_size, d_context=d_context, grid=grid)
 
 
 @cache

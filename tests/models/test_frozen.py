@@ -35,7 +35,7 @@ FROZEN: dict[str, tuple[str, dict[str, Any], list[float]]] = {
     ),
     "sat_soft, masked": (
         "sat_soft",
-        SAT | {"score.d_attention": None, "temperature": 0.5, "head.tanh": True},
+        SAT | {"score.d_attention": None, "attention.temperature": 0.5, "head.tanh": True},
         [
             0.10626192255056331, -0.06824496452008556, 0.1661396074243497, 0.31686570281430165, 0.085322181634838,
             0.2486513846139, -90.69414231163819, 76.79025085169364,

@@ -75,13 +75,13 @@ def recomputed(
         for k in places:
             inner = p["attention.score.context.weight"] @ vectors[k] + p["attention.score.query.weight"] @ h
             score = p["attention.score.weight"] @ (inner + p["attention.score.context.bias"]).tanh()
-            e[k] = score / settings.get("temperature", 1.0)
+            e[k] = score / settings.get("attention.temperature", 1.0)
         total = sum(score.exp() for score in e.values())
         alpha = {k: score.exp() / total for k, score in e.items()}  # Eq. 5
         log_prob = mean.new_zeros(())
         if path is not None:
             z, log_prob = vectors[path[t]], alpha[path[t].item()].log()  # Eq. 9
-        elif settings.get("choice") == "argmax":
+        elif settings.get("attention.choice") == "argmax":
             z = vectors[max(places, key=lambda k: e[k].item())]
         else:
             z = sum(alpha[k] * vectors[k] for k in places)  # Eq. 13
@@ -144,16 +144,23 @@ def check(
 )
 @pytest.mark.parametrize("gate", [True, False], ids=["gate", "no gate"])
 def test_whole_pass(mask: Tensor | None, sampled: Tensor | None, gate: bool) -> None:
-    check(build(gate=gate), mask, {}, sampled)
+    check(build(**{"attention.gate": gate}), mask, {}, sampled)
 
 
 @masks
 @pytest.mark.parametrize(
-    "settings", [{"choice": "argmax"}, {"temperature": 0.5}, {"temperature": 3.0}, {"head.tanh": True}], ids=str
+    "settings",
+    [
+        {"attention.choice": "argmax"},
+        {"attention.temperature": 0.5},
+        {"attention.temperature": 3.0},
+        {"head.tanh": True},
+    ],
+    ids=str,
 )
 def test_settings(mask: Tensor | None, settings: dict[str, Any]) -> None:
     check(build(**settings), mask, settings)
-    if "choice" not in settings:  # an image that is not sampled has the expected context
+    if "attention.choice" not in settings:  # an image that is not sampled has the expected context
         check(build(**settings), mask, settings, MIXED)
 
 
@@ -261,14 +268,16 @@ def test_extreme_numbers_draw_the_first_and_the_last_location_that_may_be_attend
             output = build(seed).to(dtype)(context, tokens, True, EVERY, uniform=uniform)
             assert torch.equal(output.policy.log_prob.exp(), output.attention[..., end])
             # attention so sharp that most of alpha is zero, at the ends too
-            output = build(seed, temperature=1e-3).to(dtype)(context, tokens, True, EVERY, uniform=uniform)
+            output = build(seed, **{"attention.temperature": 1e-3}).to(dtype)(
+                context, tokens, True, EVERY, uniform=uniform
+            )
             assert (output.attention == 0).any()
             assert (output.policy.log_prob.exp() > 0).all()
 
 
 @torch.no_grad()
 def test_the_choice_to_sample_draws_from_alpha() -> None:
-    model, (context, tokens) = build(choice="sample"), inputs(b=1, n=4001, c=1)
+    model, (context, tokens) = build(**{"attention.choice": "sample"}), inputs(b=1, n=4001, c=1)
     torch.manual_seed(5)
     output = model(context, tokens, need_weights=True)
     assert output.policy is None
@@ -284,7 +293,7 @@ def test_the_choice_to_sample_draws_from_alpha() -> None:
 @torch.no_grad()
 def test_only_samples_are_random_and_they_are_reproducible_by_seed(choice: str) -> None:
     (context, tokens), random = inputs(), choice.startswith("sample")
-    model = build(choice="expected" if choice == "sampled" else choice)
+    model = build(**{"attention.choice": "expected" if choice == "sampled" else choice})
     hidden = []
     for seed in (6, 6, 7):
         torch.manual_seed(seed)

@@ -6,10 +6,11 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from models.captioners import captioner
+from models.captioners import captioner, composed
+from omegaconf import OmegaConf
 from torch import nn
 
-from captioning.config.registry import CONF
+from captioning.config.registry import CONF, build, renewed, without_title
 
 V, D, GRID = 10_000, 512, (14, 14)
 
@@ -89,6 +90,26 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
             one = compose("config", ["experiment=zoo_shapes", f"model={name}"])
             with torch.device("meta"):
                 backbone = instantiate(one.backbone)
-                sizes[name] = parameters(backbone) + parameters(instantiate(one.model, vocab_size=40, **backbone.sizes))
+                model = instantiate(without_title(one.model), vocab_size=40, **backbone.sizes)
+                sizes[name] = parameters(backbone) + parameters(model)
     assert set(sizes) == {file.stem for file in CONF.glob("model/*_small.yaml")}
     assert max(sizes.values()) < 1.1 * min(sizes.values())
+
+
+@pytest.mark.parametrize(("name", "attention"), [("sat_soft", "gated"), ("sat_hard", "hard"), ("show_tell", "soft")])
+def test_settings_from_before_attention_was_a_part(name: str, attention: str) -> None:
+    """They gave the same networks; without a score there was none, whatever they were."""
+    today = OmegaConf.to_container(composed(f"{name} model/attention={attention}").model, resolve=True)
+    stored = {key: value for key, value in today.items() if key not in ("attention", "title")}
+    stored |= {key: value for key, value in today["attention"].items() if not key.startswith("_")}
+    found = renewed(stored)
+    assert found.get("attention") == (today["attention"] if today.get("score") else None)
+    with torch.device("meta"):
+        one, other = (build("model", each, vocab_size=7, d_context=5, grid=GRID) for each in (stored, today))
+    assert [*one.state_dict()] == [*other.state_dict()]
+
+
+def test_every_system_has_a_title() -> None:
+    titles = [composed(file.stem).model.title for file in CONF.glob("model/*.yaml")]
+    assert len(set(titles)) == len(titles)
+    assert not [title for title in titles if "_" in title]

@@ -118,7 +118,7 @@ def test_a_setting_that_an_earlier_version_had_not_is_what_it_did(first: Path) -
     saved: Any = copy.deepcopy(config)
     initial._saved.config.update(saved)
     initial.check_architecture(config)
-    del saved["model"]["cell"]["reset"], saved["model"]["energy_bias"], saved["model"]["head"]["bias"]
+    del saved["model"]["cell"]["reset"], saved["model"]["attention"]["energy_bias"], saved["model"]["head"]["bias"]
     with pytest.raises(CaptioningError, match=r"model\.cell\.reset=after \(it has before\)\. Give"):
         initial.check_architecture(config)
     config["model"]["cell"]["reset"] = "before"

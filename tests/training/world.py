@@ -86,7 +86,9 @@ def transformer() -> Transformer:
 def show_attend_tell() -> Recurrent:
     torch.manual_seed(0)
     sizes = {"d_embed": 5, "d_hidden": 11, "score.d_attention": 3}
-    return captioner("sat_soft", len(WORDS) + 4, DIM, (GRID, GRID), **sizes, dropout=0.0, temperature=0.2)
+    return captioner(
+        "sat_soft", len(WORDS) + 4, DIM, (GRID, GRID), **sizes, dropout=0.0, **{"attention.temperature": 0.2}
+    )
 
 
 class Led(nn.Module):

@@ -1,8 +1,10 @@
-"""Attention of a recurrent decoder: a score, what becomes of it, and the choice of a context.
+"""Attention of a recurrent decoder: scores become weights, and weights the context of a step.
 
 B images, N captions per image, L context vectors of D features, values of Z features, queries of n features.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -10,7 +12,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from captioning.backbones.context import ContextSet
+from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Positive, validated
 from captioning.models.parts.scores import Score
 
@@ -18,8 +20,57 @@ Choice = Literal["expected", "sample", "argmax"]
 Window = Annotated[int, Interval(ge=0, le=65_536)]
 
 
+class AttentionStep(NamedTuple):
+    """Attention for one word of each caption."""
+
+    context: Tensor  # z_t, `[B, N, Z]`
+    alpha: Tensor  # `[B, N, L]`
+    policy: tuple[Tensor, ...] = ()  # with `sampled`, `[B, N]` each: log alpha_t(s_t), entropy of alpha_t in nats
+    taken: Tensor | None = None  # s_t `[B, N, L]`, one-hot, where `choice` takes a location
+
+
+class Attention(nn.Module, ABC):
+    """Built by keyword with d_context (D), d_query (n), grid, and score, which builds a `Score` of these three.
+
+    Attributes:
+        d_value: Z.
+        stochastic: `forward` heeds `sampled` and `uniform`.
+        looks_back: `forward` reads the weights of the step before.
+    """
+
+    d_value: int
+    stochastic = False
+    looks_back = False
+
+    @abstractmethod
+    def read(self, context: ContextSet) -> Any:
+        """Read each image once, for all of its captions."""
+
+    @abstractmethod
+    def forward(
+        self,
+        image: Any,
+        query: Tensor,
+        past: Tensor | None = None,
+        sampled: Tensor | None = None,
+        uniform: Tensor | None = None,
+    ) -> AttentionStep:
+        """One step for queries `[B, N, n]`.
+
+        Args:
+            image: from `read`.
+            query: from the cell.
+            past: the weights of the step before, `[B, N, L]`; None at the first.
+            sampled: `[B]`, see `StochasticCaptioner`; None: there is no policy.
+            uniform: `[B, N]`, see there.
+        """
+
+    def initialise(self) -> None:
+        """Draw the parameters that are not matrices of linear layers."""
+
+
 class Annotations(NamedTuple):
-    """What every step reads of the images, computed once for all of their captions."""
+    """What every step of `SoftmaxAttention` reads of the images."""
 
     values: Tensor  # what is averaged, `[B, L, Z]`
     keys: Any  # of the score
@@ -27,26 +78,17 @@ class Annotations(NamedTuple):
     mask: Tensor | None  # `[B, 1, L]` bool, True = may be attended
 
 
-class Look(NamedTuple):
-    """One step of attention."""
-
-    context: Tensor  # z_t, `[B, N, Z]`
-    alpha: Tensor  # `[B, N, L]`
-    policy: tuple[
-        Tensor, ...
-    ] = ()  # where locations are sampled, `[B, N]`: log alpha_t(s_t), entropy of alpha_t in nats
-    taken: Tensor | None = None  # s_t `[B, N, L]`, one-hot, where `choice` takes a location
-
-
-class Attention(nn.Module):
+class SoftmaxAttention(Attention):
     """z_t = beta_t sum_i alpha_ti c_i with alpha_t = softmax(e_t) (Xu et al. 2015, Eq. 4, 5, 13).
 
     Args:
-        score: gives e_t.
+        d_context: D.
         d_query: n.
+        grid: (h, w).
+        score: gives e_t.
         gate: beta_t = sigmoid(f_beta(h)), a number (section 4.2.1 of the paper); without it 1.
-        choice: the context of a step unless the caller says otherwise: its expectation under alpha (Eq. 13), the
-            location drawn from alpha (Eq. 8), or the likeliest one.
+        choice: the context of a step unless the caller samples: its expectation under alpha (Eq. 13), the location
+            drawn from alpha (Eq. 8), or the likeliest one.
         temperature: divisor of e; below 1 it sharpens, by beta = 1 / temperature (Chorowski et al. 2015, section 2.3).
         smoothing: sigmoid(e) in place of exp(e) (there).
         energy_bias: with smoothing, adds a learned number to e, in which the softmax alone does not change (the
@@ -55,28 +97,36 @@ class Attention(nn.Module):
             axis of the grid (D); the first step sees all (D). None: no window.
     """
 
+    stochastic = True
+
     @validated
     def __init__(
         self,
-        score: Score,
+        d_context: int,
         d_query: int,
+        grid: Grid,
+        score: Callable[..., Score],
+        *,
         gate: bool = False,
         choice: Choice = "expected",
         temperature: Positive = 1.0,
         smoothing: bool = False,
-        window: Window | None = None,
         energy_bias: bool = False,
+        window: Window | None = None,
     ) -> None:
         super().__init__()
-        self.score = score
+        self.score = score(d_context=d_context, d_query=d_query, grid=grid)
+        self.d_value = self.score.d_value
         self.gate = nn.Linear(d_query, 1) if gate else None  # f_beta
-        self.choice: Choice = choice
+        self.choice = choice
         self.temperature, self.smoothing, self.window = temperature, smoothing, window
         self.energy_bias = nn.Parameter(torch.zeros(())) if smoothing and energy_bias else None
-        self.looks_back = score.looks_back or window is not None
+        self.looks_back = self.score.looks_back or window is not None
+
+    def initialise(self) -> None:
+        self.score.initialise()
 
     def read(self, context: ContextSet) -> Annotations:
-        """Reads each image once."""
         mask = None if context.mask is None else context.mask[:, None]
         return Annotations(self.score.values(context.vectors), self.score.keys(context), context.grid, mask)
 
@@ -87,16 +137,7 @@ class Attention(nn.Module):
         past: Tensor | None = None,
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
-    ) -> Look:
-        """One step for queries `[B, N, n]`.
-
-        Args:
-            image: what `read` has given.
-            query: of the decoder.
-            past: the weights of the step before, `[B, N, L]`; None at the first.
-            sampled: `[B]`, see `StochasticCaptioner`; None: `choice` for all, and no policy.
-            uniform: `[B, N]`, see there.
-        """
+    ) -> AttentionStep:
         scores = self.score(image.keys, query, past)
         if self.energy_bias is not None:
             scores = scores + self.energy_bias
@@ -123,13 +164,13 @@ class Attention(nn.Module):
             location = self.draw(alpha) if self.choice == "sample" else alpha.argmax(dim=-1)
             weights = taken = _one_hot(location[..., None], alpha)
         z = weights.to(image.values.dtype) @ image.values  # Eq. 13, or Eq. 9 where the weights are one-hot
-        return Look(z if self.gate is None else self.gate(query).sigmoid() * z, alpha, policy, taken)
+        return AttentionStep(z if self.gate is None else self.gate(query).sigmoid() * z, alpha, policy, taken)
 
     def draw(self, alpha: Tensor, uniform: Tensor | None = None) -> Tensor:
         """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`: where the sum of alpha first exceeds `uniform` `[B, N]`.
 
         The sums are those of alpha in units of 2^-32, so that they are exact and never fall: a location without weight
-        has no share of them, and the last one is never passed, whatever the order in which a device adds.
+        has no share of them, and the last one is never passed, in whatever order a device adds.
         """
         if uniform is None:
             uniform = torch.rand(alpha.shape[:-1], device=alpha.device)
@@ -148,7 +189,7 @@ def _one_hot(location: Tensor, alpha: Tensor) -> Tensor:
 def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) -> Tensor:
     """`[B, N, L]` bool: what may be attended and is at most `width` rows and columns from the median of `past`.
 
-    Where nothing of that may be attended, all that may.
+    Where that is nothing, all that may be attended.
     """
     weights = past.detach().unflatten(-1, grid)
     near = torch.ones_like(weights, dtype=torch.bool)

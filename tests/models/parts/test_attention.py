@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.attention import Attention
+from captioning.models.parts.attention import SoftmaxAttention
 from captioning.models.parts.scores import Score
 
 E = torch.tensor([0.5, -1.0, 2.0, 0.0, 3.0, 1.0], dtype=torch.float64)
@@ -31,8 +31,12 @@ class Fixed(Score):
         return self.scores.expand(*query.shape[:2], -1)
 
 
+def attending(grid: tuple[int, int] = (1, 6), **how: Any) -> SoftmaxAttention:
+    return SoftmaxAttention(1, 1, grid, lambda **_: Fixed(E), **how)
+
+
 def weights(grid: tuple[int, int] = (1, 6), past: Tensor | None = None, mask: Tensor | None = None, **how: Any) -> Any:
-    attention = Attention(Fixed(E), 1, **how)
+    attention = attending(grid, **how)
     image = attention.read(ContextSet(torch.arange(6.0).double().view(1, 6, 1), grid, mask))
     look = attention(image, torch.zeros(1, 1, 1).double(), None if past is None else past.view(1, 1, 6).double())
     alpha = look.alpha.flatten()
@@ -58,14 +62,14 @@ def test_smoothing_takes_sigmoids() -> None:
 
 
 def test_smoothing_with_a_bias_has_a_threshold_that_is_learned() -> None:
-    attention = Attention(Fixed(E), 1, smoothing=True, temperature=0.5, energy_bias=True)
+    attention = attending(smoothing=True, temperature=0.5, energy_bias=True)
     assert attention.energy_bias is not None
     with torch.no_grad():
         attention.energy_bias.fill_(-1.5)
     image = attention.read(ContextSet(torch.zeros(1, 6, 1, dtype=torch.float64), (1, 6)))
     alpha = attention(image, torch.zeros(1, 1, 1).double()).alpha
     assert alpha.flatten().tolist() == shares([1 / (1 + math.exp(-2 * (e - 1.5))) for e in E.tolist()])
-    assert not list(Attention(Fixed(E), 1, energy_bias=True).parameters())  # a softmax would not notice
+    assert not list(attending(energy_bias=True).parameters())  # a softmax would not notice
 
 
 def kept(*places: int) -> Any:

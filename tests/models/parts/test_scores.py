@@ -14,7 +14,7 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.additive import Keys, additive_scores
-from captioning.models.parts.attention import Attention
+from captioning.models.parts.attention import SoftmaxAttention
 from captioning.models.parts.scores import MLP, Dot, Linear, Location, ProjectedDot, Score, SingleLayer
 
 B, N, D, QUERY, A, GRID = 2, 3, 5, 7, 11, (3, 5)
@@ -92,7 +92,7 @@ def test_scores_are_those_of_the_equation(name: str, first: bool) -> None:
 def test_extreme_values_make_weights(name: str, size: float) -> None:
     score = randomised(SCORES[name]()).float()
     width = D if name == "dot" else QUERY
-    attention = Attention(score, width)
+    attention = SoftmaxAttention(D, width, GRID, lambda **_: score)
     vectors = (size * normal(B, L, D)).float().requires_grad_()
     image = attention.read(ContextSet(vectors, GRID, MASK))
     look = attention(image, (size * normal(B, N, width)).float())
@@ -105,7 +105,7 @@ def test_extreme_values_make_weights(name: str, size: float) -> None:
 @pytest.mark.parametrize("length", [49, 196])
 def test_a_single_layer_cannot_focus(length: int) -> None:
     """However its weights are, no location gets more than e^2 / (e^2 + L - 1); the bound is reached in the limit."""
-    attention = Attention(SingleLayer(1, 1, (1, length)).double(), 1)
+    attention = SoftmaxAttention(1, 1, (1, length), SingleLayer).double()
     attention.score.context.weight.data.fill_(1)
     attention.score.query.weight.data.zero_()
     vectors = torch.full((1, length, 1), -1e3, dtype=torch.float64)
@@ -119,7 +119,7 @@ def test_a_single_layer_cannot_focus(length: int) -> None:
 
 
 def test_a_linear_score_has_one_map_whatever_the_state() -> None:
-    attention = Attention(randomised(Linear(D, QUERY, GRID)), QUERY)
+    attention = randomised(SoftmaxAttention(D, QUERY, GRID, Linear))
     image = attention.read(ContextSet(normal(B, L, D), GRID, MASK))
     one, other = (attention(image, 30 * normal(B, N, QUERY, seed=seed)).alpha for seed in (1, 2))
     torch.testing.assert_close(one, other, rtol=0, atol=1e-12)

@@ -34,8 +34,8 @@ Path = Sequence[int]
 def network(gate: bool = True, temperature: float = 1.0, cell: str = "lstm") -> Any:
     """With weights large enough for attention that is far from even."""
     sizes = {"d_embed": 7, "d_hidden": 2, "score.d_attention": 11, "dropout": 0.0}
-    choices = f"sat_soft model/cell={cell}"
-    model = captioner(choices, V, D, (1, L), **sizes, gate=gate, temperature=temperature).double()
+    choices = f"sat_soft model/cell={cell} model/attention={'gated' if gate else 'soft'}"
+    model = captioner(choices, V, D, (1, L), **sizes, **{"attention.temperature": temperature}).double()
     generator = torch.Generator().manual_seed(3)
     for parameter in model.parameters():
         parameter.data.normal_(std=0.7, generator=generator)
