@@ -16,8 +16,7 @@ from captioning.backbones import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.material import random_task
 from captioning.benchmark.naive import OnePerCaption
-from captioning.config.check import optimizer_settings
-from captioning.config.registry import without_title
+from captioning.config.check import model_settings, optimizer_settings
 from captioning.config.settings import without_weights
 from captioning.data.batch import Batch
 from captioning.runs.checkpoint import sealed
@@ -36,7 +35,7 @@ def built_model(config: DictConfig) -> nn.Module:
     torch.manual_seed(0)
     grid = tuple(config.context.grid)
     model: nn.Module = instantiate(
-        without_title(config.model), vocab_size=config.vocab_size, d_context=config.context.features, grid=grid
+        model_settings(config), vocab_size=config.vocab_size, d_context=config.context.features, grid=grid
     )
     return model.to(chosen_device(config))
 
@@ -52,7 +51,7 @@ def built_checkpoint(config: DictConfig) -> dict[str, Any]:
     settings: Any = OmegaConf.to_container(config, resolve=True)
     backbone = built_backbone(config)
     words = [f"word{number}" for number in range(config.vocab_size - len(NAMES))]
-    model = instantiate(without_title(config.model), vocab_size=config.vocab_size, **backbone.sizes)
+    model = instantiate(model_settings(config), vocab_size=config.vocab_size, **backbone.sizes)
     networks = nn.ModuleDict({"backbone": backbone, "model": model})
     decoding = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": config.search.max_length}
     parts = {name: settings[name] for name in ("backbone", "model")}

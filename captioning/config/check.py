@@ -19,7 +19,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from captioning.config.paths import check_checkpoint, check_data_root
-from captioning.config.registry import check_arguments, check_loadable, check_parts, without_title
+from captioning.config.registry import TITLE, check_arguments, check_loadable, check_parts
 from captioning.config.settings import check_table, each_setting, without_weights
 from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
 from captioning.errors import CaptioningError, quoted
@@ -83,9 +83,18 @@ def data_settings(config: DictConfig) -> dict[str, Any]:
 
 def optimizer_settings(config: DictConfig) -> DictConfig:
     """The settings of the optimiser itself, without `backbone_lr`."""
-    settings: DictConfig = copy.deepcopy(config.optimizer)
+    return _without("backbone_lr", config.optimizer)
+
+
+def model_settings(config: DictConfig) -> DictConfig:
+    """The settings of the model itself, without `title`."""
+    return _without(TITLE, config.model)
+
+
+def _without(key: str, settings: DictConfig) -> DictConfig:
+    settings = copy.deepcopy(settings)
     OmegaConf.set_struct(settings, False)
-    settings.pop("backbone_lr", None)
+    settings.pop(key, None)
     return settings
 
 
@@ -234,7 +243,7 @@ def _build(config: DictConfig) -> None:
     _part(config.trainer, callbacks=callbacks, logger=False, precision=precision_of(config.trainer))
 
 
-def _part(settings: Mapping[str, Any] | DictConfig, **given: Any) -> Any:
+def _part(settings: DictConfig, **given: Any) -> Any:
     return instantiate(settings, _convert_="all", **given)
 
 
@@ -258,7 +267,7 @@ def _networks(config: DictConfig) -> "nn.Module | None":
             backbone = _part(described.backbone)
             if config.data.views > 1:
                 backbone.viewed(changes.view(1))
-            model: nn.Module = _part(without_title(described.model), vocab_size=len(NAMES) + 1, **backbone.sizes)
+            model: nn.Module = _part(model_settings(described), vocab_size=len(NAMES) + 1, **backbone.sizes)
             return model
     except InstantiationException as refusal:
         if isinstance(refusal.__cause__, RuntimeError):

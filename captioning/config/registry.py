@@ -91,11 +91,6 @@ def build(place: str, node: Any, modules: Sequence[str] = (), **sizes: Any) -> A
         raise CaptioningError(f"{place}: {quoted(error)}") from error
 
 
-def without_title(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a model's constructor."""
-    return {str(key): value for key, value in model.items() if key != TITLE}
-
-
 def renewed(node: Any) -> Any:
     """Stored settings in today's terms: each `_target_` of `OLD_PATHS` replaced, and attention as a part."""
     if isinstance(node, Mapping):
@@ -156,8 +151,9 @@ def check_parts(key: str, node: Any) -> None:
         if not callable(target):
             raise CaptioningError(f"{place}._target_={quoted(part['_target_'])} is no class or function")
         check_value(f"{place}._partial_", part.get("_partial_", False), bool)
-        part = without_title(part) if place == "model" else part
         settings = {name: value for name, value in part.items() if not str(name).startswith("_")}
+        if place == "model":
+            settings.pop(TITLE, None)
         check_arguments(place, target, settings, bool(part.get("_partial_")))
 
 

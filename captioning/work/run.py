@@ -17,10 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from captioning.backbones import Backbone
-from captioning.config.check import FROM_CHECKPOINT, data_settings, optimizer_settings
+from captioning.config.check import FROM_CHECKPOINT, data_settings, model_settings, optimizer_settings
 from captioning.config.paths import checkpoint_path
 from captioning.config.precision import tell_precision
-from captioning.config.registry import without_title
 from captioning.config.searches import search_settings
 from captioning.config.settings import without_weights
 from captioning.data.example import Splits, reference_texts
@@ -158,7 +157,7 @@ def build_module(
 ) -> CaptioningModule:
     """Model, objective, search and scorers, meeting in the Lightning module."""
     vocabulary = build_vocabulary(config, splits, initial)
-    model = instantiate(without_title(config.model), vocab_size=len(vocabulary), **backbone.sizes)
+    model = instantiate(model_settings(config), vocab_size=len(vocabulary), **backbone.sizes)
     task = TrainingData(splits["train"], vocabulary)
     if initial is not None:
         initial.fill("model", model)

@@ -10,7 +10,8 @@ from models.captioners import captioner, composed
 from omegaconf import OmegaConf
 from torch import nn
 
-from captioning.config.registry import CONF, build, renewed, without_title
+from captioning.config.check import model_settings
+from captioning.config.registry import CONF, build, renewed
 
 V, D, GRID = 10_000, 512, (14, 14)
 
@@ -90,7 +91,7 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
             one = compose("config", ["experiment=zoo_shapes", f"model={name}"])
             with torch.device("meta"):
                 backbone = instantiate(one.backbone)
-                model = instantiate(without_title(one.model), vocab_size=40, **backbone.sizes)
+                model = instantiate(model_settings(one), vocab_size=40, **backbone.sizes)
                 sizes[name] = parameters(backbone) + parameters(model)
     assert set(sizes) == {file.stem for file in CONF.glob("model/*_small.yaml")}
     assert max(sizes.values()) < 1.1 * min(sizes.values())
