@@ -23,7 +23,14 @@ from captioning.serve import __main__ as serve
 
 COMMANDS = [run, evaluate, predict, export, push, benchmark, download, report, serve]
 TRAINER = ["trainer=gpu:", "trainer=auto:"]
-PARTS = {"initial": ["zero"], "score": ["mlp"], "attention": ["soft"], "cell": ["up_down"], "head": ["linear"], "inject": ["mean"]}
+PARTS = {
+    "initial": ["zero"],
+    "score": ["mlp"],
+    "attention": ["soft"],
+    "cell": ["up_down"],
+    "head": ["linear"],
+    "inject": ["mean"],
+}
 Printed = Callable[..., str]
 
 

@@ -164,7 +164,7 @@ def test_real_positions_are_those_with_a_target() -> None:
 
 def soft() -> Recurrent:
     torch.manual_seed(0)
-    settings = {"d_embed": 5, "d_hidden": 2, "score.d_attention": 13, "dropout": 0.0, "temperature": 0.2}
+    settings = {"d_embed": 5, "d_hidden": 2, "score.d_attention": 13, "dropout": 0.0, "attention.temperature": 0.2}
     return captioner("sat_soft", V, D, (1, L), **settings).double()
 
 
