@@ -136,7 +136,7 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         hub.address = f"http://127.0.0.1:{server.server_address[1]}"
         ask_only(hub.address, monkeypatch)
         try:

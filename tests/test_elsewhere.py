@@ -50,7 +50,7 @@ def test_of_a_server_once_and_going_on_where_it_broke(export: bytes, shapes_run:
 def test_another_file_is_deleted_and_named(export: bytes, cache: Path) -> None:
     with (
         serving(Site({"/small.safetensors": export})) as site,
-        pytest.raises(CaptioningError, match="damaged on the way, or replaced"),
+        pytest.raises(CaptioningError, match="sha256"),
     ):
         captioning.load(f"{site.address}/small.safetensors#sha256={64 * '0'}")
     assert not list(cache.glob("*.safetensors"))
@@ -68,7 +68,7 @@ def test_another_file_is_deleted_and_named(export: bytes, cache: Path) -> None:
     ],
 )
 def test_addresses_of_another_form(name: str) -> None:
-    with pytest.raises(CaptioningError, match=r"a captioner elsewhere is https://HOST/FILE\.safetensors#sha256=HEX"):
+    with pytest.raises(CaptioningError, match="checkpoint="):
         captioning.load(name)
 
 
@@ -76,5 +76,5 @@ def test_of_the_hub(export: bytes, shapes_run: Run, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     with hub.serving(Hub({"captioner.safetensors": export}), monkeypatch):
         assert caption("hf:somebody/small", shapes_run) == shapes_run.captions[0]
-        with pytest.raises(CaptioningError, match="hf:somebody/small@other does not come from the Hugging Face Hub"):
+        with pytest.raises(CaptioningError, match="hf:somebody/small@other"):
             captioning.load("hf:somebody/small@other")

@@ -7,8 +7,7 @@ from typing import Final
 from omegaconf import DictConfig, ListConfig
 
 from captioning.errors import CaptioningError
-from captioning.transfer.hub import FILE
-from captioning.transfer.named import check_address, fetched, is_elsewhere
+from captioning.transfer.named import FILE, check_address, fetched, is_elsewhere
 
 # Not the methods of `Path`: they raise for names that no file or home can have.
 # ruff: noqa: PTH111, PTH110, PTH112, PTH113

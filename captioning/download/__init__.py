@@ -1,1 +1,1 @@
-"""Data sets brought to this machine, in the layout that their readers expect: `python -m captioning.download`."""
+"""Data sets downloaded in the layout that their readers expect: `python -m captioning.download`."""

@@ -18,9 +18,8 @@ from pycocoevalcap.spice import get_stanford_models, spice
 
 from captioning.errors import CaptioningError
 from captioning.metrics.java import Java, java_version
-from captioning.transfer.archive import Archive
-from captioning.transfer.fetch import Connection, fetch
-from captioning.transfer.unpack import unpack
+from captioning.transfer.fetch import Connection, RemoteFile, fetch
+from captioning.transfer.unzip import unpack
 
 OLDEST_JAVA, NEWEST_JAVA = 8, 14
 URL = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.zip"
@@ -85,7 +84,7 @@ class Spice:
 
 def _download(models: Path) -> None:
     members = {f"{get_stanford_models.CORENLP}/{jar}": jar for jar in JARS}
-    archive = Archive(URL, members)
+    archive = RemoteFile(url=URL)
     models.mkdir(exist_ok=True)
     path = models / archive.name
     fetch(archive, path, CONNECTION)

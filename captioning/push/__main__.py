@@ -18,8 +18,7 @@ from captioning.config.settings import check_table
 from captioning.config.types import PathText
 from captioning.errors import CaptioningError, quoted
 from captioning.push.hub import check_login, upload
-from captioning.transfer.hub import FILE, repository
-from captioning.transfer.named import is_elsewhere
+from captioning.transfer.named import FILE, is_elsewhere, repository
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,

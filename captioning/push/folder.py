@@ -13,7 +13,7 @@ from captioning.report.systems import HEADLINE
 from captioning.report.units import printed
 from captioning.runs.checkpoint import load
 from captioning.runs.weights_file import write
-from captioning.transfer.hub import FILE
+from captioning.transfer.named import FILE
 
 
 def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licence: str | None) -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from captioning.errors import CaptioningError, quoted
-from captioning.transfer.hub import HUB, Repository, hub_token, patience
+from captioning.transfer.named import HUB, Repository, hub_token, patience
 
 
 def check_login() -> None:

@@ -1,1 +1,1 @@
-"""Files from elsewhere: fetched, checked, unpacked, with every wait and every length bounded."""
+"""Downloads of files and archives, with every wait and every length bounded."""

@@ -1,103 +1,167 @@
-"""One file over HTTP: going on where it was interrupted, by whatever."""
+"""Download a file over HTTP: resumed where it was interrupted, checked, and complete or absent."""
 
+import hashlib
 import math
 import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
-from urllib.error import HTTPError
+from pathlib import Path, PurePosixPath
+from shutil import disk_usage
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
-from annotated_types import Interval
-from tqdm import tqdm
+from annotated_types import Ge, Interval
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from captioning.config.types import Seconds, bounded
-from captioning.errors import CaptioningError, quoted
-from captioning.transfer.archive import Archive
-from captioning.transfer.http import TRANSIENT, VERSION, Interrupted, Request, Unavailable, place, version
-from captioning.transfer.progress import byte_bar
+from captioning.config.types import Seconds
+from captioning.errors import CaptioningError
+from captioning.progress import counter
+from captioning.transfer.request import VERSION, Interrupted, ask, blocks, check_status, span, version
 
-LONGEST_WAIT = 60
-"""Seconds between two tries."""
-MOST_TRIES = 1000
-"""Of one file, each of which may bring a little."""
-LARGEST = 10**11
-"""Bytes of a file whose size the configuration does not know."""
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+MAX_WAIT = 60  # seconds between two tries
+MAX_TRIES = 1000  # each of which may bring a little
+MAX_BYTES = 10**11  # of a file of unknown size
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 
 
-@bounded
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """How patient a download is.
+class Connection(BaseModel):
+    """Patience of a download: silence and waits in seconds, tries in a row that bring no byte."""
 
-    Args:
-        timeout: seconds of silence after which a connection counts as lost; twice as many of hardly more than silence.
-        retries: tries in a row that may bring no byte, after the first.
-        backoff: seconds before the first of them, twice as many before each next.
-
-    Raises:
-        ValueError: one of them is too small or too large.
-    """
-
+    model_config = STRICT
     timeout: Seconds
     retries: Annotated[int, Interval(ge=0, le=1000)]
     backoff: Annotated[float, Interval(ge=0, le=3600)]
 
 
+def _file_address(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or not url.isprintable():
+        raise ValueError("must be an http or https address")
+    if PurePosixPath(parts.path).name in ("", ".."):
+        raise ValueError("must be the address of a file")
+    return url
+
+
+class RemoteFile(BaseModel):
+    """A file on a server; its size in bytes and its checksum where they are known."""
+
+    model_config = STRICT
+    url: Annotated[str, AfterValidator(_file_address)]
+    size: Annotated[int, Ge(1)] | None = None
+    checksum: Annotated[str, Field(pattern=r"^(sha256:[0-9a-fA-F]{64}|md5:[0-9a-fA-F]{32})$")] | None = None
+
+    @property
+    def name(self) -> str:
+        """Last part of the address."""
+        return PurePosixPath(urlsplit(self.url).path).name
+
+    def difference(self, path: Path) -> str | None:
+        """Difference between this file and one on disk; None if there is none."""
+        if self.size is not None and length(path) != self.size:
+            return f"{length(path):,} bytes instead of {self.size:,}"
+        if self.checksum is None:
+            return None
+        algorithm, _, expected = self.checksum.partition(":")
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+        return None if found == expected.lower() else f"the {algorithm} {found} instead of {expected}"
+
+
+class Unavailable(CaptioningError):
+    """The server cannot be reached, or does not have the file."""
+
+
 def fetch(
-    archive: Archive, path: Path, connection: Connection, token: str | None = None, longest: float = math.inf
+    file: RemoteFile, path: Path, connection: Connection, token: str | None = None, longest: float = math.inf
 ) -> None:
-    """Downloads `archive` to `path`.
+    """Download to `path.part`, continuing what is there; rename it to `path` once it is complete and checked.
 
-    Until it is whole and checked it is called `path.part`. What is there of it already is not asked for again, unless
-    the server cannot send the rest alone, or the file has changed there since.
-
-    Args:
-        archive: what is known of the file.
-        path: where it will lie.
-        connection: how patient every try is.
-        token: that the server knows the user by.
-        longest: seconds for all tries together.
-
-    Raises:
-        Unavailable: as often as it was tried, nothing more came.
-        CaptioningError: the file is not the one that was expected.
-        OSError: the file cannot be written.
+    `longest`: seconds for all tries together.
     """
-    part, end = partial(path), time.monotonic() + longest
-    for file in (part, _version(part)):
-        check_file(file)
-    if archive.size is not None and length(part) > archive.size:
+    part, end = partial_file(path), time.monotonic() + longest
+    check_regular(part)
+    if file.size is not None and length(part) > file.size:
         part.unlink()
     most, failures, tries = length(part), 0, 0
-    with byte_bar(archive.name, archive.size, most) as bar:
-        while archive.size is None or length(part) < archive.size:
+    with byte_bar(file.name, file.size, most) as bar:
+        while file.size is None or length(part) < file.size:
             tries += 1
             try:
-                _receive(archive, part, connection.timeout, bar, token, end)
+                _receive(file, part, connection.timeout, bar, token, end)
                 break
             except Interrupted as error:
                 failures = 1 if length(part) > most else failures + 1
                 most = max(most, length(part))
-                wait = min(connection.backoff * 2 ** (failures - 1), LONGEST_WAIT)
-                if failures > connection.retries or tries == MOST_TRIES or time.monotonic() + wait > end:
-                    raise Unavailable(f"{archive.name} does not come from {archive.host}: {error}") from error
-                bar.write(f"{archive.name}: {error}; again in {wait:g} s", file=sys.stderr)
+                wait = min(connection.backoff * 2 ** (failures - 1), MAX_WAIT)
+                last = failures > connection.retries or tries == MAX_TRIES or time.monotonic() + wait > end
+                if error.final or last:
+                    host = urlsplit(file.url).netloc
+                    raise Unavailable(f"cannot download {file.name} from {host}: {error}") from error
+                bar.write(f"{file.name}: {error}; next try in {wait:g} s", file=sys.stderr)
                 time.sleep(wait)
-    wrong = archive.wrong(part)
-    if wrong:
+        bar.set_description(f"checking {file.name}")
+        difference = file.difference(part)
+    if difference:
         part.unlink()
         raise CaptioningError(
-            f"{archive.name} has {wrong}: damaged on the way, or replaced at {archive.url}. It is deleted; the same "
-            "command downloads it again"
+            f"{file.name} has {difference}: it was damaged on the way, or replaced at {file.url}. The download is "
+            "deleted; run the same command again"
         )
     part.replace(path)
-    _version(part).unlink(missing_ok=True)
+    _version_file(part).unlink(missing_ok=True)
 
 
-def partial(path: Path) -> Path:
-    """Where the file of that `path` grows."""
+def _receive(file: RemoteFile, part: Path, timeout: float, bar: "tqdm[Any]", token: str | None, end: float) -> None:
+    """Ask once for what is missing of `part` and append what comes."""
+    done, known = length(part), _version_file(part)
+    headers = {"Range": f"bytes={done}-"} if done else {}
+    if done and known.is_file() and VERSION.fullmatch(name := known.read_text("utf-8", errors="replace")):
+        headers["If-Range"] = name
+    with ask("GET", file.url, timeout, token, **headers) as response:
+        if response.status_code == 416 and done:
+            if response.headers.get("Content-Range") == f"bytes */{done}":
+                return
+            part.unlink()  # it is longer than the file
+        check_status(response)
+        first, total = span(response, done)
+        limit = file.size or total or MAX_BYTES
+        if limit > MAX_BYTES or total not in (None, limit):
+            raise _replaced(file, f"{total:,} bytes")
+        if first < done:
+            bar.write(f"{file.name}: starting again, the server does not send the rest alone", file=sys.stderr)
+        if first == 0:
+            part.unlink(missing_ok=True)
+            known.write_text(version(response), encoding="utf-8")
+        bar.total, bar.n = total, first
+        bar.refresh()
+        with part.open("ab", buffering=0) as target:  # unbuffered: a process that is killed keeps it
+            for block in blocks(response, end):
+                first += len(block)
+                if first > limit:
+                    part.unlink()
+                    raise _replaced(file, f"more than {limit:,} bytes")
+                target.write(block)
+                bar.update(len(block))
+    if first < limit != MAX_BYTES:
+        raise Interrupted(f"the connection ended after {first:,} of {limit:,} bytes")
+
+
+def _replaced(file: RemoteFile, found: str) -> CaptioningError:
+    return CaptioningError(
+        f"{file.url} has {found}, expected are {file.size or f'at most {MAX_BYTES:,}'}: it was replaced. If you trust "
+        "it, set size and checksum of data.archives, to null if you do not know them"
+    )
+
+
+def partial_file(path: Path) -> Path:
+    """File that a download of `path` grows in."""
     return path.with_name(f"{path.name}.part")
+
+
+def _version_file(part: Path) -> Path:
+    return part.with_name(f"{part.name}.version")
 
 
 def length(path: Path) -> int:
@@ -105,97 +169,21 @@ def length(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def check_file(path: Path) -> None:
-    """Refuses what is no file, of which some would be waited for when they are read.
-
-    Raises:
-        CaptioningError: something else has that name.
-    """
+def check_regular(path: Path) -> None:
+    """Refuse pipes and the like, which block whoever opens them."""
     if path.exists() and not path.is_file():
-        raise CaptioningError(f"{path} is no file: move it away, or choose another folder with root=FOLDER")
+        raise FileExistsError(17, "exists and is not a regular file", str(path))
 
 
-def _version(part: Path) -> Path:
-    """The file with what the server calls this version of the file."""
-    return part.with_name(f"{part.name}.version")
+def check_free(folder: Path, needed: int, purpose: str) -> None:
+    """Refuse to start what would fill the disk of `folder`."""
+    if needed > (free := disk_usage(folder).free):
+        raise CaptioningError(
+            f"{needed / 1e9:.2f} GB are needed to {purpose}, and {free / 1e9:.2f} GB are free on the disk of {folder}: "
+            "free some space, or choose another folder with root=FOLDER"
+        )
 
 
-def _receive(archive: Archive, part: Path, timeout: float, bar: "tqdm[None]", token: str | None, end: float) -> None:
-    """Asks once for what is missing of `part` and appends what comes."""
-    done = length(part)
-    request = Request(archive.url, timeout, done, _known_version(part), token, end)
-    try:
-        response = request.answer()
-    except HTTPError as error:
-        _refused(archive, part, done, error)
-        return
-    with response:
-        first, total = place(response, done)
-        most = _most(archive, total)
-        if first < done:
-            anew = "begins anew: there is another file by now, or the server cannot send the rest alone"
-            bar.write(f"{archive.name} {anew}", file=sys.stderr)
-        if first == 0:
-            part.unlink(missing_ok=True)
-            _version(part).write_text(version(response), encoding="utf-8")
-        bar.total = total
-        bar.n = first
-        bar.refresh()
-        with part.open("ab") as file:
-            for block in request.blocks(response):
-                first += len(block)
-                if first > most:
-                    part.unlink()
-                    raise CaptioningError(_replaced(archive, f"sends more than {most:,} bytes"))
-                file.write(block)
-                file.flush()  # or a killed process would lose what it holds back
-                bar.update(len(block))
-    expected = total if total is not None else archive.size
-    if expected is not None and length(part) < expected:
-        raise Interrupted(f"the connection ended after {length(part):,} of {expected:,} bytes")
-
-
-def _known_version(part: Path) -> str:
-    """What the server called the file that the part is from; "" if that is not known, or was damaged."""
-    path = _version(part)
-    name = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    return name if VERSION.fullmatch(name) else ""
-
-
-def _most(archive: Archive, total: int | None) -> int:
-    """The bytes that may come at most, of a file that has `total` by what the server says.
-
-    Raises:
-        CaptioningError: it is not the file that was meant.
-    """
-    if archive.size is None:
-        if total is not None and total > LARGEST:
-            raise CaptioningError(_replaced(archive, f"has {total:,} bytes, allowed are {LARGEST:,}"))
-        return LARGEST if total is None else total
-    if total not in (None, archive.size):
-        raise CaptioningError(_replaced(archive, f"has {total:,} bytes, expected are {archive.size:,}"))
-    return archive.size
-
-
-def _replaced(archive: Archive, found: str) -> str:
-    return (
-        f"{archive.url} {found}: it was replaced there. If you trust it, set the size and the checksum of "
-        "data.archives, to null if you do not know them"
-    )
-
-
-def _refused(archive: Archive, part: Path, done: int, error: HTTPError) -> None:
-    """Returns where nothing is missing of the file.
-
-    Raises:
-        Interrupted: another try may help.
-        Unavailable: none will.
-    """
-    answers = f"it answers {quoted(f'{error.code} {error.reason}')}"
-    if error.code == 416:
-        if done and error.headers.get("Content-Range") == f"bytes */{done}":
-            return
-        part.unlink(missing_ok=True)  # it is longer than the file
-    elif error.code not in TRANSIENT:
-        raise Unavailable(f"{archive.name} does not come from {archive.host}: {answers}") from error
-    raise Interrupted(answers) from error
+def byte_bar(text: str, total: int | None, initial: int = 0) -> "tqdm[Any]":
+    """Progress in bytes; `total` None: unknown."""
+    return counter(text, total, "B", initial=initial, unit_scale=True)

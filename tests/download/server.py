@@ -115,6 +115,7 @@ class RawSite:
     answers: list[Iterable[bytes]] = field(default_factory=list)
     asked: list[bytes] = field(default_factory=list)
     address: str = ""
+    closed: bool = False
 
     def serve(self, listener: socket.socket) -> None:
         while True:
@@ -125,6 +126,8 @@ class RawSite:
             with connection, suppress(OSError):
                 self.asked.append(connection.recv(1 << 16))
                 for piece in self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]:
+                    if self.closed:
+                        return
                     connection.sendall(piece)
 
 
@@ -138,5 +141,6 @@ def serving_bytes(*answers: Iterable[bytes]) -> Iterator[RawSite]:
         try:
             yield site
         finally:
+            site.closed = True
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()

@@ -49,7 +49,7 @@ def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:
     ]
     more = MINIATURE | {"captioning.download": overrides(site, "coco")}
     said = {name: typed(tmp_path, step, more[name]) for step in steps if (name := step.split()[2]) in more}
-    assert "8 photographs that dataset_coco.json names" in said["captioning.download"]
+    assert "8 photographs of dataset_coco.json" in said["captioning.download"]
     assert {path.name for path in (tmp_path / "runs" / "table1").glob("coco-*")} == {
         f"coco-{m}_small-seed1" for m in MODELS
     }

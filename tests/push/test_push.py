@@ -11,6 +11,7 @@ import hub
 import huggingface_hub.constants
 import pytest
 import yaml
+from captioning.transfer.hub import Repository
 from hub import Hub
 from huggingface_hub import ModelCard
 from test_conf import composed
@@ -24,7 +25,6 @@ from captioning.push.folder import without_places
 from captioning.push.hub import upload
 from captioning.runs.checkpoint import load
 from captioning.runs.weights_file import write
-from captioning.transfer.hub import Repository
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
