@@ -37,6 +37,7 @@ def ask(method: str, url: str, timeout: float, token: str | None = None, **heade
     import requests  # here, because most commands download nothing
 
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # its warnings quote what servers send
+
     def authorise(request: requests.PreparedRequest) -> requests.PreparedRequest:
         if token:
             request.headers["Authorization"] = f"Bearer {token}"

@@ -50,6 +50,7 @@ def serving(site: Site) -> Iterator[Site]:
             if self.path in site.redirects:
                 self.send_response(302)
                 self.send_header("Location", site.redirects[self.path])
+                self.send_header("Connection", "close")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return

@@ -11,7 +11,7 @@ import hub
 import huggingface_hub.constants
 import pytest
 import yaml
-from captioning.transfer.hub import Repository
+from captioning.transfer.named import Repository
 from hub import Hub
 from huggingface_hub import ModelCard
 from test_conf import composed
