@@ -101,7 +101,6 @@ def fetch(
                     raise Unavailable(f"cannot download {file.name} from {host}: {error}") from error
                 bar.write(f"{file.name}: {error}; next try in {wait:g} s", file=sys.stderr)
                 time.sleep(wait)
-        bar.set_description(f"checking {file.name}")
         difference = file.difference(part)
     if difference:
         part.unlink()
