@@ -41,14 +41,13 @@ class Hub:
 
 
 def ask_only(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the hub be at that address, for this process and those that it starts."""
+    """Has the hub be at that address."""
     constants = huggingface_hub.constants
     monkeypatch.setattr(constants, "ENDPOINT", address)
     monkeypatch.setattr(
         constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
     )
-    monkeypatch.setenv("HF_ENDPOINT", address)
-    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 

@@ -1,1 +1,1 @@
-"""A captioner to the Hugging Face Hub: its weights, and a card that says what they are."""
+"""Upload a captioner and its card to the Hugging Face Hub: `python -m captioning.push`."""

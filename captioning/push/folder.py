@@ -1,50 +1,88 @@
-"""What a repository of the hub holds, as a folder: a captioner to share, and its card."""
+"""Captioner and card as a folder, the content of a repository of the hub.
 
-from collections.abc import Mapping
+The card has the front matter of model cards (huggingface.co/docs/hub/model-cards), scores as its `model-index`.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from captioning.config.settings import relocate
-from captioning.errors import CaptioningError
+import yaml
+from huggingface_hub import EvalResult, ModelCardData
+
+from captioning import __version__
+from captioning.config.settings import relocate, targets
 from captioning.files import write_text
-from captioning.push.card import card
+from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
+from captioning.report.markdown import markdown_table
+from captioning.report.names import system_name
 from captioning.report.reading import Record, read_record
-from captioning.report.systems import HEADLINE
-from captioning.report.units import printed
 from captioning.runs.checkpoint import load
 from captioning.runs.weights_file import write
 from captioning.transfer.named import FILE
 
+TASK = "image-to-text"
+SECTIONS = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule", "trainer", "decoding")
+CARD = """---
+{front}
+---
+
+# {title}
+
+It writes a sentence about a photograph. Trained on {data} with `captioning` {version}.
+
+```sh
+captioning predict PHOTOGRAPH {call}
+```
+
+## Data
+
+Photographs and captions of the training split of {data}. Its vocabulary is {words:,} words of these captions.
+
+## Scores
+
+{scores}
+
+## Limits
+
+- It knows its {words:,} words and no others. What a photograph shows beyond them it leaves out, or calls
+  something else.
+- It knows photographs and captions like those of {data}. Of others it writes as fluently, and often wrongly; the score
+  with a caption does not tell which.
+- It repeats what annotators wrote, their guesses at people's sex, age and doings among it. No decision about a person
+  can rest on a caption.
+
+## Settings
+
+```yaml
+{settings}```
+"""
+
 
 def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licence: str | None) -> None:
-    """Makes `folder` with `captioner.safetensors` and `README.md`.
+    """Make `folder` with `captioner.safetensors` and `README.md`.
 
     Args:
         folder: a new one.
         checkpoint: of a run, or an export.
         called: what `checkpoint=` will be for those who use it.
-        half: whether its matrices are in half precision.
-        licence: of the weights, None where that is not said.
-
-    Raises:
-        CaptioningError: the checkpoint or its run's record cannot be read, or the folder cannot be written.
+        half: write matrices in half precision.
+        licence: of the weights, by the hub's name for it.
     """
     saved = load(checkpoint)
     config = without_places(saved.config)
-    record = _record(checkpoint)
+    scores = checkpoint.parent.parent / "scores.json"  # of a run folder that this is the best checkpoint of
+    record = read_record(scores) if checkpoint.stem == "best" and scores.is_file() else None
     text = card(config, saved.words, record, called, licence)
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise CaptioningError(f"cannot make the folder {folder}: {error.strerror}; set to=FOLDER") from error
+    folder.mkdir(parents=True)
     tested = None if record is None else record.scores.get(HEADLINE)
-    score = saved.score if tested is None else f"test/{HEADLINE} {printed(HEADLINE, tested)}"
+    score = saved.score if tested is None else f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
     write(folder / FILE, config, saved.words, saved.networks, half, score, saved.quantiles)
     write_text(folder / "README.md", text)
 
 
 def without_places(config: dict[str, Any]) -> dict[str, Any]:
-    """A run's configuration without the folders of the machine that it ran on: of absolute paths the names are left.
+    """Settings without the folders of this machine: of absolute paths the names are left.
 
     What lies below `data.root` still does, so that `data.root=FOLDER` moves all of it.
     """
@@ -61,7 +99,62 @@ def _names(node: Any) -> Any:
     return Path(node).name if isinstance(node, str) and Path(node).is_absolute() else node
 
 
-def _record(checkpoint: Path) -> Record | None:
-    """The scores of the run folder that the file is the best checkpoint of, or an export of it in its place."""
-    scores = checkpoint.parent.parent / "scores.json"
-    return read_record(scores) if checkpoint.stem == "best" and scores.is_file() else None
+def card(
+    config: Mapping[str, Any], words: Sequence[str], record: Record | None, called: str, licence: str | None
+) -> str:
+    """Card in Markdown; `record` is that of the run's test."""
+    choices = {"data": "its data set", "model": _class(config["model"]), **(config.get("choices") or {})}
+    data, backbone = choices["data"], config["backbone"].get("name") or _class(config["backbone"])
+    title = f"{system_name(choices['model'])} on {backbone}"
+    found = {name: score for name, score in record.scores.items() if score is not None} if record else {}
+    shown = [score for score in SCORES.values() if score.group == MAIN and score.name in found]
+    kinds = {score.name: score.name.partition("-")[0].lower() for score in shown}
+    about: dict[str, Any] = {"task_type": TASK, "task_name": "image captioning"}
+    about |= {"dataset_type": data, "dataset_name": data, "dataset_split": "test"}
+    front = ModelCardData(
+        license=licence,
+        library_name="captioning",
+        pipeline_tag=TASK,
+        tags=["image-captioning"],
+        datasets=[data],
+        metrics=list(dict.fromkeys(kinds.values())) or None,
+        model_name=title,
+        eval_results=[
+            EvalResult(**about, metric_type=kind, metric_name=name, metric_value=round(found[name], 1))
+            for name, kind in kinds.items()
+        ]
+        or None,
+    )
+    used = (name for section in ("backbone", "model", "decoding") for name in targets(config[section]))
+    theirs = sorted({name.rpartition(".")[0] for name in used if not name.startswith("captioning.")})
+    table = markdown_table([score.heading for score in shown], [[score.printed(found[score.name]) for score in shown]])
+    return CARD.format(
+        front=front.to_yaml(),
+        title=title,
+        version=__version__,
+        data=data,
+        call=f"checkpoint={called}" + (f" modules=[{','.join(theirs)}]" if theirs else ""),
+        words=len(words),
+        scores=f"Of the test split.\n\n{table}\n\n{_origin(record)}" if record else "It was not tested.",
+        settings=yaml.safe_dump({key: config[key] for key in SECTIONS if key in config}, sort_keys=False),
+    )
+
+
+def _origin(record: Record) -> str:
+    source = record.provenance
+    width = f", width {source.decoding['width']}" if "width" in source.decoding else ""
+    facts = {
+        "decoded freely": f"`{_class(source.decoding)}`{width}",
+        "tokenizer": source.tokenizer,
+        "parameters": ", ".join(f"{count:,} {kind}" for kind, count in source.parameters.items()),
+        "trained": None if source.seconds_trained is None else f"{source.seconds_trained / 3600:.1f} hours",
+        "on": source.device,
+        "precision": source.precision,
+        "commit": source.commit,
+        "digest of the data": source.data_digest,
+    }
+    return "\n".join(f"- {name}: {fact}" for name, fact in facts.items() if fact)
+
+
+def _class(part: Mapping[str, Any]) -> str:
+    return str(part.get("_target_", "")).rpartition(".")[2]

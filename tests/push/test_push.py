@@ -11,7 +11,6 @@ import hub
 import huggingface_hub.constants
 import pytest
 import yaml
-from captioning.transfer.named import Repository
 from hub import Hub
 from huggingface_hub import ModelCard
 from test_conf import composed
@@ -20,11 +19,11 @@ from trained_runs import Run
 import captioning
 from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError
-from captioning.push.__main__ import main
+from captioning.push.__main__ import main, upload
 from captioning.push.folder import without_places
-from captioning.push.hub import upload
 from captioning.runs.checkpoint import load
 from captioning.runs.weights_file import write
+from captioning.transfer.named import Repository
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -139,30 +138,19 @@ def test_parts_of_ones_own_are_named(best: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("token")
-@pytest.mark.parametrize(
-    ("to", "message"),
-    [
-        ("hf:somebody/other", "there is no repository somebody/other that you may write to: make it at {}/new"),
-        ("hf:somebody/small@draft", "hf:somebody/small has no branch draft: make it there, or leave it out"),
-    ],
-)
-def test_a_repository_that_is_not_there(
-    to: str, message: str, best: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with hub.serving(Hub(), monkeypatch) as site:
-        assert refused(main, f"checkpoint={best}", f"to={to}").startswith(message.format(site.address))
+@pytest.mark.parametrize("kind", ["other", "small@draft", "offline", "silent"])
+def test_a_hub_that_does_not_take_it(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "README.md").write_text("a card")
+    name, _, branch = kind.partition("@") if kind in ("other", "small@draft") else ("small", "", "")
+    with hub.serving(Hub(silent=threading.Event() if kind == "silent" else None), monkeypatch) as site:
+        if kind == "offline":
+            hub.ask_only("http://127.0.0.1:9", monkeypatch)
+        with pytest.raises(CaptioningError, match=f"has not taken hf:somebody/{name}: .*{branch}"):
+            upload(tmp_path, Repository(f"somebody/{name}", branch or None), longest=1 if kind == "silent" else 60)
     assert site.files == {}
 
 
-@pytest.mark.usefixtures("token")
-def test_no_network(best: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with hub.serving(Hub(), monkeypatch) as site:
-        pass
-    said = refused(main, f"checkpoint={best}", "to=hf:somebody/small")
-    assert said.startswith(f"the Hugging Face Hub ({site.address}) has not taken hf:somebody/small: ")
-
-
-def test_a_hub_that_says_the_token(
+def test_a_hub_that_echoes_the_token(
     best: Path, token: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with hub.serving(Hub(echoes=True), monkeypatch), pytest.raises(CaptioningError, match="has not taken") as refused:
@@ -172,31 +160,23 @@ def test_a_hub_that_says_the_token(
     assert token not in f"{refused.value} {printed.out} {printed.err}"
 
 
-@pytest.mark.usefixtures("token")
-def test_a_hub_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "README.md").write_text("a card")
-    silent = Hub(silent=threading.Event())
-    with hub.serving(silent, monkeypatch), pytest.raises(CaptioningError, match=r"has not taken .* in 3 s"):
-        upload(tmp_path, Repository("somebody/small", None), longest=3)
-
-
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "named"),
     [
-        (["to=hf:somebody/small"], "checkpoint is not set and has no default: add checkpoint=VALUE"),
-        (["checkpoint=best.ckpt"], "to is not set and has no default: add to=VALUE"),
-        (["checkpoint=nowhere", "to=hf:somebody/small"], "checkpoint=nowhere is not there"),
-        (["checkpoint=best.ckpt", "to=hf:small"], "to=hf:small is not allowed; it must be hf:USER/NAME, hf:USER/NAME@"),
-        (["checkpoint=best.ckpt", "to=https://host/a"], "to=https://host/a is not allowed; it must be hf:USER/NAME"),
-        (["checkpoint=best.ckpt", "to=."], "to=. is there already: give the name of a new folder"),
-        (["checkpoint=best.ckpt", "to=best.ckpt/a"], "cannot make the folder best.ckpt/a: Not a directory; set to="),
-        (["checkpoint=best.ckpt", "to=hf:somebody/small"], "you are not logged in to the Hugging Face Hub: give the"),
-        (["checkpoint=best.ckpt", "to=a", "half=3"], "half=3 is not allowed; it must be true or false"),
+        (["to=hf:somebody/small"], "checkpoint is not set"),
+        (["checkpoint=best.ckpt"], "to is not set"),
+        (["checkpoint=nowhere", "to=hf:somebody/small"], "checkpoint=nowhere"),
+        (["checkpoint=best.ckpt", "to=hf:small"], "to=hf:small"),
+        (["checkpoint=best.ckpt", "to=https://host/a"], "to=https://host/a"),
+        (["checkpoint=best.ckpt", "to=."], "to=."),
+        (["checkpoint=best.ckpt", "to=best.ckpt/a"], "best.ckpt/a"),
+        (["checkpoint=best.ckpt", "to=hf:somebody/small"], "hf auth login"),
+        (["checkpoint=best.ckpt", "to=a", "half=3"], "half=3"),
     ],
 )
 def test_what_is_refused(
-    given: list[str], message: str, best: Path, refused: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    given: list[str], named: str, best: Path, refused: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(best.parent)
-    assert refused(main, *given).startswith(message)
+    assert named in refused(main, *given)
     assert [path.name for path in Path().iterdir()] == ["best.ckpt"]
