@@ -130,29 +130,18 @@ def scores(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "scores.json").read_text())
 
 
-def test_grouped_by_experiment_and_named_by_model_and_seed(folders: list[Path], both: list[Logged]) -> None:
+def test_each_run_is_named_grouped_and_configured(folders: list[Path], both: list[Logged]) -> None:
     for folder, found in zip(folders, both, strict=True):
-        assert found.run.project == "captioning"
-        assert found.run.run_group == "trial"
-        assert found.run.display_name == "spatial_transformer-seed7"
-        assert found.run.run_id == (folder / "wandb_id").read_text()
-    assert both[0].run.run_id != both[1].run.run_id  # although one process had both
-
-
-def test_the_resolved_configuration_and_where_it_comes_from(folders: list[Path], both: list[Logged]) -> None:
-    for folder, found in zip(folders, both, strict=True):
-        config = yaml.safe_load((folder / "config.yaml").read_text())
+        run, config = found.run, yaml.safe_load((folder / "config.yaml").read_text())
+        assert (run.project, run.run_group, run.display_name) == ("captioning", "trial", "spatial_transformer-seed7")
+        assert (list(run.tags), run.job_type) == (["spatial_transformer", "shapes", "small_cnn"], "train")
+        assert run.run_id == (folder / "wandb_id").read_text()
         source = found.config["provenance"]
         assert found.config == config | {"provenance": source, "_wandb": found.config["_wandb"]}
         assert config["model"]["d_feat"] == 8
         assert {"commit", "versions", "data_digest", "parameters", "device"} <= set(source)
         assert source.items() <= scores(folders[1])["provenance"].items()
-
-
-def test_tagged_and_of_a_kind(both: list[Logged]) -> None:
-    for found in both:
-        assert list(found.run.tags) == ["spatial_transformer", "shapes", "small_cnn"]
-        assert found.run.job_type == "train"
+    assert both[0].run.run_id != both[1].run.run_id  # although one process had both
 
 
 def test_wandb_warns_of_nothing(printed: str) -> None:
@@ -198,9 +187,8 @@ def test_panels_have_the_axes_that_are_read(both: list[Logged]) -> None:
         assert without <= logged_names
 
 
-def test_the_summary_has_the_best_of_validations_and_the_last_of_others(
-    folders: list[Path], both: list[Logged]
-) -> None:
+def test_the_summary_has_the_best_of_validations_and_the_test(folders: list[Path], both: list[Logged]) -> None:
+    """Of other values the last; scores of the test are nowhere else."""
     for folder, found in zip(folders, both, strict=True):
         rows = [row for row in rows_of(folder) if "val/nll" in row]
         assert len(rows) == 2
@@ -208,15 +196,11 @@ def test_the_summary_has_the_best_of_validations_and_the_last_of_others(
             assert found.summary[name] == {"max": max(row[name] for row in rows)}
         assert found.summary["val/nll"] == {"min": min(row["val/nll"] for row in rows)}
         assert found.summary["val/attention entropy"] == rows[-1]["val/attention entropy"]
-
-
-def test_the_scores_of_the_test_are_in_the_summary_alone(folders: list[Path], both: list[Logged]) -> None:
+        assert not any(name.startswith("test/") and "captions/" not in name for row in found.history for name in row)
     record, summary = scores(folders[1]), both[1].summary
-    tested = {name.removeprefix("test/"): value for name, value in summary.items() if name.startswith("test/")}
-    tested = {name: value for name, value in tested.items() if "captions/" not in name}
-    assert tested == {name: pytest.approx(value, rel=1e-6) for name, value in record["scores"].items()}
+    tested = {name: value for name, value in summary.items() if name.startswith("test/") and "captions/" not in name}
+    assert tested == {f"test/{name}": pytest.approx(value, rel=1e-6) for name, value in record["scores"].items()}
     assert summary["provenance"] == record["provenance"]
-    assert not any(name.startswith("test/") and "captions/" not in name for row in both[1].history for name in row)
 
 
 def test_tensorboard_has_the_metrics_file_too(folders: list[Path]) -> None:

@@ -58,11 +58,6 @@ class AfterEachStep(L.Callback):
         self.seen.append(self.look(trainer, pl_module))
 
 
-def test_halves_have_unequal_numbers_of_words() -> None:
-    assert len(batch(0, 2).word_index) != len(batch(2, 6).word_index)
-    assert len(batch(0, 2).tokens) != len(batch(2, 6).tokens)
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_one_step_is_that_of_the_mean_over_words(smoothing: float) -> None:
     found = module(objective=CrossEntropy(smoothing))
@@ -78,6 +73,7 @@ def learned_by_objective(found: CaptioningModule) -> Tensor:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_accumulated_halves_are_the_whole(system: str) -> None:
+    assert len(batch(0, 2).word_index) != len(batch(2, 6).word_index)
     once, twice = SYSTEMS[system](), SYSTEMS[system]()
     whole = step(once, [batch(0, 6)])
     halves = step(twice, [batch(0, 2), batch(2, 6)], accumulate_grad_batches=2)
@@ -142,19 +138,13 @@ def test_clipping_by_value() -> None:
 @pytest.mark.parametrize("optimizer", [partial(torch.optim.SGD, lr=LR), partial(torch.optim.SGD, lr=LR, fused=True)])
 def test_bf16_mixed_takes_about_the_same_step_and_clips(optimizer: Any) -> None:
     mean = gradient(module().model, [batch(0, 6)])
-    change = step(module(optimizer=optimizer), [batch(0, 6)], precision="bf16-mixed")
+    found = module(optimizer=optimizer)
+    change = step(found, [batch(0, 6)], precision="bf16-mixed")
+    assert {p.dtype for p in found.parameters()} == {torch.float32}
     assert ((change + LR * mean).norm() / (LR * mean).norm()).item() < 0.03
     limit = mean.norm().item() / 4
     clipped = step(module(optimizer=optimizer), [batch(0, 6)], precision="bf16-mixed", gradient_clip_val=limit)
     assert clipped.norm().item() == pytest.approx(LR * limit, rel=1e-3)
-
-
-def test_parameters_stay_float32_in_bf16_mixed() -> None:
-    found = module(optimizer=partial(torch.optim.Adam, lr=0.1, fused=True))
-    change = step(found, [batch(0, 6)], precision="bf16-mixed", gradient_clip_val=1.0)
-    assert {p.dtype for p in found.parameters()} == {torch.float32}
-    assert change.isfinite().all()
-    assert change.abs().max() > 0.01
 
 
 def test_logged_likelihood_is_per_word_and_not_smoothed() -> None:

@@ -190,21 +190,6 @@ def test_draws_belong_to_images() -> None:
     assert not torch.equal(_padded(later), whole)
 
 
-@pytest.mark.parametrize("name", ["sat_soft", "spatial_transformer"])
-def test_of_captions_of_one_word_the_best_is_learned(name: str) -> None:
-    """A bandit: "runs" is said of every image and so has no weight."""
-    model, found = network(name), objective(samples=5, max_length=1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    draws = (BatchRandom(0, step, torch.zeros(1, dtype=torch.long)) for step in range(80))
-    for each in draws:
-        loss = found.score(model, images(), found.draw(model, images(), each), each.index)
-        optimizer.zero_grad()
-        loss.total.backward()
-        optimizer.step()
-    assert rewards(found, [(DOG,), (RUNS,), (EOS,)]).argmax() == 0
-    assert log_prob(model, [DOG]).exp() > 0.95
-
-
 def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
     found, model = objective(samples=2), network("sat_soft")
     captions = [(DOG, EOS), (RUNS, RUNS)], [(EOS,), (DOG, EOS)]
@@ -295,22 +280,6 @@ def test_where_training_begins_nothing_is_held(name: str, temperature: float) ->
     )
     torch.testing.assert_close(held.terms["kl"], torch.zeros_like(free.total), rtol=0, atol=1e-14)
     torch.testing.assert_close(gradient(held.total, model), gradient(free.total, model), rtol=0, atol=1e-13)
-
-
-def test_a_large_weight_keeps_the_model_where_it_was() -> None:
-    """What the bandit below is free to learn, it may not."""
-    distances = {}
-    for weight in (0.0, 100.0):
-        model, before = network("sat_soft"), network("sat_soft")
-        found = objective(model, max_length=1, kl_weight=weight)
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        for step in range(60):
-            each = BatchRandom(0, step, torch.zeros(1, dtype=torch.long))
-            optimizer.zero_grad()
-            found.score(model, images(), found.draw(model, images(), each), each.index).total.backward()
-            optimizer.step()
-        distances[weight] = brute_divergence(model, before, [EMPTY], 1.0).item()
-    assert distances[100.0] < 0.1 * distances[0.0]
 
 
 def test_the_first_model_is_a_copy_that_nothing_moves_saves_or_trains() -> None:
