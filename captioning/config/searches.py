@@ -47,6 +47,8 @@ def check_decoding(decoding: Mapping[str, Any], max_tokens: int | None) -> None:
         check_value("decoding.select", select, Annotated[list[Count], MinLen(1)])
         if len(set(select)) < len(select):
             raise CaptioningError(f"decoding.select={quoted(select)} must be a list of different widths, or null")
+        if "width" not in decoding:
+            raise CaptioningError("decoding.select needs a search with decoding.width, such as decoding=beam")
     for width in select or [decoding.get("width", 1)]:
         numbers = {name: decoding[name] for name in ("groups", "n_best") if isinstance(decoding.get(name), int)}
         try:
