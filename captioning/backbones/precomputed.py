@@ -19,7 +19,7 @@ class Precomputed(Backbone):
     """Context sets without an order or a place on the photograph, of up to L vectors each.
 
     Attributes:
-        path: the features' folder or file, see `captioning.features.files`.
+        path: the features' folder or file, see `captioning.features.own`.
     """
 
     located = False

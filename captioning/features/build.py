@@ -1,6 +1,6 @@
-"""Building a feature cache: once, by one process, going on where a killed build ended.
+"""Build a feature cache: once, by one process; a killed build is resumed.
 
-B images in a batch, L context vectors of D features.
+B images of C channels in a batch, H rows and W columns of pixels, L context vectors of D features.
 """
 
 import multiprocessing
@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, get_args
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
+from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones.base import Backbone
+from captioning.config.types import BatchSize, Workers, validated
+from captioning.data.dataset import Photographs
+from captioning.data.loader import Loader
 from captioning.data.photographs import fingerprints
 from captioning.errors import CaptioningError
 from captioning.features.cache import (
@@ -33,50 +37,41 @@ from captioning.features.cache import (
     row_origins,
 )
 from captioning.features.copied import file_digests, known_rows, with_computed, write_files
-from captioning.features.decoded import decoded
 from captioning.files import write_json
 from captioning.progress import counter
 
 
+@validated
 def build_features(
     backbone: Backbone,
-    paths: Sequence[Path],
+    paths: SkipValidation[Sequence[Path]],
     folder: Path,
-    batch_size: int | None = None,
-    num_workers: int | None = None,
+    batch_size: BatchSize | None = None,
+    num_workers: Workers | None = None,
     dtype: Precision = "float16",
     progress: str = "features",
 ) -> FeatureCache:
     """The features of `paths`, row i for `paths[i]`: computed where they are not cached below `folder` yet.
 
-    What another finished cache below `folder` has of the same files is copied. Other images are decoded in worker
+    Rows of the same files are copied from other finished caches below `folder`. Other images are decoded in worker
     processes while the backbone, on the device where it lies, computes. Features are appended to a file with a checksum
-    for each row that is done, so a build that was killed goes on with the next image, and so does one that stopped at a
-    broken image, once that is mended or left out. The finished folder appears under its name at once. Of several
+    for each finished row, so a build that was killed resumes with the next image, and so does one that stopped at a
+    broken image, once that is repaired or left out. The finished folder appears under its name at once. Of several
     processes that ask for the same cache one builds and the others wait.
 
     Args:
         backbone: a frozen backbone.
         paths: the photographs.
-        folder: where caches lie; made if absent.
+        folder: of all caches; made if absent.
         batch_size: B, which changes nothing but speed and memory. None: 32 on a GPU, and 8 on a CPU, where VGG-11
-            takes a fifth less time for an image than in batches of 32, which leave its caches.
+            takes a fifth less time for an image than in batches of 32, which do not fit its caches.
         num_workers: decoding processes; 0 decodes in this one. None: as many as there are cores for a backbone on a
             GPU, which is faster than all of them, and 2 for one on the CPU, which needs the cores itself.
         dtype: precision on disk.
-        progress: the text before what is counted on standard error.
-
-    Raises:
-        CaptioningError: the backbone is trainable, an image cannot be read, a feature is too large for `dtype` or not
-            a number, the disk is full, or a decoding process was killed.
+        progress: the text before the progress bar.
     """
     if backbone.trainable:
         raise CaptioningError("the features of a trainable backbone change and cannot be cached; train on images")
-    if not paths or dtype not in get_args(Precision):
-        raise CaptioningError(
-            f"a feature cache needs images and the dtype {' or '.join(get_args(Precision))}; "
-            f"got {len(paths)} images and {dtype}"
-        )
     photographs = fingerprints(paths)
     files = file_digests(backbone.digest, dtype, paths, photographs)
 
@@ -92,8 +87,8 @@ def build_features(
             raise
         multiprocessing.active_children()  # takes note of its end, or PyTorch raises again when the next process ends
         raise CaptioningError(
-            f"a process that decodes photographs was killed, most likely for want of memory ({error}): free memory, or "
-            "shared memory where a container limits it, and the build goes on where it ended"
+            f"a process that decodes photographs was killed, perhaps because memory ran out ({error}): free memory, or "
+            "shared memory where a container limits it, and the build resumes"
         ) from error
 
 
@@ -106,27 +101,24 @@ def build_rows(
     progress: str,
     files: Sequence[bytes] | None = None,
 ) -> FeatureCache:
-    """The cache of rows that `batches_from(done)` gives from row `done` on, as `[B, L, D]` in `dtype` on the CPU.
+    """The cache of the rows that `batches_from(done)` yields from row `done` on, as `[B, L, D]` in `dtype` on the CPU.
 
     Args:
-        backbone: whose features they are.
-        photographs: what tells each row's photograph from others.
+        backbone: computed them.
+        photographs: fingerprints of the rows' photographs.
         batches_from: called where there is something to do.
-        folder: where caches lie.
+        folder: of all caches.
         dtype: precision on disk.
-        progress: the text before what is counted on standard error.
+        progress: the text before the progress bar.
         files: `file_digests`, for other caches to copy rows; None: they do not.
-
-    Raises:
-        CaptioningError: the disk is full, or the folder cannot be written to.
     """
     digest = backbone.digest
     key = cache_key(digest, dtype, photographs)
     layout = layout_of(backbone, len(photographs), dtype)
     origins = row_origins(digest, dtype, photographs)
     finished = folder / key
-    # An unfinished cache is named after its first row alone, so that it is found again when a photograph behind the
-    # finished rows was mended or taken out.
+    # An unfinished cache is named after its first row alone, so that it is found again when a photograph after the
+    # finished rows was repaired or taken out.
     part = folder / f"{cache_key(digest, dtype, photographs[:1])}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -139,25 +131,21 @@ def build_rows(
                     _append(part, batches_from(done), layout, origins, done, progress)
                     if files is not None:
                         write_files(part, files, origins)
-                    meta = {"backbone": backbone.settings, "layout": asdict(layout)}
-                    write_json(part / "meta.json", meta)
+                    write_json(part / "meta.json", {"backbone": backbone.settings, "layout": asdict(layout)})
                     part.replace(finished)
     except OSError as error:
-        raise CaptioningError(
-            f"cannot write the feature cache {part}: {error.strerror or error}. It needs "
-            f"{layout.total_bytes / 1e9:.2f} GB in all; make room, and the build goes on where it ended, or choose "
-            "another folder"
-        ) from error
+        error.add_note(f"cannot write the feature cache {part}; its build resumes once there is room")
+        raise
     return FeatureCache(finished, layout, origins)
 
 
 def layout_of(backbone: Backbone, rows: int, dtype: Precision) -> Layout:
-    """Of a cache of so many photographs' features."""
+    """The layout of a cache of so many photographs' features."""
     return Layout(rows, backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, dtype)
 
 
 def _only_process(path: Path) -> AbstractContextManager[object]:
-    """Holds a lock, which the system releases however the process ends."""
+    # A lock that the system releases however the process ends.
     lock = FileLock(path)
     try:
         return lock.acquire(timeout=0)
@@ -167,7 +155,7 @@ def _only_process(path: Path) -> AbstractContextManager[object]:
 
 
 def _finished_rows(part: Path, layout: Layout, origins: np.ndarray[Any, Any]) -> int:
-    """How many rows of an earlier build are rows of this one: those up to the first with another checksum."""
+    """Count the rows of an earlier build that are rows of this one, up to the first with another checksum."""
     try:
         checksums = np.fromfile(part / CHECKSUMS, CHECKSUM)
         with (part / DATA).open("rb") as file:
@@ -181,11 +169,13 @@ def _finished_rows(part: Path, layout: Layout, origins: np.ndarray[Any, Any]) ->
 
 
 def _make_room(part: Path, layout: Layout, done: int) -> None:
-    """Cut both files off after the rows that stay, and say how many there will be."""
-    needed = (layout.rows - done) * layout.row_bytes
-    free = shutil.disk_usage(part).free
+    """Cut both files off after the rows that stay, and write the header."""
+    needed, free = (layout.rows - done) * layout.row_bytes, shutil.disk_usage(part).free
     if needed > free:
-        raise OSError(f"{needed / 1e9:.2f} GB are missing and {free / 1e9:.2f} GB are free on this disk")
+        raise CaptioningError(
+            f"the feature cache {part} needs {needed / 1e9:.2f} GB more, and {free / 1e9:.2f} GB are free there: "
+            "make room, and the build resumes, or choose another folder"
+        )
     with (part / DATA).open("r+b" if done else "wb", buffering=0) as file:
         file.truncate(len(layout.header) + done * layout.row_bytes if done else 0)
         _write(file, layout.header)
@@ -196,23 +186,21 @@ def _make_room(part: Path, layout: Layout, done: int) -> None:
 def _append(
     part: Path, batches: Iterator[Tensor], layout: Layout, origins: np.ndarray[Any, Any], done: int, progress: str
 ) -> None:
-    """Bring both files in `part` to their full length; a row is finished when its checksum is written.
-
-    By plain writes, because a memory map that meets a full disk kills the process (SIGBUS) instead of raising; and
-    unbuffered, because a buffer would try again to write what failed while the error is on its way.
-    """
+    """Bring both files in `part` to their full length; a row is finished when its checksum is written."""
+    # By plain writes, because a memory map on a full disk kills the process (SIGBUS) instead of raising; and
+    # unbuffered, because a buffer would try again to write what failed while the error is on its way.
     with (
         (part / DATA).open("ab", buffering=0) as data,
         (part / CHECKSUMS).open("ab", buffering=0) as checksums,
-        # whichever process builds, it is the only one
+        # Any process may build, but only one does.
         counter(progress, layout.rows, "image", initial=done, disable=False) as bar,
     ):
         for features in batches:
             rows = features.numpy()
             _write(data, rows.tobytes())
             os.fsync(data.fileno())
-            made_of = origins[done : done + len(rows)]
-            numbers = [checksum(row.data, origin) for row, origin in zip(rows, made_of, strict=True)]
+            sources = origins[done : done + len(rows)]
+            numbers = [checksum(row.data, origin) for row, origin in zip(rows, sources, strict=True)]
             _write(checksums, np.array(numbers, CHECKSUM).tobytes())
             done += len(rows)
             bar.update(len(rows))
@@ -230,15 +218,15 @@ def _computed(
 ) -> Iterator[Tensor]:
     """Features of `paths` in order, `[B, L, D]` on the CPU, finite where there are any."""
     device = backbone.scale.device
+    gpu = device.type == "cuda"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if batch_size is None:
-        batch_size = 8 if device.type == "cpu" else 32
-    if num_workers is None:
-        num_workers = cores if device.type == "cuda" else 2
+    size = batch_size or (32 if device.type != "cpu" else 8)
+    workers = min(cores, (cores if gpu else 2) if num_workers is None else num_workers)
+    rows = range(len(paths))
+    batches = [rows[first : first + size] for first in rows[::size]]
+    fetch = Photographs(paths, backbone.transform).rows
     first = 0
-    for images in decoded(
-        paths, backbone.transform, batch_size, min(num_workers, cores), pin_memory=device.type == "cuda"
-    ):
+    for images in Loader(fetch, sampler=batches, num_workers=workers, pin_memory=gpu):
         with torch.inference_mode():
             features = backbone(images.to(device, non_blocking=True))
             stored = features.to(getattr(torch, dtype)).contiguous().cpu()
@@ -250,7 +238,7 @@ def _computed(
             largest = (features[broken] if present is None else features[broken, present[broken]]).abs().max().item()
             raise CaptioningError(
                 f"the largest feature of {paths[first + broken]} is {largest:.4g}, which {dtype} cannot hold: "
-                "choose float32 for the cache, or another node or weights if it is infinite or not a number"
+                "choose float32 for the cache, or another node or weights if it is infinite or NaN"
             )
         first += len(stored)
         yield stored

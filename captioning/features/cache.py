@@ -1,7 +1,6 @@
 """A frozen backbone's features of a data set on disk: opened as a memory map, read by any number of processes.
 
-R rows (one per photograph), B of them in a batch, L context vectors of D features. Vectors that a photograph has not
-are not-a-number in all of D.
+R rows (one per photograph), B of them in a batch, L context vectors of D features. Missing vectors are NaN in all of D.
 
 A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` numbers in NumPy's format; `checksums`, one of
 32 bits for each row; `files`, by which other caches find rows to copy; and `meta.json`, which tells a person what the
@@ -33,7 +32,7 @@ Precision = Literal["float16", "float32"]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the bytes of a cache mean: R, L, D, the grid (h, w) and the type of a number."""
+    """Shape and type of a cache: R, L, D, the grid (h, w) and the precision."""
 
     rows: int
     positions: int
@@ -41,12 +40,9 @@ class Layout:
     grid: tuple[int, int]
     dtype: Precision
 
-    def __str__(self) -> str:
-        return f"{self.rows} x {self.positions} x {self.dim} numbers of {self.dtype}"
-
     @property
     def header(self) -> bytes:
-        """What NumPy's format puts before the numbers; it is as long for any R, so that a build may change R."""
+        """NumPy's header; it is as long for any R, so that a build may change R."""
         file = io.BytesIO()
         shape = (self.rows, self.positions, self.dim)
         descr = np.lib.format.dtype_to_descr(np.dtype(self.dtype))
@@ -55,17 +51,15 @@ class Layout:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one photograph's features."""
         return self.positions * self.dim * np.dtype(self.dtype).itemsize
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the whole file, header included."""
         return len(self.header) + self.rows * self.row_bytes
 
 
 def cache_key(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> str:
-    """Digest (32 hexadecimal digits) of all that decides a cache's content, and of the order of its rows."""
+    """Digest (32 hexadecimal digits) of everything that determines a cache and the order of its rows."""
     sha = hashlib.sha256(f"format 2 {backbone_digest} {dtype}\n".encode())
     for photograph in photographs:
         sha.update(photograph + b"\n")
@@ -73,66 +67,52 @@ def cache_key(backbone_digest: str, dtype: Precision, photographs: Sequence[byte
 
 
 def row_origins(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> np.ndarray[Any, Any]:
-    """What each row was made from, as a number `[R]` with which its checksum begins.
+    """A number `[R]` for the source of each row, with which its checksum begins.
 
-    So a row has the right checksum only as that backbone's output for that photograph: a row of another cache or of
-    an earlier photograph has not, even where its bytes are whole.
+    So a row of another cache or of an earlier photograph has a wrong checksum, even where its bytes are intact.
     """
     start = zlib.crc32(f"{backbone_digest} {dtype}\n".encode())
     return np.array([zlib.crc32(photograph, start) for photograph in photographs], CHECKSUM)
 
 
 def checksum(row: bytes | memoryview, origin: int) -> int:
-    """Of a row's bytes; any single damage of up to 32 neighbouring bits changes it."""
+    """CRC-32 of a row's bytes; any single damage of up to 32 neighbouring bits changes it."""
     return zlib.crc32(row, origin)
 
 
 class FeatureCache:
-    """Read access to a finished cache; made by `build_features`.
+    """Read access to the finished cache in `folder`, whose rows have the `layout` and these `row_origins`.
 
     Each row is checked when this process reads it for the first time. Pickling carries none of the features.
-
-    Attributes:
-        folder: the cache's own folder.
-        layout: rows, positions, dimension, grid and type.
     """
 
     pixels = False
 
     def __init__(self, folder: Path, layout: Layout, origins: np.ndarray[Any, Any]) -> None:
-        """Open the cache in `folder`, which is to hold rows of `layout` and of these `row_origins`.
-
-        Raises:
-            CaptioningError: there is none, or its files are cut short or of another layout.
-        """
         self.folder, self.layout, self._origins = folder, layout, origins
         self._unchecked = np.ones(len(self), np.bool_)
         self._opened: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
         self._files()
 
     def _files(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The map `[R, L, D]` and the checksums `[R]`, opened where this process has not done so yet."""
+        """The map `[R, L, D]` and the checksums `[R]`, opened once per process."""
         if self._opened is None:
             data, header = self.folder / DATA, self.layout.header
             try:
                 with data.open("rb") as file:
-                    found = file.read(len(header))
-                size = data.stat().st_size
-                if found != header or size != self.layout.total_bytes:
-                    raise ValueError(f"{data} has {size} bytes instead of {self.layout.total_bytes} or a wrong header")
+                    intact = file.read(len(header)) == header and data.stat().st_size == self.layout.total_bytes
                 checksums = np.fromfile(self.folder / CHECKSUMS, CHECKSUM)
-                if len(checksums) != len(self):
-                    raise ValueError(f"there are {len(checksums)} checksums for {len(self)} photographs")
+                if not intact or len(checksums) != len(self):
+                    raise ValueError("its files are cut short or of another shape")
                 rows = np.lib.format.open_memmap(data, mode="r").view(np.ndarray)
             except (OSError, ValueError) as error:
                 raise CaptioningError(
-                    f"{self.folder} is no feature cache that can be read ({error}): delete the folder to build it again"
+                    f"the feature cache {self.folder} cannot be read ({error}): delete the folder to build it again"
                 ) from error
             self._opened = rows, checksums
         return self._opened
 
     def __len__(self) -> int:
-        """R."""
         return self.layout.rows
 
     def __getitem__(self, row: int) -> np.ndarray[Any, Any]:
@@ -140,39 +120,29 @@ class FeatureCache:
         return self._read(np.array([row]))[0]
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """Features of several photographs in the order given, `[B, L, D]` in the cache's precision; unscaled copies.
-
-        Raises:
-            CaptioningError: they are not what was written, or the cache was deleted before this process opened it.
-        """
+        """Features of several photographs in the order given, `[B, L, D]` in the cache's precision; unscaled copies."""
         return torch.from_numpy(self._read(np.asarray(indices, np.int64)))
 
     def _read(self, indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         rows, checksums = self._files()
         read = rows[indices]
-        for place in self._unchecked[indices].nonzero()[0]:
-            index = indices[place]
-            if checksum(read[place].data, self._origins[index]) != checksums[index]:
+        for position in self._unchecked[indices].nonzero()[0]:
+            index = indices[position]
+            if checksum(read[position].data, self._origins[index]) != checksums[index]:
                 raise CaptioningError(
-                    f"{self.folder / DATA} is damaged: the features of photograph {index} are not those that were "
-                    f"written; delete {self.folder} to build it again"
+                    f"{self.folder / DATA} is damaged at photograph {index}: delete {self.folder} to build it again"
                 )
             self._unchecked[index] = False
         return read
 
     def scale(self, train_rows: Sequence[int] | slice = slice(None)) -> float:
-        """The number that brings the features to unit scale: 1 / their root mean square over the training rows.
+        """The factor that brings the features to unit scale: 1 / their root mean square over the training rows.
 
         One number for all of D, so that the features keep their proportions; every photograph counts alike, however
-        many vectors it has. At most 512 photographs, evenly spaced
-        among `train_rows`, are read: their numbers estimate the root mean square to well below a per cent.
-
-        Raises:
-            CaptioningError: no rows, damaged ones, or all features are zero.
+        many vectors it has. It is measured on at most 512 photographs, evenly spaced among `train_rows`, to well below
+        a per cent.
         """
         rows = np.arange(len(self))[train_rows if isinstance(train_rows, slice) else np.asarray(train_rows, np.int64)]
-        if not len(rows):
-            raise CaptioningError("the scale of features is measured on training photographs, and there are none")
         sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).round().astype(np.int64)]
         squares = [np.nanmean(np.square(self[row], dtype=np.float64)) for row in sample]
         mean_square = float(np.mean(squares))

@@ -1,7 +1,7 @@
-"""Rows of finished caches that another cache needs too: copied rather than computed.
+"""Copy rows of finished caches instead of computing them again.
 
-The same photographs come under several names of data sets, captions and splits. A finished cache holds beside its rows
-what they are of: a digest of backbone, precision and the photograph's file, and the row's origin for its checksum.
+The same photographs come under several names of data sets, captions and splits. A finished cache has a file with the
+source of each row: a digest of backbone, precision and the photograph's file, and the row's origin for its checksum.
 
 B rows in a batch, L context vectors of D features.
 """
@@ -22,7 +22,6 @@ from captioning.errors import CaptioningError
 from captioning.features.cache import CHECKSUM, FeatureCache, Layout, Precision
 
 FILES = "files"
-"""Beside a cache's rows, a record for each."""
 RECORD = np.dtype([("file", "S32"), ("origin", CHECKSUM)])
 BATCH = 32
 
@@ -34,11 +33,7 @@ def file_digests(
 ) -> list[bytes]:
     """Digests of backbone, precision and file, by which rows are found in other caches.
 
-    Args:
-        backbone_digest: of weights and preprocessing.
-        dtype: precision on disk.
-        paths: of the photographs.
-        photographs: their `fingerprints`, which count paths from a folder that depends on all of them.
+    The `fingerprints` of `photographs` alone would not do: their paths start at a folder that depends on all of them.
     """
     found = []
     for path, photograph in zip(paths, photographs, strict=True):
@@ -49,14 +44,14 @@ def file_digests(
 
 
 def write_files(folder: Path, files: Sequence[bytes], origins: np.ndarray[Any, Any]) -> None:
-    """Leaves in a cache's folder what its rows are of."""
+    """Record the sources of rows in a cache's folder."""
     records = np.empty(len(files), RECORD)
     records["file"], records["origin"] = files, origins
     records.tofile(folder / FILES)
 
 
 def known_rows(folder: Path, files: Sequence[bytes], layout: Layout) -> list[Row | None]:
-    """Where rows of these `file_digests` are in the finished caches below `folder`, whose rows are as of `layout`."""
+    """Find rows of these `file_digests` in the finished caches below `folder` whose rows have the `layout`."""
     found: list[Row | None] = [None] * len(files)
     for path in sorted(folder.glob(f"*/{FILES}")):
         if path.parent.suffix:  # not finished
@@ -75,7 +70,7 @@ def known_rows(folder: Path, files: Sequence[bytes], layout: Layout) -> list[Row
 
 
 def with_computed(known: Sequence[Row | None], computed: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Rows in order, `[B, L, D]`: those that are `known`, and in the places of others the `computed` ones."""
+    """Rows in order, `[B, L, D]`: the `known` ones, and the `computed` ones in the places of others."""
     if not any(known):
         yield from computed
         return

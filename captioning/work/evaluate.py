@@ -17,8 +17,8 @@ from captioning.data.readers.captions import ImageId
 from captioning.data.views import NAMED
 from captioning.decoding import Caption
 from captioning.decoding.confidence import quantiles_of, with_entropy
-from captioning.features.brought import move_features
 from captioning.features.inputs import inputs_of
+from captioning.features.own import move_features
 from captioning.metrics.wording import Said, of_model
 from captioning.progress import counter
 from captioning.runs.checkpoint_files import keep_quantiles

@@ -29,8 +29,8 @@ from captioning.data.readers.splits import read
 from captioning.data.views import RandomChange
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
-from captioning.features.brought import check_features
 from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
+from captioning.features.own import check_features
 from captioning.metrics import Scorer
 from captioning.models import Recurrent
 from captioning.progress import duration

@@ -11,10 +11,12 @@ import torch
 from counting import COUNT, HEADER_BYTES, CountingCNN, build, counted, unfinish
 from PIL import Image
 from processes import PROCESSES
+from pydantic import ValidationError
 from torch import Tensor
 
 from captioning.backbones import Backbone
 from captioning.backbones.scratch import SmallCNN
+from captioning.config.explain import explain
 from captioning.data.views import Change
 from captioning.errors import CaptioningError
 from captioning.features.cache import CHECKSUMS, DATA
@@ -128,8 +130,6 @@ def test_scale_gives_unit_root_mean_square_on_the_training_rows(tmp_path: Path, 
     assert cache.scale(slice(2, 4)) == pytest.approx(cache.scale([2, 3]), rel=1e-9)
     scaled = cache.rows(range(COUNT)).double() * cache.scale()
     assert scaled.square().mean().sqrt().item() == pytest.approx(1, rel=1e-6)
-    with pytest.raises(CaptioningError, match="there are none"):
-        cache.scale([])
 
 
 def test_features_of_zero_have_no_scale(tmp_path: Path, paths: list[Path]) -> None:
@@ -189,21 +189,21 @@ def test_truncated_and_foreign_caches_are_never_served(tmp_path: Path, paths: li
     content, numbers = data.read_bytes(), checksums.read_bytes()
 
     data.write_bytes(content[:-1])
-    with pytest.raises(CaptioningError, match=rf"{len(content) - 1} bytes instead of {len(content)} .*: delete the"):
+    with pytest.raises(CaptioningError, match=r"cut short.*: delete the"):
         build(CountingCNN(), paths, folder)
 
     checksums.write_bytes(numbers[:-4])
     data.write_bytes(content)
-    with pytest.raises(CaptioningError, match=f"there are {COUNT - 1} checksums for {COUNT} photographs"):
+    with pytest.raises(CaptioningError, match=r"cut short.*: delete the"):
         build(CountingCNN(), paths, folder)
 
     shutil.copy(other.folder / DATA, data)
     shutil.copy(other.folder / CHECKSUMS, checksums)
-    with pytest.raises(CaptioningError, match=rf"{DATA} is damaged: the features of photograph 0 .*; delete"):
+    with pytest.raises(CaptioningError, match=rf"{DATA} is damaged at photograph 0: delete"):
         build(CountingCNN(), paths, folder).rows([0])
 
     data.unlink()
-    with pytest.raises(CaptioningError, match=r"no feature cache that can be read .*No such file"):
+    with pytest.raises(CaptioningError, match=r"cannot be read .*No such file"):
         build(CountingCNN(), paths, folder)
 
 
@@ -224,8 +224,8 @@ def full_disk(paths: list[Path], folder: Path, message: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     try:
         build(CountingCNN(), paths, folder)
-    except CaptioningError as error:
-        message.write_text(str(error))
+    except OSError as error:
+        message.write_text(explain(error))
 
 
 def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path: Path, paths: list[Path]) -> None:
@@ -235,7 +235,6 @@ def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path: Path, paths
     child.join()
     assert child.exitcode == 0
     assert "cannot write the feature cache" in message.read_text()
-    assert "make room" in message.read_text()
     assert [path.suffix for path in folder.iterdir() if path.is_dir()] == [".part"]
     build(CountingCNN(log), paths, folder)
     assert counted(log) == COUNT - (1000 - HEADER_BYTES) // (9 * 7 * 2)
@@ -261,12 +260,10 @@ def test_features_too_large_for_half_precision(tmp_path: Path, paths: list[Path]
 def test_refused_arguments(tmp_path: Path, paths: list[Path]) -> None:
     with pytest.raises(CaptioningError, match="trainable backbone"):
         build(SmallCNN(7, 12, 3), paths, tmp_path / "cache")
-    with pytest.raises(CaptioningError, match="got 0 images"):
-        build(CountingCNN(), [], tmp_path / "cache")
-    with pytest.raises(CaptioningError, match="int8"):
+    with pytest.raises(ValidationError, match="dtype"):
         build(CountingCNN(), paths, tmp_path / "cache", dtype="int8")
     with pytest.raises(CaptioningError, match=r"cannot read the image .*absent\.png"):
         build(CountingCNN(), [tmp_path / "absent.png"], tmp_path / "cache")
     (tmp_path / "file").touch()
-    with pytest.raises(CaptioningError, match="cannot write the feature cache"):
+    with pytest.raises(FileExistsError):
         build(CountingCNN(), paths, tmp_path / "file")

@@ -1,0 +1,206 @@
+"""Features of the user's own, computed elsewhere: arrays `[L, D]` by the image's name, copied into a cache.
+
+| path | holds |
+|---|---|
+| a folder | `NAME.npy`, or `NAME.npz` with one array, or one called `features`, `feat` or `x` |
+| `FILE.npz` | an array for each image, called by its name |
+| `FILE.npy` | `[R, L, D]`, with `FILE.txt` of R names, one a line |
+| `FILE.h5`, `FILE.hdf5` | a data set for each image, called by its name, stored in this file itself |
+
+B images in a batch, R images, at most L context vectors of D features.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from captioning.backbones import Backbone
+from captioning.backbones.precomputed import Precomputed
+from captioning.data.example import Example, Splits
+from captioning.data.photographs import fingerprints
+from captioning.errors import CaptioningError, quoted
+from captioning.features.build import build_rows
+from captioning.features.cache import FeatureCache
+
+BATCH = 32
+MAX_LISTED = 5
+"""Images that an error names."""
+ARRAYS = ("features", "feat", "x")
+"""Names of the features in an image's own `.npz`."""
+
+Array = np.ndarray[Any, Any]
+Opened = Iterator[tuple[Iterable[str], Callable[[str], Array]]]
+"""Names, and a function that reads the array of one."""
+
+
+def check_features(splits: Splits, backbone: Backbone) -> None:
+    """Refuse images without features, where `backbone` or a member of it reads them from files."""
+    examples = [example for examples in splits.values() for example in examples]
+    for member in _members(backbone):
+        with opened(member.path) as features:
+            _names(examples, member, features.files)
+
+
+def move_features(backbones: Sequence[Backbone], path: Path) -> None:
+    """Read features of `backbones` or members of them from `path` from now on."""
+    members = [member for backbone in backbones for member in _members(backbone)]
+    if not members:
+        raise CaptioningError("features is the path of features of your own, which this checkpoint does not read")
+    if len({member.path for member in members}) > 1:
+        paths = ", ".join(dict.fromkeys(quoted(member.path) for member in members))
+        raise CaptioningError(f"features is one path, but features are read from {paths}: put them there again")
+    for member in members:
+        member.path = path
+
+
+def own_features(examples: Sequence[Example], backbone: Precomputed, folder: Path, progress: str) -> FeatureCache:
+    """The features of `examples` in order, read where they are not cached below `folder` yet."""
+    with opened(backbone.path) as features:
+        names = _names(examples, backbone, features.files)
+        files = list(dict.fromkeys(features.files[name] for name in names))
+        known = dict(zip(files, fingerprints(files), strict=True))
+        rows = [b"%s\0%s" % (name.encode(), known[features.files[name]]) for name in names]
+        return build_rows(
+            backbone, rows, lambda done: _read(names[done:], backbone, features), folder, "float16", progress
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFiles:
+    """Opened features: the file of each image's by its name, and a function that reads the array of one."""
+
+    files: Mapping[str, Path]
+    read: Callable[[str], Array]
+
+    def features(self, name: str, dim: int, regions: int) -> Array:
+        """Features of one image, `[L, dim]` with L from 1 to `regions`, all finite."""
+        where = f"the features {quoted(name)} in {self.files[name]}"
+        try:
+            array = np.asarray(self.read(name))
+        except Exception as error:  # readers of damaged files raise anything
+            raise CaptioningError(f"cannot read {where}: {type(error).__name__}: {quoted(error)}") from error
+        fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
+        if not fits or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise CaptioningError(
+                f"{where} must be finite numbers [L, D], L from 1 to backbone.regions={regions}, D = backbone.dim="
+                f"{dim}; they are {list(array.shape)} of {array.dtype}"
+            )
+        return array
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[FeatureFiles]:
+    """Open the features at `path`."""
+    if path.is_dir():
+        files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in (".npy", ".npz")}
+        yield FeatureFiles(files, lambda name: _own_array(files[name]))
+        return
+    kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
+    if path.suffix not in kinds or not path.is_file():
+        raise CaptioningError(
+            f"backbone.path={quoted(path)} is not a folder of .npy or .npz files, nor a file of {', '.join(kinds)}"
+        )
+    with ExitStack() as stack:
+        try:
+            names, read = stack.enter_context(kinds[path.suffix](path))
+        except Exception as error:  # as above
+            reason = f"{type(error).__name__}: {quoted(error)}"
+            raise CaptioningError(f"cannot read backbone.path={quoted(path)}: {reason}") from error
+        yield FeatureFiles(dict.fromkeys(names, path), read)
+
+
+def _members(backbone: Backbone) -> list[Precomputed]:
+    return [module for module in backbone.modules() if isinstance(module, Precomputed)]
+
+
+def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[str, Path]) -> list[str]:
+    names, missing = [], []
+    for example in examples:
+        possible = (str(example.image_id), example.path.name, example.path.stem)
+        name = next((name for name in possible if name in files), None)
+        if name is None:
+            missing.append(f"{example.image_id} ({example.path.name})")
+        else:
+            names.append(name)
+    if missing:
+        more = ", ..." if len(missing) > MAX_LISTED else ""
+        raise CaptioningError(
+            f"backbone.path={backbone.path} has features of {len(files)} images, but not of {len(missing)} of the "
+            f"{len(examples)}: {', '.join(missing[:MAX_LISTED])}{more}. They are looked up by image_id, by file name, "
+            "and by file name without its ending"
+        )
+    return names
+
+
+def _read(names: Sequence[str], backbone: Precomputed, files: FeatureFiles) -> Iterator[Tensor]:
+    """`[B, L, D]` in half precision, missing vectors marked as in `captioning.backbones.context`."""
+    regions = backbone.grid[1]
+    for first in range(0, len(names), BATCH):
+        batch = names[first : first + BATCH]
+        rows = torch.full((len(batch), regions, backbone.dim), torch.nan, dtype=torch.float16)
+        for row, name in zip(rows, batch, strict=True):
+            vectors = torch.tensor(files.features(name, backbone.dim, regions))
+            row[: len(vectors)] = vectors
+            if not row[: len(vectors)].isfinite().all():
+                raise CaptioningError(
+                    f"the largest of the features {name} in {files.files[name]} is {vectors.abs().max():.4g}, which "
+                    "half precision cannot hold: divide all features by one number, since their scale does not count"
+                )
+        yield rows
+
+
+def _own_array(file: Path) -> Array:
+    with file.open("rb") as opened, ExitStack() as stack:
+        loaded = np.load(opened, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        arrays = stack.enter_context(loaded)
+        names = [name for name in ARRAYS if name in arrays.files] or arrays.files
+        if len(names) > 1 and names[0] not in ARRAYS:
+            raise ValueError(f"it holds {', '.join(names)}, and none is called {' or '.join(ARRAYS)}")
+        array: Array = arrays[names[0]]
+        return array
+
+
+@contextmanager
+def _archive(path: Path) -> Opened:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        yield arrays.files, arrays.__getitem__
+
+
+@contextmanager
+def _stacked(path: Path) -> Opened:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    names = path.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    rows = {name.strip(): row for row, name in enumerate(names)}
+    if array.ndim != 3 or not len(array) == len(names) == len(rows):
+        raise ValueError(
+            f"it is {list(array.shape)}, and {path.with_suffix('.txt').name} has {len(names)} names, {len(rows)} "
+            "different ones; [R, L, D] needs R different names"
+        )
+    yield rows, lambda name: array[rows[name]]
+
+
+@contextmanager
+def _hdf5(path: Path) -> Opened:
+    try:
+        import h5py  # an extra
+    except ImportError as error:
+        raise ImportError("h5py is not installed: pip install 'captioning[hdf5]'") from error
+
+    def read(name: str) -> Array:
+        # Links are not followed: even one within this file may lead into another one.
+        found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+        if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+            raise ValueError("it must be an array of this file itself, not a group, a link or a reference elsewhere")
+        array: Array = found[()]
+        return array
+
+    with h5py.File(path, "r") as file:
+        yield list(file), read
