@@ -112,7 +112,7 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
 
     evaluated = ["device=cpu", checkpoint, "data.root=photographs", "metrics=[BLEU]"]
     Path("features").rename("moved")
-    with pytest.raises(CaptioningError, match=r"backbone\.path=features is no folder"):
+    with pytest.raises(CaptioningError, match=r"backbone\.path=features is not a folder"):
         evaluate.main.__wrapped__(composed(*evaluated, name="evaluate"))
     evaluate.main.__wrapped__(composed(*evaluated, "features=moved", name="evaluate"))
     assert captions(Path("runs/evaluate-2")) == captions(folder)

@@ -143,7 +143,7 @@ def build_splits(config: DictConfig, backbone: Backbone) -> Splits:
     """The examples, without those whose photographs cannot be read where `data.skip_broken` says so.
 
     Features are computed from every photograph before training anyway; where images flow, they are tried here, and
-    features that are brought along are looked for.
+    features of your own are looked for.
     """
     splits = read(instantiate(config.data.reader), backbone.reads_photographs)
     if backbone.trainable or (config.data.skip_broken and backbone.reads_photographs):
