@@ -1,4 +1,4 @@
-"""What every convolutional backbone shares: preprocessing, freezing, the digest and the scale of its features.
+"""Base of all backbones: preprocessing, freezing, digest and scale of features.
 
 B images of C channels (3 colours; with padding also where the photograph is), H rows and W columns of pixels; L
 context vectors of D features on a grid of (h, w).
@@ -31,12 +31,11 @@ class Backbone(nn.Module):
         size: side of the square images in pixels.
         trainable: whether gradients reach the network; if not, its output may be cached.
         transform: how files become the images that `forward` takes.
-        scale: the number that brings the features to unit scale, 1.0 until somebody fills it in; it is a buffer, so
-            that a checkpoint holds it.
-        partial: whether an image may have fewer than L vectors.
-        located: whether the cells of the grid are places of the photograph, so that pictures and boxes can be laid
-            over it.
-        reads_photographs: whether it needs them on disk.
+        scale: the number that brings the features to unit scale, measured on the training set; a buffer, so that
+            checkpoints hold it.
+        partial: an image may have fewer than L vectors.
+        located: cells of the grid are places of the photograph, so that maps and boxes can be laid over it.
+        reads_photographs: it needs them on disk.
     """
 
     scale: Tensor
@@ -55,15 +54,12 @@ class Backbone(nn.Module):
         """Take a built network.
 
         Args:
-            settings: name its architecture for the digest.
-            network: images to a feature map; its parameters are in the order in which they are used.
+            settings: its architecture, for the digest.
+            network: its parameters are in the order in which they are used.
             dim: D.
             grid: (h, w).
             transform: the preprocessing.
             trainable: whether gradients reach the network, or the node from which on they do.
-
-        Raises:
-            CaptioningError: there is no such node.
         """
         super().__init__()
         self.settings = settings
@@ -80,7 +76,7 @@ class Backbone(nn.Module):
         self.train()
 
     def _choose_trained(self, trainable: bool | str) -> None:
-        """Lets gradients reach the network's weights, from a node on or all; or none."""
+        """Let gradients reach all of the network's weights, those from a node on, or none."""
         self.network.requires_grad_(bool(trainable))
         if isinstance(trainable, str):
             _freeze_before(self.network, trainable)
@@ -96,13 +92,13 @@ class Backbone(nn.Module):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """What a model is told of the context sets: `d_context`, D, and `grid`."""
+        """Arguments of a model: `d_context`, D, and `grid`."""
         return {"d_context": self.dim, "grid": self.grid}
 
     def forward(self, images: Tensor) -> Tensor:
         """Context vectors of images, unscaled: `[B, C, H, W]` uint8 to `[B, L, D]`, L in row order of the grid.
 
-        Vectors beside a padded photograph are not numbers.
+        Vectors next to a padded photograph are not numbers.
         """
         with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
             colours = self.transform.normalise(images[:, :3])
@@ -112,7 +108,7 @@ class Backbone(nn.Module):
             return features if present is None else marked(features, present)
 
     def present(self, inputs: Tensor) -> Tensor | None:
-        """`[B, L]` bool, which vectors there are, of images `[B, C, H, W]` or of features `[B, L, D]`; None: all."""
+        """`[B, L]` bool, the vectors that exist, of images `[B, C, H, W]` or of features `[B, L, D]`; None: all."""
         if not self.partial:
             return None
         return on_photograph(inputs[:, 3], self.grid) if inputs.dim() == 4 else is_present(inputs)
@@ -124,11 +120,11 @@ class Backbone(nn.Module):
         return ContextSet(features.to(self.scale.dtype) * self.scale, self.grid, mask)
 
     def context_of(self, inputs: Tensor, pixels: bool) -> ContextSet:
-        """The context set of images `[B, C, H, W]`, or of features `[B, L, D]` if what came are no `pixels`."""
+        """The context set of images `[B, C, H, W]` if these are `pixels`, else of features `[B, L, D]`."""
         return self.context(self(inputs) if pixels else inputs)
 
     def viewed(self, view: View | None) -> "Backbone":
-        """This network, weights shared, for photographs that its `transform` changes first as `view` says."""
+        """This network, weights shared, for photographs that are changed by `view` first."""
         other = copy.copy(self)
         other.transform = replace(self.transform, view=view)
         return other
@@ -161,12 +157,7 @@ def _freeze_before(network: nn.Module, node: str) -> None:
 
 
 def feature_map(network: nn.Module, name: str, node: str, size: int, hint: str = "") -> tuple[int, int, int]:
-    """D, h and w of the output at `node` of the network `name` for images of `size`.
-
-    Raises:
-        CaptioningError: the network does not take such images, for which `hint` says what it takes, or there is no
-            feature map at the node.
-    """
+    """D, h and w of the output at `node` of the network `name` for images of `size`."""
     try:
         with torch.no_grad():
             output = network(torch.zeros(1, 3, size, size))

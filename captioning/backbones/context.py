@@ -34,11 +34,7 @@ class ContextSet:
     mask: Tensor | None = None
 
     def mean(self) -> Tensor:
-        """`[B, D]`, over the vectors that may be attended.
-
-        Raises:
-            ValueError: there are none.
-        """
+        """`[B, D]`, over the vectors that may be attended."""
         if not self.vectors.shape[1]:
             raise ValueError(f"the context set of grid {self.grid} is empty; a mean needs at least one vector")
         if self.mask is None:

@@ -94,9 +94,6 @@ class ImageTransform:
 
         Returns:
             `[3, H, W]` uint8; `[4, H, W]` with `pad`.
-
-        Raises:
-            CaptioningError: the file is missing, is no file but a pipe or a device, or is no image that can be read.
         """
         return (
             torch.from_numpy(np.array(self._of(source, lambda image: self._resized(image, source))))
@@ -109,9 +106,6 @@ class ImageTransform:
 
         Returns:
             `[3, H, W]` uint8 in its own aspect ratio, made smaller where H or W were more than `longest`.
-
-        Raises:
-            CaptioningError: as for `read`.
         """
 
         def reduced(image: Image.Image) -> Image.Image:
@@ -122,11 +116,7 @@ class ImageTransform:
         return torch.from_numpy(np.array(self._of(source, reduced))).permute(2, 0, 1).contiguous()
 
     def frame(self, source: str | Path | Image.Image) -> Frame:
-        """Where the square lies on the photograph, of which `pad` goes beyond 0 and 1.
-
-        Raises:
-            CaptioningError: as for `read`.
-        """
+        """Where the square lies on the photograph, of which `pad` goes beyond 0 and 1."""
         if self.resize == "squash":  # whatever the photograph is
             return WHOLE
         return frame_of(self.resize, *self._of(source, lambda image: _upright(image).size))

@@ -35,9 +35,6 @@ class Precomputed(Backbone):
             path: of the features.
             dim: D.
             regions: L, the most vectors of an image.
-
-        Raises:
-            ValueError: a number that is not allowed.
         """
         settings = f"precomputed, {dim} features of at most {regions} regions"
         super().__init__(settings, nn.Identity(), dim, (1, regions), ImageTransform(1), trainable=False)
@@ -45,22 +42,14 @@ class Precomputed(Backbone):
         self.partial = True
 
     def forward(self, images: Tensor) -> Tensor:
-        """Refuse photographs.
-
-        Raises:
-            CaptioningError: always.
-        """
+        """Refuse photographs."""
         raise CaptioningError(
             "this captioner reads features that were computed elsewhere, and has no network that makes them of "
             "photographs: captioning.evaluate captions the data set whose features there are"
         )
 
     def viewed(self, view: View | None) -> Backbone:
-        """Refuse to change photographs.
-
-        Raises:
-            CaptioningError: there is something to change.
-        """
+        """Refuse to change photographs."""
         if view is None:
             return self
         raise CaptioningError("views need photographs, and backbone=features reads none: leave data.views at 1")

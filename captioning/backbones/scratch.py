@@ -40,11 +40,7 @@ class SmallCNN(Backbone):
             size: side of the square images in pixels, `grid` times a power of two, at least `2 * grid`.
             grid: G.
             trainable: False freezes the random weights.
-            resize: how photographs become squares, see `ImageTransform`.
-
-        Raises:
-            CaptioningError: `size` cannot be halved down to `grid`.
-            ValueError: a number that is not allowed.
+            resize: see `ImageTransform`.
         """
         stages = round(math.log2(size / grid))
         if stages < 1 or size != grid << stages:
@@ -93,11 +89,7 @@ class Patches(Backbone):
             grid: G.
             patch: side of the square patches in pixels; None: the stride.
             trainable: False freezes the random numbers.
-            resize: how photographs become squares, see `ImageTransform`.
-
-        Raises:
-            CaptioningError: `grid` does not divide `size`, or pixels between the patches would not be seen.
-            ValueError: a number that is not allowed.
+            resize: see `ImageTransform`.
         """
         stride, rest = divmod(size, grid)
         if rest:

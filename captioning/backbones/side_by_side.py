@@ -18,7 +18,7 @@ from captioning.errors import CaptioningError
 
 
 class SideBySide(Backbone):
-    """Both see the same pixels, if not features of one's own; each is brought to unit scale by a number of its own.
+    """Two backbones that see the same pixels; each is brought to unit scale by a number of its own.
 
     Along `features` a place has the features of both, of one grid: D = D_1 + D_2. Along `set` the vectors of the second
     follow those of the first, of one D: L = L_1 + L_2, on a grid of (1, L) without a place on the photograph.
@@ -30,11 +30,7 @@ class SideBySide(Backbone):
 
     @validated
     def __init__(self, first: Backbone, second: Backbone, along: Literal["features", "set"] = "features") -> None:
-        """Take two built backbones.
-
-        Raises:
-            CaptioningError: they do not go together.
-        """
+        """Take two built backbones."""
         _check(first, second, along)
         self.axis = 2 if along == "features" else 1
         dim = first.dim + second.dim if along == "features" else first.dim
@@ -98,24 +94,22 @@ class SideBySide(Backbone):
 
 
 def _check(first: Backbone, second: Backbone, along: str) -> None:
-    if first.trainable != second.trainable:
-        raise CaptioningError("backbones side by side are both trained or both frozen: set trainable alike")
     # each has a mean and a standard deviation of its own
     one, other = (replace(each.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for each in (first, second))
-    if first.reads_photographs and second.reads_photographs and one != other:
-        raise CaptioningError(
-            f"backbones side by side see the same pixels, but the first reads photographs by {one}, the second by "
-            f"{other}: set size and resize alike, and interpolation, which a network of timm has (bilinear there is as "
-            "torchvision's)"
+    problem = ""
+    if first.trainable != second.trainable:
+        problem = "are both trained or both frozen: set trainable alike"
+    elif first.reads_photographs and second.reads_photographs and one != other:
+        problem = (
+            f"see the same pixels, but the first reads photographs by {one}, the second by {other}: set size, resize "
+            "and timm's interpolation alike (torchvision's is bilinear)"
         )
-    if along == "features" and first.grid != second.grid:
-        one, other = (f"{h} x {w}" for h, w in (first.grid, second.grid))
-        raise CaptioningError(
-            f"backbones side by side along features need one grid, but the first has {one} and the second {other}: "
-            "choose other nodes, or along=set where both have as many features"
+    elif along == "features" and first.grid != second.grid:
+        problem = f"along features need one grid, not {first.grid} and {second.grid}: choose other nodes, or along=set"
+    elif along == "set" and first.dim != second.dim:
+        problem = (
+            f"along set need vectors of one width, not of {first.dim} and {second.dim} features: choose other nodes, "
+            "or along=features"
         )
-    if along == "set" and first.dim != second.dim:
-        raise CaptioningError(
-            f"backbones side by side along set need vectors of one width, but the first has {first.dim} features and "
-            f"the second {second.dim}: choose other nodes, or along=features where both have one grid"
-        )
+    if problem:
+        raise CaptioningError(f"backbones side by side {problem}")

@@ -4,7 +4,6 @@ B images, L context vectors of D features on a grid of (h, w).
 """
 
 import difflib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,9 @@ from torch import Tensor, nn
 from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.efficientnet_lite import VARIANTS, EfficientNetLite
 from captioning.backbones.images import ImageTransform, Interpolation, Resize
-from captioning.backbones.weights import fill, fixed_draws, likely_network, place_strides
+from captioning.backbones.weights import fill, fixed_draws, place_strides
 from captioning.config.types import PixelSize, validated
 from captioning.errors import CaptioningError, quoted
-
-NEAREST = 12
-"""Networks of one family that a file of unfitting weights is compared with."""
 
 
 class TimmBackbone(Backbone):
@@ -41,28 +37,21 @@ class TimmBackbone(Backbone):
         stride_in_1x1: bool | None = None,
         interpolation: Interpolation | None = None,
     ) -> None:
-        """Build the network, load its weights and leave out what is behind `node`.
+        """Build the network, load its weights and leave out what comes after `node`.
 
         Args:
             name: the network's name in timm, with or without the tag of its weights.
-            weights: `DEFAULT` has timm download those of the tag; None leaves random ones (while frozen, the same in
-                every process and for every seed); otherwise a file of `.safetensors` or `torch.save` in timm's names,
-                with or without the layers behind the node.
+            weights: as of `TorchvisionBackbone`; `DEFAULT` has timm download those of the tag, a file has timm's names.
             node: the node whose output is the feature map, one of those that timm lists for the network; None is the
                 last one.
             size: side of the square images in pixels; None is the network's own. Where positions were learned they
                 are resized, if the network can.
-            trainable: whether gradients reach the weights, or the node from which on they do. Batch normalisation
-                keeps its statistics either way.
-            resize: how photographs become squares, see `ImageTransform`.
-            checkpointing: whether training computes activations twice, to hold fewer of them.
-            stride_in_1x1: as in `TorchvisionBackbone`.
+            trainable: as of `TorchvisionBackbone`, as for resize and stride_in_1x1.
+            resize: see `ImageTransform`.
+            checkpointing: training computes activations twice, to hold fewer of them.
+            stride_in_1x1: see `TorchvisionBackbone`.
             interpolation: of photographs when they are resized; None is the network's own. Side by side with a network
                 of torchvision it is to be bilinear.
-
-        Raises:
-            CaptioningError: unknown name or node, a size that the network cannot take, weights that cannot be had or
-                belong to another network.
         """
         architecture = name.partition(".")[0]
         with fixed_draws(weights is not None or not trainable):
@@ -72,7 +61,7 @@ class TimmBackbone(Backbone):
         node, index = _find(full, name, node)
         network = _Truncated(full, index).eval()
         if weights not in (None, "DEFAULT"):
-            fill(full, known, Path(weights).expanduser(), name, lambda state: _likely(state, architecture))
+            fill(full, known, Path(weights).expanduser(), name)
         if checkpointing:
             _save_memory(full, name)
         own = full.pretrained_cfg
@@ -85,7 +74,7 @@ class TimmBackbone(Backbone):
 
 
 class _Truncated(nn.Module):
-    """Gives the output at one node alone."""
+    """The output at one node."""
 
     def __init__(self, network: Any, index: int) -> None:
         super().__init__()
@@ -94,7 +83,6 @@ class _Truncated(nn.Module):
         self.norm = not type(network).__name__.startswith("Hiera")  # whose feature maps timm does not normalise
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalised images `[B, 3, H, W]` to the node's output `[B, D, h, w]`."""
         output: Tensor
         (output,) = self.extractor.forward_intermediates(
             images, indices=[self.index], norm=self.norm, stop_early=True, output_fmt="NCHW", intermediates_only=True
@@ -103,7 +91,7 @@ class _Truncated(nn.Module):
 
 
 def _network(name: str, weights: str | None, checkpointing: bool) -> Any:
-    """The whole network: of ours where a checkpoint fills it, which equals timm's; else timm's."""
+    """The whole network; ours, which equals timm's and imports faster, where a checkpoint fills it."""
     lite = name.removesuffix(".in1k")
     if lite in VARIANTS and weights is None and not checkpointing:
         return EfficientNetLite(lite)
@@ -120,7 +108,7 @@ def _check(name: str) -> None:
     if name not in names:
         near = difflib.get_close_matches(name, sorted(names), 5)
         hint = f"near it: {', '.join(near)}" if near else f"it has {len(names)}: timm.list_models() lists them"
-        raise CaptioningError(f"backbone.name={quoted(name)} is no timm network; {hint}")
+        raise CaptioningError(f"backbone.name={quoted(name)} is not a timm network; {hint}")
 
 
 def _pretrained(name: str) -> Any:
@@ -144,12 +132,12 @@ def _find(network: Any, name: str, node: str | None) -> tuple[str, int]:
     if node is None:
         return nodes[-1], len(nodes) - 1
     if node not in nodes:
-        raise CaptioningError(f"backbone.node={quoted(node)} is no node of {name}; allowed: {', '.join(nodes)}")
+        raise CaptioningError(f"backbone.node={quoted(node)} is not a node of {name}; allowed: {', '.join(nodes)}")
     return node, nodes.index(node)
 
 
 def _resize(network: Any, name: str, own: int, size: int | None) -> int:
-    """Bring a network from its own size of images to another one, where it has to be told."""
+    """Set another image size than a network's own, where it has to know."""
     if size is None or size == own:
         return own
     patch = getattr(getattr(network, "patch_embed", None), "patch_size", None) or 1
@@ -157,7 +145,7 @@ def _resize(network: Any, name: str, own: int, size: int | None) -> int:
     if size % side:  # timm would leave out the last rows and columns
         allowed = ", ".join(str(side * count) for count in (size // side, size // side + 1) if count)
         raise CaptioningError(
-            f"{name} reads patches of {side} pixels, and backbone.size={size} is no multiple of that; near it: "
+            f"{name} reads patches of {side} pixels, and backbone.size={size} is not a multiple of that; near it: "
             f"{allowed}; its own is {own}"
         )
     if hasattr(network, "set_input_size"):
@@ -170,10 +158,3 @@ def _save_memory(network: Any, name: str) -> None:
         network.set_grad_checkpointing(True)
     except (AssertionError, AttributeError) as error:
         raise CaptioningError(f"{name} has no checkpointing in timm: leave backbone.checkpointing=false") from error
-
-
-def _likely(state: Mapping[str, Tensor], architecture: str) -> str | None:
-    import timm
-
-    family = timm.list_models(module=timm.models.model_entrypoint(architecture).__module__.rpartition(".")[2])
-    return likely_network(state, difflib.get_close_matches(architecture, family, NEAREST, cutoff=0), timm.create_model)

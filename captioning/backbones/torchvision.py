@@ -6,7 +6,6 @@ B images, L context vectors of D features on a grid of (h, w).
 import difflib
 import hashlib
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +16,7 @@ from torchvision.models.feature_extraction import create_feature_extractor, get_
 
 from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.images import ImageTransform, Resize
-from captioning.backbones.weights import fill, fixed_draws, likely_network, place_strides
+from captioning.backbones.weights import fill, fixed_draws, place_strides
 from captioning.config.types import PixelSize, validated
 from captioning.errors import CaptioningError
 
@@ -26,7 +25,7 @@ Dilation = Literal[1, 2, 4]
 
 
 class TorchvisionBackbone(Backbone):
-    """A torchvision classification network up to and including one node; nothing behind the node is computed.
+    """A torchvision classification network up to and including one node; nothing after the node is computed.
 
     Nodes with a 14x14 grid: vgg11 `features.19` (D = 512), vgg19 `features.35` (512), resnet50 and resnet101 `layer3`
     (1024), all at size 224, and squeezenet1_1 `features.12` (512) at size 240.
@@ -51,7 +50,7 @@ class TorchvisionBackbone(Backbone):
             node: the node whose output is the feature map, by torchvision's names of graph nodes.
             weights: `DEFAULT` downloads torchvision's best weights for this name; None leaves random ones (while
                 frozen, the same in every process and for every seed); otherwise a state dict saved with
-                `torch.save` or as `.safetensors`, with or without the layers behind the node.
+                `torch.save` or as `.safetensors`, with or without the layers after the node.
             size: side of the square images in pixels.
             trainable: whether gradients reach the weights, or the node from which on they do. Batch normalisation
                 keeps its statistics either way.
@@ -59,17 +58,13 @@ class TorchvisionBackbone(Backbone):
             stride_in_1x1: for a file of a ResNet with bottlenecks, whether it has a stage's stride in the first 1x1
                 convolution, as the original ResNets (Caffe, Keras) have.
             dilation: by how much the grid is finer than the network's own, with the same weights; of VGG.
-
-        Raises:
-            CaptioningError: unknown name or node, a node that is no feature map, weights that cannot be had or
-                belong to another network, a network that cannot be dilated.
         """
         full = _full_network(name, download=weights == "DEFAULT", fixed=weights is not None or not trainable).eval()
         path = None if weights in (None, "DEFAULT") else Path(weights).expanduser()
         place_strides(full, name, stride_in_1x1, weights, known=path is not None and _published(path, name))
         network = _Truncated(_extractor(full, name, node)).eval()
         if path is not None:
-            fill(network.extractor, full.state_dict().keys(), path, name, _likely)
+            fill(network.extractor, full.state_dict().keys(), path, name)
         dilate(network, dilation, name)
         dim, height, width = feature_map(network, name, node, size)
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
@@ -78,34 +73,28 @@ class TorchvisionBackbone(Backbone):
 
 
 class _Truncated(nn.Module):
-    """Gives the one output of a feature extractor, which returns a dict."""
+    """The one output of a feature extractor, which returns a dict."""
 
     def __init__(self, extractor: nn.Module) -> None:
         super().__init__()
         self.extractor = extractor
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalised images `[B, 3, H, W]` to the node's output."""
         output: Tensor = self.extractor(images)["node"]
         return output
 
 
-def _names() -> list[str]:
-    return list(torchvision.models.list_models(module=torchvision.models))
-
-
 def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
-    """The whole network; with `fixed`, with the same random weights each time."""
-    if name not in _names():
-        near = difflib.get_close_matches(name, _names(), 5) or _names()
-        raise CaptioningError(f"backbone.name={name} is no torchvision network; near it: {', '.join(near)}")
+    """The whole network; with `fixed` its random weights are the same each time."""
+    names = list(torchvision.models.list_models(module=torchvision.models))
+    if name not in names:
+        near = difflib.get_close_matches(name, names, 5) or names
+        raise CaptioningError(f"backbone.name={name} is not a torchvision network; near it: {', '.join(near)}")
     with fixed_draws(fixed), warnings.catch_warnings():
         # Two old networks warn that their random initialisation is slow.
         warnings.filterwarnings("ignore", "The default weight initialization", FutureWarning)
-        if not download:
-            return _random(name)
         try:
-            network = torchvision.models.get_model(name, weights="DEFAULT")
+            network = torchvision.models.get_model(name, weights="DEFAULT" if download else None)
         except (OSError, RuntimeError) as error:  # no network, a full disk; a file whose hash is wrong
             url = str(torchvision.models.get_model_weights(name).DEFAULT.url)
             place = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
@@ -117,18 +106,8 @@ def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
         return network
 
 
-def _random(name: str) -> nn.Module:
-    network = torchvision.models.get_model(name, weights=None)
-    assert isinstance(network, nn.Module)
-    return network
-
-
-def _likely(state: Mapping[str, Tensor]) -> str | None:
-    return likely_network(state, _names(), _random)
-
-
 def _published(path: Path, name: str) -> bool:
-    """Whether a file is one of torchvision's own for this network, whose names end in their hashes."""
+    """Tell whether a file is one of torchvision's own for this network, whose names end in their hashes."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -147,15 +126,16 @@ def _extractor(full: nn.Module, name: str, node: str) -> nn.Module:
 
 
 def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
-    """Makes the grid of a chain of layers such as VGG so many times finer, in place.
+    """Make the grid of a chain of layers such as VGG finer, in place (Yu and Koltun 2016).
+
+    Its last poolings keep their window and lose their stride, and the layers after them read every second, or fourth,
+    place: every kernel finds what it was trained on, and the features of the coarse grid are among those of the fine
+    one, at every second, or fourth, row and column. (D) Without the window they would not be.
 
     Args:
         network: its convolutions and its poolings of 2x2 pixels come in the order in which it applies them.
         dilation: 1 changes nothing.
-        name: of the network, for the message.
-
-    Raises:
-        CaptioningError: it has other layers with a stride, or too few poolings.
+        name: of the network.
     """
     if dilation == 1:
         return
@@ -164,7 +144,7 @@ def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
     if len(dropped) < dilation.bit_length() - 1 or not all(_is_vggs(layer) for _, layer in layers):
         raise CaptioningError(
             f"backbone.dilation={dilation} needs a network whose only strides are those of 2x2 poolings, "
-            f"{dilation.bit_length() - 1} or more before the node, such as vgg11; {name} is none: leave it at 1"
+            f"{dilation.bit_length() - 1} or more before the node, such as vgg11; {name} is not one: leave it at 1"
         )
     spread = 1
     for path, layer in layers[[path for path, _ in layers].index(dropped[0]) :]:
@@ -178,7 +158,7 @@ def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
 
 
 def _is_vggs(layer: nn.Module) -> bool:
-    """Whether it is a 3x3 convolution without stride or a 2x2 pooling as VGG's are."""
+    """Tell whether a layer is a 3x3 convolution without stride or a 2x2 pooling as VGG's are."""
     if isinstance(layer, nn.Conv2d):
         return (layer.kernel_size, layer.stride, layer.padding, layer.groups) == ((3, 3), (1, 1), (1, 1), 1)
     own = isinstance(layer, nn.MaxPool2d) and (layer.kernel_size, layer.stride, layer.padding, layer.dilation)

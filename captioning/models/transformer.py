@@ -129,9 +129,6 @@ class Transformer(nn.Module):
             context: the images.
             tokens: `[B, N, C]` inputs that begin with BOS; PAD may follow the last word.
             need_weights: also give the inter-attention of the last layer, heads averaged.
-
-        Raises:
-            ValueError: C is larger than `max_tokens`.
         """
         wanted = self.decoder[-1:] if need_weights else ()
         hidden, _, maps = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
@@ -146,11 +143,7 @@ class Transformer(nn.Module):
         return TransformerState(self.encode(context))
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
-        """Reads one token `[B, N]` of each hypothesis.
-
-        Raises:
-            ValueError: `max_tokens` tokens have been read already.
-        """
+        """Reads one token `[B, N]` of each hypothesis."""
         # Of one position the weights cost no time, and they are only B N H L numbers.
         hidden, state, maps = self._read(state, tokens[..., None], self.decoder)
         return Step(self.readout(hidden[:, :, 0]), self._shares(maps[-1][:, :, 0].mean(dim=-2)), state)

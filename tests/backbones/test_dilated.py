@@ -61,7 +61,7 @@ def test_as_a_backbone() -> None:
 
 @pytest.mark.parametrize(("name", "node"), [("squeezenet1_1", "features.7"), ("resnet18", "layer1")])
 def test_what_has_other_strides_cannot_be_dilated(name: str, node: str) -> None:
-    with pytest.raises(CaptioningError, match=rf"dilation=2 needs .* such as vgg11; {name} is none"):
+    with pytest.raises(CaptioningError, match=f"dilation=2 .*{name}"):
         TorchvisionBackbone(name, node, None, size=48, dilation=2)
 
 

@@ -83,7 +83,7 @@ def test_each_is_trained_from_a_node_of_its_own_on() -> None:
 
 def test_a_network_of_timm_sees_the_pixels_that_one_of_torchvision_sees() -> None:
     first = TorchvisionBackbone("squeezenet1_1", "features.4", None, size=32)
-    with pytest.raises(CaptioningError, match=r"second by squash 32 bicubic .* and interpolation"):
+    with pytest.raises(CaptioningError, match="interpolation"):
         SideBySide(first, TimmBackbone("test_vit", None, size=32), along="set")
     second = TimmBackbone("test_vit", None, size=32, interpolation="bilinear")
     with pytest.raises(CaptioningError, match="vectors of one width"):  # but for that
@@ -92,10 +92,10 @@ def test_a_network_of_timm_sees_the_pixels_that_one_of_torchvision_sees() -> Non
 
 def test_what_does_not_go_together() -> None:
     for second, along, message in (
-        (cnn(1, grid=6), "features", r"need one grid, but the first has 3 x 3 and the second 6 x 6"),
-        (cnn(1, dim=5), "set", r"of one width, but the first has 7 features and the second 5"),
-        (cnn(1, resize="crop"), "features", r"by pad 12 .*, the second by crop 12"),
-        (cnn(1, trainable=True), "features", "both trained or both frozen"),
+        (cnn(1, grid=6), "features", "one grid"),
+        (cnn(1, dim=5), "set", "one width"),
+        (cnn(1, resize="crop"), "features", "set size"),
+        (cnn(1, trainable=True), "features", "trainable"),
     ):
         with pytest.raises(CaptioningError, match=message):
             SideBySide(cnn(0), second, along=along)

@@ -161,23 +161,19 @@ def test_checkpointing_holds_less_for_the_same_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "named"),
     [
-        ({"name": "efficientnet_light2"}, r"name=efficientnet_light2 is no timm network; near .*efficientnet_lite2"),
-        ({"name": "test_vit.r160"}, "is no timm network; near it: test_vit.r160_in1k"),
-        ({"name": "hf-hub:timm/test_vit"}, "backbone.name=hf-hub:timm/test_vit is no timm network"),
-        ({"node": "layer4"}, r"node=layer4 is no node of test_vit; allowed: blocks.0, .*blocks.5"),
-        (
-            {"size": 100},
-            r"patches of 16 pixels, and backbone.size=100 is .*: 96, 112; its own is 160",
-        ),
-        ({"size": 7}, r"backbone.size=7 is no multiple of that; near it: 16;"),
-        ({"name": "volo_d1_224"}, r"volo_d1_224 cannot take images of backbone.size=64: .*; its own is 224"),
-        ({"name": "test_convnext", "size": 3}, "test_convnext cannot take images of backbone.size=3"),
-        ({"name": "dla46x_c", "checkpointing": True}, "dla46x_c has no checkpointing in timm"),
-        ({"name": "resnet18", "stride_in_1x1": True}, "resnet18 has no bottleneck blocks: leave it null"),
+        ({"name": "efficientnet_light2"}, "backbone.name=efficientnet_light2.* efficientnet_lite2"),
+        ({"name": "hf-hub:timm/test_vit"}, "backbone.name=hf-hub:timm/test_vit"),
+        ({"node": "layer4"}, "backbone.node=layer4.* blocks.5"),
+        ({"size": 100}, "backbone.size=100 .*96, 112"),
+        ({"size": 7}, "backbone.size=7 .*16"),
+        ({"name": "volo_d1_224"}, "volo_d1_224 .*backbone.size=64.* 224"),
+        ({"name": "test_convnext", "size": 3}, "test_convnext .*backbone.size=3"),
+        ({"name": "dla46x_c", "checkpointing": True}, "backbone.checkpointing"),
+        ({"name": "resnet18", "stride_in_1x1": True}, "backbone.stride_in_1x1"),
     ],
 )
-def test_impossible_settings(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(CaptioningError, match=message):
+def test_impossible_settings(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(CaptioningError, match=named):
         small(None, **settings)

@@ -170,27 +170,6 @@ def test_weights_without_classifier(tmp_path: Path) -> None:
     torch.testing.assert_close(backbone(pictures(33)), expected.flatten(2).mT, **CLOSE)
 
 
-def test_weights_that_miss_a_key(tmp_path: Path) -> None:
-    state = squeezenet().state_dict()
-    del state["features.3.squeeze.bias"]
-    with pytest.raises(CaptioningError, match=r"does not fit squeezenet1_1: 1 missing: features\.3\.squeeze\.bias$"):
-        TorchvisionBackbone("squeezenet1_1", NODE, saved(tmp_path, state), 33)
-
-
-def test_weights_of_another_network_name_it(tmp_path: Path) -> None:
-    weights = saved(tmp_path, squeezenet().state_dict())
-    with pytest.raises(CaptioningError, match=r"features\.0\.weight \(64, 3, 3, 3\) instead of .*like squeezenet1_1"):
-        TorchvisionBackbone("squeezenet1_0", NODE, weights, 33)
-
-
-def test_a_deeper_networks_weights_are_not_taken_for_a_shallower_one(tmp_path: Path) -> None:
-    with torch.device("meta"):
-        shapes = {key: value.shape for key, value in torchvision.models.resnet34(weights=None).state_dict().items()}
-    weights = saved(tmp_path, {key: torch.zeros(()).expand(shape) for key, shape in shapes.items()})
-    with pytest.raises(CaptioningError, match=r"unknown to resnet18: layer1\.2\..*looks like resnet34"):
-        TorchvisionBackbone("resnet18", "layer2", weights, 33)
-
-
 class Payload:
     """Writes a file when it is unpickled."""
 
@@ -203,30 +182,29 @@ class Payload:
 
 def test_pickled_code_is_refused_unexecuted(tmp_path: Path) -> None:
     weights = saved(tmp_path, {"features.0.weight": Payload(tmp_path / "executed")})
-    with pytest.raises(CaptioningError, match="refused: beside tensors it holds Python objects"):
+    with pytest.raises(CaptioningError, match=r"backbone\.weights="):
         TorchvisionBackbone("squeezenet1_1", NODE, weights, 33)
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"state_dict": {}, "epoch": 3}, "a dict of state_dict, epoch, not a state dict"),
-        ([1, 2], "holds list, not a state dict"),
-    ],
-)
-def test_files_that_hold_no_state_dict(tmp_path: Path, content: object, message: str) -> None:
-    with pytest.raises(CaptioningError, match=message):
-        TorchvisionBackbone("squeezenet1_1", NODE, saved(tmp_path, content), 33)
-
-
-def test_damaged_and_absent_files(tmp_path: Path) -> None:
-    weights = Path(saved(tmp_path, squeezenet().state_dict()))
+def test_files_of_other_content(tmp_path: Path) -> None:
+    state = squeezenet().state_dict()
+    missing = {key: value for key, value in state.items() if key != "features.3.squeeze.bias"}
+    deeper = state | {"features.99.weight": torch.zeros(1)}
+    for content, name, message in (
+        (missing, "squeezenet1_1", "does not fit squeezenet1_1: .*features.3.squeeze.bias"),
+        (state, "squeezenet1_0", "does not fit squeezenet1_0"),
+        (deeper, "squeezenet1_1", "does not fit squeezenet1_1: .*features.99.weight"),
+        ({"state_dict": {}, "epoch": 3}, "squeezenet1_1", "cannot read"),
+        ([1, 2], "squeezenet1_1", "cannot read"),
+    ):
+        with pytest.raises(CaptioningError, match=message):
+            TorchvisionBackbone(name, NODE, saved(tmp_path, content), 33)
+    weights = Path(saved(tmp_path, state))
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(CaptioningError, match=r"weights\.pt"):
-        TorchvisionBackbone("squeezenet1_1", NODE, str(weights), 33)
-    with pytest.raises(CaptioningError, match=r"absent\.pt does not exist; allowed: DEFAULT, null"):
-        TorchvisionBackbone("squeezenet1_1", NODE, str(tmp_path / "absent.pt"), 33)
+    for path in (weights, tmp_path / "absent.pt"):
+        with pytest.raises(CaptioningError, match=path.name):
+            TorchvisionBackbone("squeezenet1_1", NODE, str(path), 33)
 
 
 def test_failed_download_says_where_the_file_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
