@@ -136,7 +136,6 @@ def test_weights_of_another_network_and_weights_with_code_are_refused(
     before = {path.name for path in elsewhere.iterdir()}
     message = failed(capsys, monkeypatch, *PHOTOGRAPHS, "backbone.weights=foreign.pt")
     assert "backbone.weights=foreign.pt does not fit squeezenet1_1" in message
-    assert "features.0.weight (96, 3, 7, 7) instead of (64, 3, 3, 3)" in message
     message = failed(capsys, monkeypatch, *PHOTOGRAPHS, "backbone.weights=code.pt")
     assert "backbone.weights=code.pt" in message
     assert {path.name for path in elsewhere.iterdir()} == before
