@@ -26,9 +26,7 @@ from captioning.metrics import Scorer, Scores
 from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.scorer import Metrics
 from captioning.metrics.wording import Said, wording
-from captioning.report.comparison import print_comparison
-from captioning.report.summary import print_summary
-from captioning.report.views import print_views, write_views
+from captioning.report.summary import print_comparison, print_summary, print_views, write_views
 from captioning.runs.folder import new_folder
 from captioning.runs.kept_attention import FILE, KeptCaption, write
 from captioning.runs.results import file_record, write_captions, write_scores

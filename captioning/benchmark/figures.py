@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from captioning.benchmark.measurement import Measurement
-from captioning.report.markdown import markdown_table
+from captioning.report.tables import markdown_table
 
 COLUMNS = ("part", "what", "one run", "rate", "spread", "naive", "ratio", "of the ceiling", "peak memory", "note")
 

@@ -14,9 +14,9 @@ from captioning import __version__
 from captioning.config.settings import relocate, targets
 from captioning.files import write_text
 from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
-from captioning.report.markdown import markdown_table
-from captioning.report.names import system_name
-from captioning.report.reading import Record, read_record
+from captioning.report.runs import Record, read_record
+from captioning.report.systems import system_name
+from captioning.report.tables import markdown_table
 from captioning.runs.checkpoint import load
 from captioning.runs.weights_file import write
 from captioning.transfer.named import FILE

@@ -1,25 +1,24 @@
-"""Gathers runs into tables and pictures: `python -m captioning.report runs=FOLDER`."""
+"""Gather runs into tables, figures and a page: `python -m captioning.report runs=FOLDER`."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 from omegaconf import DictConfig
 
 from captioning.config.command import command, start, while_read
+from captioning.config.paths import given_path
 from captioning.config.registry import CONF
 from captioning.config.settings import check_table
 from captioning.config.types import PathText, Samples, Seed
 from captioning.errors import CaptioningError
 from captioning.files import write_text
-from captioning.metrics.scorer import Metric
+from captioning.metrics.scorer import Metric, scores_of
 from captioning.report.published import PUBLISHED, published_rows
+from captioning.report.runs import Run, find_runs
 from captioning.report.systems import group
-from captioning.report.table import markdown, write_csv
-from captioning.report.tested_runs import Run, find_runs
+from captioning.report.tables import differences, markdown, write_csv
 
 SETTINGS: Mapping[str, Any] = {
     "runs": PathText,
@@ -41,77 +40,57 @@ SETTINGS: Mapping[str, Any] = {
 
 @command(CONF / "report.yaml")
 def main(config: DictConfig) -> None:
-    """Writes `index.html`, `table.md`, `table.csv`, results and pictures, and prints the table."""
+    """Write `index.html`, `table.md`, `table.csv` and figures, and print the table."""
     # File names need not be text; what is not is escaped.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     check_table(SETTINGS, config)
-    with _reachable("runs", config.runs) as folder:
-        runs, left_out = find_runs(folder)
+    runs, left_out = find_runs(given_path(config.runs))
     if not runs:
         others = "".join(f"; {line}" for line in left_out)
         raise CaptioningError(
-            f"there is no tested run below runs={config.runs:.200}: captioning.run leaves them{others}"
+            f"there is no tested run below runs={config.runs:.200}: captioning.run writes them{others}"
         )
     # here, because Matplotlib and templates take more than a second
-    from captioning.report.curves import save_curves
-    from captioning.report.differences import Compared, compare, differences
-    from captioning.report.figures import save_figures
-    from captioning.report.intervals import save_intervals
-    from captioning.report.page.write import Table, write_page
+    from captioning.report.compare import compare
+    from captioning.report.drawing import as_svg, save
+    from captioning.report.figures import curves, intervals
+    from captioning.report.page import Table, write_page
 
-    tables = [(title, group(members)) for title, members in _by_data(runs)]
-    with _reachable("output", config.output) as output:
-        output.mkdir(parents=True, exist_ok=True)
-    pages, shown = [], []
-    for title, systems in tables:
-        tabled = [run for system in systems for run in system.runs]
+    groups = [(title, group(members)) for title, members in _by_data(runs)]
+    compared_by, output = scores_of(config.bootstrap.metrics), given_path(config.output)
+    output.mkdir(parents=True, exist_ok=True)
+    tables, pages, pictures = list[Table](), [], []
+    for title, systems in groups:
+        members = [run for system in systems for run in system.runs]
         rows = PUBLISHED.get(config.published, ())
         if config.published == "auto":
-            rows = published_rows({run.data for run in tabled}, {run.model for run in tabled})
-        pages.append(markdown(title, systems, rows, config.cider))
-        compared: Compared = []
-        if config.bootstrap.metrics:
-            compared, unlike = compare(systems, **config.bootstrap)
-            pages[-1] += differences(systems, compared, config.bootstrap.samples)
-            left_out += unlike
+            rows = published_rows({run.data for run in members}, {run.model for run in members})
+        compared, unlike = compare(systems, **config.bootstrap)
+        page = markdown(title, systems, rows, config.cider)
+        page += differences(systems, compared, compared_by, config.bootstrap.samples)
+        left_out += unlike
         if config.attention:
-            from captioning.report.believed import believed  # here, because PyTorch takes seconds
+            from captioning.report.pointing import believed  # here, because PyTorch takes seconds
 
-            cache = Path(config.cache).expanduser()
-            pointing, without = believed(systems, list(config.attention), cache, list(config.modules))
-            pages[-1] += pointing
+            cache, modules = given_path(config.cache), list(config.modules)
+            pointing, without = believed(systems, list(config.attention), cache, modules)
+            page += pointing
             left_out += without
-        shown.append(Table(title, systems, rows, compared))
-    with _reachable("output", output):
-        write_text(output / "table.md", "\n".join(pages))
-        write_csv(output / "table.csv", tables, config.cider)
-        pictures = []
-        for number, each in enumerate(shown):
-            suffix = f"-{number + 1}" if number else ""
-            pictures += save_curves(output / f"curves{suffix}", each.systems)
-            pictures += save_intervals(output / f"intervals{suffix}", each.systems, each.compared)
-            joined, damaged = save_figures(output / f"attention{suffix}", each.systems)
-            pictures += joined
-            left_out += damaged
-        samples, seed = config.bootstrap.samples, config.bootstrap.seed
-        settings = {"cider": config.cider, "photographs": config.photographs, **config.page}
-        written, damaged = write_page(output, shown, samples=samples, seed=seed, **settings)
-        left_out += damaged
+        learning = curves(systems)
+        drawn = {"curves": learning, "intervals": intervals(systems, compared, compared_by)}
+        suffix = f"-{len(tables) + 1}" if tables else ""
+        pictures += [p for name, figure in drawn.items() if figure for p in save(figure, output / (name + suffix))]
+        pages.append(page)
+        tables.append(Table(title, systems, rows, compared, as_svg(learning)))
+    write_text(output / "table.md", "\n".join(pages))
+    write_csv(output / "table.csv", [(table.title, table.systems) for table in tables], config.cider)
+    shown = {"cider": config.cider, "photographs": config.photographs, **config.page}
+    left_out += write_page(output, tables, samples=config.bootstrap.samples, **shown)
     with while_read():
         for line in (*pages, *(f"left out: {line}" for line in left_out)):
             print(line)
-        for path in (output / "table.md", output / "table.csv", *pictures, *written):
+        for path in (output / "table.md", output / "table.csv", *pictures, output / "index.html"):
             print(path)
-
-
-@contextmanager
-def _reachable(key: str, folder: str | Path) -> Iterator[Path]:
-    """The folder that a setting names; what the system says of it names the setting."""
-    try:
-        yield Path(folder).expanduser()
-    except (OSError, RuntimeError) as error:  # the latter of a ~user who is not there
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise CaptioningError(f"{key}={folder!s:.200} cannot be used: {reason}; name another folder") from error
 
 
 def _by_data(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:

@@ -1,5 +1,6 @@
-"""Figures on their way to files."""
+"""Empty figures, and figures as files."""
 
+import io
 import logging
 import warnings
 from collections.abc import Iterator
@@ -38,3 +39,11 @@ def save(drawn: Figure, path: Path) -> list[Path]:
         drawn.savefig(paths[0])
         drawn.savefig(paths[1], metadata={"CreationDate": None})
     return paths
+
+
+def as_svg(drawn: Figure) -> bytes:
+    """The same figure for a page."""
+    content = io.BytesIO()
+    with any_letters(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "captioning"}):
+        drawn.savefig(content, format="svg", metadata={"Date": None})
+    return content.getvalue()

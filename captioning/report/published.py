@@ -7,7 +7,7 @@ al., "Show, Attend and Tell", arXiv:1502.03044v3. [SAT] computes BLEU without a 
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from captioning.report.names import NAMES
+from captioning.report.systems import system_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +37,18 @@ class Published:
 
 
 def _soft(bleu: tuple[float, float, float, float], meteor: float) -> Published:
-    return Published(NAMES["sat_soft"], ("sat_soft",), "[SAT] Table 1", bleu, meteor, _NO_PENALTY)
+    return Published(system_name("sat_soft"), ("sat_soft",), "[SAT] Table 1", bleu, meteor, _NO_PENALTY)
 
 
 def _hard(bleu: tuple[float, float, float, float], meteor: float) -> Published:
-    return Published(NAMES["sat_hard"], ("sat_hard",), "[SAT] Table 1", bleu, meteor, _NO_PENALTY)
+    return Published(system_name("sat_hard"), ("sat_hard",), "[SAT] Table 1", bleu, meteor, _NO_PENALTY)
 
 
 _NO_PENALTY = "VGG-19; BLEU without brevity penalty"
 PUBLISHED = {
     "coco": (
         Published(
-            NAMES["spatial_transformer"],
+            system_name("spatial_transformer"),
             ("spatial_transformer",),
             "[ST] Table 1",
             (66.7, 46.4, 31.2, 22.6),

@@ -1,22 +1,24 @@
-"""What a run or an evaluation prints at its end, read from its folder."""
+"""Printed results of a run or an evaluation, read from its folder."""
 
+import json
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.errors import one_line
+from captioning.files import write_text
 from captioning.metrics.scorer import BLEU_ALONE, HEADLINE, MAIN, score_called
-from captioning.report.reading import read_record
+from captioning.report.runs import read_record
+from captioning.report.tables import markdown_table
 
 SHOWN = 3
+VIEWS = "views.md"
+COLUMNS_OF_VIEWS = (HEADLINE, "repeated", "unseen pairs", "first word entropy", "word entropy")
 
 
 def print_summary(folder: Path, title: str = "test score") -> None:
-    """Prints captions with their references, where all of it lies, and the scores, those of papers last under `title`.
-
-    Raises:
-        CaptioningError: a file of the folder is damaged.
-    """
+    """Print captions with their references, where the files are, and the scores, the main ones last under `title`."""
     file = folder / "captions.jsonl"
     scores, captions, references = (
         read_record(folder / "scores.json").scores,
@@ -30,13 +32,50 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     print(f"\nrun folder: {folder}")
     if (folder / "attention").is_dir():
         print(f"pictures of attention: {folder / 'attention'}")
-    of_papers = {name: value for name, value in scores.items() if score_called(name).group in (MAIN, BLEU_ALONE)}
-    others = {name: value for name, value in scores.items() if name not in of_papers}
-    scales = "0-100; CIDEr x 100" if HEADLINE in of_papers else "0-100"
-    for heading, found in (("also measured", others), (f"{title} ({scales})", of_papers)):
-        if found:  # without references there are no scores of papers
+    main = {name: value for name, value in scores.items() if score_called(name).group in (MAIN, BLEU_ALONE)}
+    others = {name: value for name, value in scores.items() if name not in main}
+    scales = f"0-100; {HEADLINE} {score_called(HEADLINE).unit}" if HEADLINE in main else "0-100"
+    for heading, found in (("also measured", others), (f"{title} ({scales})", main)):
+        if found:  # without references there are no main scores
             print(f"\n{heading}")
         for name, value in found.items():
-            shown = "-" if value is None else score_called(name).printed(value)
-            kind = "" if value is None or name in of_papers else score_called(name).unit
-            print(f"{name:<32}{shown:>7}  {kind}".rstrip())
+            score = score_called(name)
+            shown = "-" if value is None else score.printed(value)
+            unit = "" if value is None or name in main else score.unit
+            print(f"{name:<32}{shown:>7}  {unit}".rstrip())
+
+
+def print_comparison(folder: Path) -> None:
+    """Print for every score the difference from other captions with its interval and p-value."""
+    record = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    print(f"\nagainst {record['against']['file']}, {record['images']} images, {record['samples']} bootstrap samples\n")
+    print(f"{'':<32}{'these':>7}{'others':>8}{'difference':>12}{'95 % interval':>18}{'p':>8}")
+    for name, row in record["scores"].items():
+        ours, theirs = (score_called(name).printed(row[each]) for each in ("ours", "theirs"))
+        interval = f"[{row['low']:+z.1f}, {row['high']:+z.1f}]"
+        print(f"{name:<32}{ours:>7}{theirs:>8}{row['difference']:>+z12.1f}{interval:>18}{row['p']:>8.3f}")
+
+
+def write_views(folder: Path) -> None:
+    """Write the scores of all views of the photographs as `views.md`."""
+    table = views_table(read_record(folder / "scores.json").views)
+    write_text(folder / VIEWS, f"# How the system holds off its training photographs\n\n{table}\n")
+
+
+def print_views(folder: Path) -> None:
+    """Print `views.md`."""
+    print(f"\n{(folder / VIEWS).read_text(encoding='utf-8').removeprefix('# ').rstrip()}")
+
+
+def views_table(views: Mapping[str, Mapping[str, float | None]]) -> str:
+    """A row for each view and a column for each of `COLUMNS_OF_VIEWS` that any of them has, as Markdown."""
+    columns = [
+        score_called(name)
+        for name in COLUMNS_OF_VIEWS
+        if any(scores.get(name) is not None for scores in views.values())
+    ]
+    rows = []
+    for view, scores in views.items():
+        values = [(column, scores.get(column.name)) for column in columns]
+        rows.append([view, *("" if value is None else column.printed(value) for column, value in values)])
+    return markdown_table(["view", *(column.heading for column in columns)], rows)

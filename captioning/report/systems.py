@@ -1,17 +1,24 @@
-"""Runs of one system, seed by seed, as one row."""
+"""Systems: the runs of one model and configuration, which differ in their seeds alone."""
 
+import functools
 import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import PurePath
 
+import yaml
+
+from captioning.config.registry import CONF
 from captioning.errors import CaptioningError, quoted
+from captioning.metrics.bootstrap import Difference
 from captioning.metrics.scorer import HEADLINE
-from captioning.report.names import system_name
-from captioning.report.tested_runs import Run
+from captioning.report.runs import Run
 
+Compared = dict[tuple[int, int], dict[str, Difference]]
+"""How two systems, by their places in a table, differ score by score."""
 FEW = 3
 """Settings that a label has room for."""
 
@@ -36,7 +43,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Runs that differ in their seed alone.
+    """Runs that differ only in their seed.
 
     Attributes:
         label: the model's name, and in brackets the settings in which systems of this model differ; where these are
@@ -49,8 +56,13 @@ class System:
     runs: tuple[Run, ...]
 
     @property
+    def short(self) -> str:
+        """The label for places with little room: the values of the settings that its names stand for are enough."""
+        return self.label.replace("(name=", "(").replace(", ...)", ")")
+
+    @property
     def whole(self) -> bool:
-        """Tell whether all its runs were tested on all of the split."""
+        """All its runs were tested on all of the split."""
         return not any(run.part for run in self.runs)
 
     @property
@@ -64,7 +76,7 @@ class System:
         return mean(run.scores.get(name) for run in self.runs)
 
     def curve(self, read: Callable[[Run], tuple[list[float], list[float]]]) -> list[tuple[float, Value]]:
-        """What the runs have logged, validation by validation: the mean place, and the mean of the values there."""
+        """The runs' logged values, validation by validation: the mean place, and the mean of the values there."""
         points = []
         for row in zip_longest(*(zip(*read(run), strict=True) for run in self.runs)):
             places, values = zip(*(point for point in row if point is not None), strict=True)
@@ -76,6 +88,15 @@ class System:
         return mean(map(read, self.runs))
 
 
+@functools.cache
+def system_name(model: str) -> str:
+    """The title of a model in `conf/model`; users' models are called as their files are."""
+    file = CONF / "model" / f"{model}.yaml"
+    if PurePath(model).name != model or not file.is_file():
+        return model
+    return str(yaml.safe_load(file.read_text(encoding="utf-8")).get("title", model))
+
+
 def mean(values: Iterable[float | None]) -> Value | None:
     """Of the finite numbers among them; None where there are none."""
     known = [value for value in values if value is not None and math.isfinite(value)]
@@ -83,11 +104,7 @@ def mean(values: Iterable[float | None]) -> Value | None:
 
 
 def group(runs: Iterable[Run]) -> list[System]:
-    """Systems, the best first, and those behind them that were tested on a part of the split or have no `HEADLINE`.
-
-    Raises:
-        CaptioningError: two runs of one system have the same seed.
-    """
+    """Systems, the best first; last those that were tested on a part of the split or have no `HEADLINE`."""
     runs = list(runs)
     names = Counter(run.name for run in runs)
     usual = next((name for name, number in names.items() if 2 * number > len(runs)), None)
@@ -96,7 +113,8 @@ def group(runs: Iterable[Run]) -> list[System]:
         models.setdefault(run.model, {}).setdefault(tuple(sorted(run.settings.items())), []).append(run)
     systems: list[System] = []
     for model, variants in models.items():
-        name, every = system_name(model), [dict(settings) for settings in variants]
+        name = next(iter(variants.values()))[0].title or system_name(model)
+        every = [dict(settings) for settings in variants]
         differing = _differing(every)
         telling = differing if len(differing) <= FEW else _telling(every, differing)
         for known, members in zip(every, variants.values(), strict=True):

@@ -15,8 +15,8 @@ from captioning.decoding import Caption
 from captioning.decoding.confidence import confidence
 from captioning.errors import CaptioningError
 from captioning.files import Frame
-from captioning.report.page.attention import packed
-from captioning.report.page.photographs import as_jpeg
+from captioning.report.gallery import as_jpeg
+from captioning.report.maps import packed
 
 SIDE = 640  # pixels of the longer side of the photograph on the page
 

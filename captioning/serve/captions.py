@@ -21,13 +21,13 @@ from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
 from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
-from captioning.report.page.rendering import asset, environment
+from captioning.report.rendering import asset, environment
 from captioning.serve.captioners import ServedCaptioner, as_shown
 from captioning.serve.controls import choices, decoding_of
 from captioning.serve.server import Handler, Refused
 
 EXAMPLES = PACKAGE.parent / "experiments" / "photographs"  # of a checkout; a wheel has none
-REPORT = "captioning.report.page"
+REPORT = "captioning.report"
 KIND = "application/octet-stream"  # browsers let no page elsewhere post this without asking here first
 MEGA = 1_000_000
 ANIMATED = ("AVIF", "GIF", "PNG", "WEBP")  # further pictures of other formats are views of the same photograph

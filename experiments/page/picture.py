@@ -11,9 +11,9 @@ import yaml
 from browser import browser
 from PIL import Image
 
-from captioning.report.page.write import Table, write_page
+from captioning.report.page import Table, write_page
+from captioning.report.runs import find_runs
 from captioning.report.systems import group
-from captioning.report.tested_runs import find_runs
 from captioning.runs.kept_attention import FILE, KeptCaption, read, write
 
 SHOWN = json.loads(Path(__file__).with_name("shown.json").read_text())
@@ -46,7 +46,7 @@ def main(photographs: Path, work: Path, *systems_given: str) -> None:
         lay_run(name, Path(predicted), Path(run), photographs, work / "runs" / str(number))
     systems = group(find_runs(work / "runs")[0])
     settings = {"photographs": "auto", "side": 320, "inside": 10.0, "heads": 0}
-    write_page(work, [Table("photographs", systems, (), [])], cider=None, samples=10, seed=0, **settings)
+    write_page(work, [Table("photographs", systems, (), {})], cider=None, samples=10, **settings)
     with browser() as tab:
         tab.open(work / "index.html", width=WIDTH, height=1600)
         cards = []

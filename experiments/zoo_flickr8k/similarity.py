@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from captioning.features.inputs import inputs_of
-from captioning.report.markdown import markdown_table
+from captioning.report.tables import markdown_table
 from captioning.work.run import build_backbone, build_splits
 
 PARTS = 5

@@ -8,8 +8,8 @@ from test_conf import composed
 
 from captioning.config.registry import CONF
 from captioning.report.published import published_rows
-from captioning.report.systems import group
-from captioning.report.tested_runs import find_runs
+from captioning.report.runs import find_runs
+from captioning.report.systems import group, system_name
 
 RECORDED = Path(__file__).parents[2] / "experiments" / "table1_flickr8k"
 
@@ -33,6 +33,17 @@ def test_a_run_says_what_its_system_and_data_are_called() -> None:
     config = composed("experiment=sat_hard_coco", "data.root=root")
     called = {"model": "sat_hard", "data": "coco", "experiment": "sat_hard_coco"}
     assert (config.name, config.choices) == ("sat_coco", called)
+
+
+def test_every_system_has_a_title_of_its_own() -> None:
+    titles = {path.stem: system_name(path.stem) for path in (CONF / "model").glob("*.yaml")}
+    assert len(set(titles.values())) == len(titles)
+    assert not [title for title in titles.values() if "_" in title]
+    assert all(titles[name] == f"{titles[name.removesuffix('_small')]}, small" for name in titles if "_small" in name)
+    assert [system_name(name) for name in ("my_show_tell", "../model/show_tell")] == [
+        "my_show_tell",
+        "../model/show_tell",
+    ]
 
 
 def test_recorded_runs_are_still_read() -> None:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captioning.errors import CaptioningError
+from captioning.report.runs import find_runs
 from captioning.report.summary import print_summary
 from captioning.report.systems import group
-from captioning.report.table import markdown, write_csv
-from captioning.report.tested_runs import find_runs
+from captioning.report.tables import markdown, write_csv
 
 CONFIG = {
     "name": "flickr8k",

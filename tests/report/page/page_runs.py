@@ -8,10 +8,13 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from captioning.report.page.write import Table, write_page
+from captioning.report.compare import compare
+from captioning.report.drawing import as_svg
+from captioning.report.figures import curves
+from captioning.report.page import Table, write_page
 from captioning.report.published import PUBLISHED
+from captioning.report.runs import find_runs
 from captioning.report.systems import group
-from captioning.report.tested_runs import find_runs
 from captioning.runs.kept_attention import KeptCaption, write
 
 GREY = 100
@@ -88,7 +91,8 @@ def page_of(
     """What `index.html` of these runs holds, and what was left out of it."""
     systems = group(find_runs(runs)[0])
     output.mkdir(parents=True, exist_ok=True)
-    table = Table("flickr8k", systems, PUBLISHED["flickr8k"][:1], [])
+    compared, _ = compare(systems, [], samples=200, seed=0)
+    table = Table("flickr8k", systems, PUBLISHED["flickr8k"][:1], compared, as_svg(curves(systems)))
     settings = {"photographs": photographs, "side": side, "inside": inside, "heads": heads}
-    _, left_out = write_page(output, [table], cider=None, samples=200, seed=0, **settings)
+    left_out = write_page(output, [table], cider=None, samples=200, **settings)
     return (output / "index.html").read_text(), left_out

@@ -221,3 +221,11 @@ function hasWord(text, word) {
 function parsed(section, name) {
   return JSON.parse(section.querySelector(`script.${name}`).textContent);
 }
+
+function setUpLegend(section, gallery) {
+  for (const box of section.querySelectorAll("[data-show]")) {
+    const show = () => gallery.show(Number(box.dataset.show), box.checked);
+    box.addEventListener("change", show);
+    if (!box.checked) show(); // a browser keeps what was chosen before the page was opened anew
+  }
+}

@@ -1,4 +1,4 @@
-"""What pages are made of: templates that escape every text, and the styles and scripts that lie beside them."""
+"""Templates of pages, which escape every text, and the styles and scripts next to them."""
 
 from importlib.resources import files
 

@@ -4,6 +4,5 @@ for (const part of document.querySelectorAll("[data-script]")) part.hidden = fal
 for (const section of document.querySelectorAll(".data-set")) {
   const data = parsed(section, "data");
   setUpTable(section.querySelector(".table"), data);
-  setUpCurves(section);
-  setUpLegend(section, section.querySelector(".gallery") && new Gallery(section, data));
+  if (section.querySelector(".gallery")) setUpLegend(section, new Gallery(section, data));
 }

@@ -23,10 +23,9 @@ from captioning.machine import device_called
 from captioning.metrics.attention import framed, pointing_hits
 from captioning.models.protocol import LayeredCaptioner
 from captioning.progress import counter
-from captioning.report.markdown import markdown_table
+from captioning.report.runs import Run
 from captioning.report.systems import System, Value, mean
-from captioning.report.table import shown
-from captioning.report.tested_runs import Run
+from captioning.report.tables import markdown_table, shown
 from captioning.runs.networks import Network, load_network
 from captioning.runs.splits import read_again
 

@@ -1,14 +1,15 @@
-"""Maps of attention that look everywhere alike, which no picture may stretch to a peak.
+"""Attention maps as pictures and pages show them: M maps of T words on a grid of h x w, L cells on the photograph."""
 
-Maps on a grid of h x w, of whose cells L lie on the photograph.
-"""
-
+import base64
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from captioning.files import Frame
 
+ATTENDED = "attended"
+"""Hard attention's place at each word, which a page has as the number of a cell: its path over the photograph."""
 ALIKE = 0.99
 """Of log L: a map of at least this entropy is drawn as even.
 
@@ -38,3 +39,27 @@ def on_photograph(cells: int, start: float, end: float) -> np.ndarray[Any, Any]:
     centres = start + (np.arange(cells) + 0.5) / cells * (end - start)
     found = (centres > -1e-6) & (centres < 1 + 1e-6)
     return found if found.any() else np.arange(cells) == cells // 2
+
+
+def packed(maps: Mapping[str, np.ndarray[Any, Any]], frame: Frame) -> dict[str, Any]:
+    """Maps `[T, h, w]` by name as `maps.js` reads them, with the words at which each looks everywhere alike."""
+    weights = {name: each for name, each in maps.items() if name != ATTENDED}
+    stacked = np.stack(list(weights.values()))
+    height, width = stacked.shape[2:]
+    cells = places((height, width), frame)
+    found = {
+        "names": list(weights),
+        "grid": [height, width],
+        "frame": [round(side, 4) for side in frame],
+        "places": cells,
+        "even": [np.flatnonzero(even).tolist() for even in looks_alike(stacked, cells)],
+        "maps": _bytes(stacked),
+    }
+    return found | ({"path": [int(taken.argmax()) for taken in maps[ATTENDED]]} if ATTENDED in maps else {})
+
+
+def _bytes(maps: np.ndarray[Any, Any]) -> str:
+    """`[M, T, h, w]`, each word's map in shares of its largest weight."""
+    peaks = maps.max(axis=(2, 3), keepdims=True)
+    shares = np.divide(maps, peaks, out=np.zeros_like(maps), where=peaks > 0)
+    return base64.b64encode(np.round(255 * shares).astype(np.uint8).tobytes()).decode()

@@ -1,1 +1,0 @@
-"""The comparison as one page that a browser opens: table, curves, photographs, attention, systems."""

@@ -1,0 +1,294 @@
+"""Tested runs, read from their folders as data of a stranger's: bounded, checked, and named where they are damaged."""
+
+import csv
+import io
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePath
+from statistics import fmean
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    ValidationError,
+)
+
+from captioning.config.settings import decisive_settings, is_in, read_settings
+from captioning.errors import CaptioningError, quoted
+from captioning.files import read_state
+
+ADVICE = "bring it back from a copy, or leave its folder out"
+LARGEST = 1e100
+"""Of logged values: beyond it axes cannot be scaled."""
+FREE = ("seed", "callbacks")
+"""Decisive settings in which runs of one system may differ."""
+NOT_FREE = ("callbacks.weight_averaging",)
+"""Those among them in which they may not: other weights are tested."""
+SPEED = "train/captions per second"
+
+Line = Annotated[str, StringConstraints(pattern=r"^\P{C}*$", max_length=200)]
+"""Text that is printed as it is: no line breaks, no control characters, no halves of characters."""
+Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
+ImageId = int | str
+
+
+class Choices(BaseModel):
+    """Names of a run's model, data set and experiment; earlier versions have not recorded the last."""
+
+    model: Annotated[Line, Field(min_length=1)]
+    data: Line
+    experiment: Annotated[Line | None, BeforeValidator(lambda name: "null" if name is None else name)] = None
+
+
+class Config(BaseModel):
+    """What a report shows of `config.yaml`, and every setting's value as text by its key."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    name: Line
+    seed: Annotated[StrictInt, Field(ge=0, lt=2**32)]
+    test: StrictBool = True
+    choices: Choices
+    title: Line | None = None
+    settings: dict[Line, str]
+
+
+class Provenance(BaseModel):
+    """What a report shows of a run's origin."""
+
+    model_config = ConfigDict(strict=True)
+
+    data_digest: Line | None = None
+    images_tested: Annotated[int, Field(ge=1)] | None = None
+    images_of_split: Annotated[int, Field(ge=1)] | None = None
+    parameters: dict[Line, Annotated[int, Field(ge=0, le=10**15)]] = {}
+    seconds_to_best: Number | None = None
+    seconds_trained: Number | None = None
+    device: Line = "?"
+    commit: Line | None = None
+    precision: Line | None = None
+    tokenizer: Line | None = None
+    versions: dict[Line, Line] = {}
+    decoding: dict[Line, Any] = {}
+
+
+class Record(BaseModel):
+    """`scores.json`; a score that is null could not be computed, and of `views` an evaluation of several has more."""
+
+    model_config = ConfigDict(strict=True)
+
+    scores: dict[Line, Number | None]
+    views: dict[Line, dict[Line, Number | None]] = {}
+    provenance: Provenance
+
+
+class Caption(BaseModel):
+    """One line of `captions.jsonl`; those of earlier versions name no photograph."""
+
+    image_id: ImageId
+    caption: str
+    references: list[str]
+    scores: dict[str, Number | None] = {}
+    photograph: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One tested run.
+
+    Attributes:
+        folder: where it lies.
+        model: the name of its configuration, such as `sat_soft`.
+        data: likewise, such as `coco`.
+        name: the experiment's, or the data set's.
+        experiment: its file in `conf/experiment`, `null` for a run of none; None: it was not recorded.
+        seed: of the run.
+        settings: what it was configured with, as text by its key, without `FREE`.
+        scores: of the test split, 0-100.
+        data_digest: of its data set.
+        provenance: as in `scores.json`.
+        history: rows of `metrics.csv`, without empty fields.
+        title: of its model; None: it was not recorded.
+        root: the folder of its photographs, if its data have one.
+        resize: how a photograph became the square that its attention maps lie on.
+    """
+
+    folder: Path
+    model: str
+    data: str
+    name: str
+    experiment: str | None
+    seed: int
+    settings: Mapping[str, str]
+    scores: Mapping[str, float]
+    data_digest: str
+    provenance: Provenance
+    history: list[dict[str, float]]
+    title: str | None = None
+    root: str | None = None
+    resize: str = "squash"
+
+    @cached_property
+    def captions(self) -> list[Caption]:
+        """The lines of `captions.jsonl`, read when they are first asked for."""
+        return read_state(self.folder / "captions.jsonl", _captions, ADVICE)
+
+    @cached_property
+    def images_tested(self) -> int | None:
+        """Earlier versions have not recorded it, but have a line for each image."""
+        with suppress(CaptioningError):
+            return self.provenance.images_tested or len(self.captions) or None
+        return None
+
+    def curve(self, value: str, against: str) -> tuple[list[float], list[float]]:
+        """The logged values of one column, and those of `against` in the same rows."""
+        rows = [row for row in self.history if value in row and against in row]
+        return [row[against] for row in rows], [row[value] for row in rows]
+
+    def training_loss(self, against: str) -> tuple[list[float], list[float]]:
+        """Means of the logged training losses up to each validation or end of an epoch, and `against` there."""
+        places, means, since = [], [], list[dict[str, float]]()
+        for row in self.history:
+            over = "val/nll" in row or ("train/nll" in row and since and row.get("epoch") != since[-1]["epoch"])
+            if over and since:
+                place = self._place(row if "val/nll" in row else since[-1], against)
+                if place is not None:
+                    places.append(place)
+                    means.append(fmean(each["train/nll"] for each in since))
+                since = []
+            if "train/nll" in row and "epoch" in row:
+                since.append(row)
+        return places, means
+
+    def _place(self, row: dict[str, float], against: str) -> float | None:
+        """Seconds are logged at validations alone; between two of them all steps take the same time."""
+        if against in row or against != "seconds" or "step" not in row:
+            return row.get(against)
+        seconds, steps = self.curve("step", "seconds")
+        return float(np.interp(row["step"], [0.0, *steps], [0.0, *seconds])) if steps else None
+
+    @property
+    def part(self) -> str:
+        """The part of the test split that it was tested on, where that is not all of it."""
+        tested, every = self.images_tested, self.provenance.images_of_split
+        if tested is not None and every is not None:
+            return f"{tested:,} of {every:,}" if tested < every else ""
+        if self.settings.get("trainer.limit_test_batches", "None") in ("None", "1.0"):
+            return ""
+        return "not all" if tested is None else f"{tested:,}, not all"
+
+    @property
+    def captions_per_second(self) -> float | None:
+        """The mean of those logged in training."""
+        logged = [row[SPEED] for row in self.history if SPEED in row]
+        return fmean(logged) if logged else None
+
+    def seconds_to(self, cider: float) -> float | None:
+        """Seconds of training until the first validation with at least this CIDEr; None: never, or not logged."""
+        seconds, scores = self.curve("val/CIDEr", "seconds")
+        return next((time for time, score in zip(seconds, scores, strict=True) if score >= cider), None)
+
+
+def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
+    """All tested runs below a folder in the order of their names, and a line on each that is left out."""
+    if not folder.is_dir():
+        raise CaptioningError(f"runs={folder!s:.200} is not a folder; captioning.run writes its runs into runs/")
+    found, left_out = [], []
+    for path in sorted(folder.rglob("config.yaml")):
+        if "wandb" in path.relative_to(folder).parts:
+            continue  # W&B's own copy
+        try:
+            if (run := _read(path)) is not None:
+                found.append(run)
+        except CaptioningError as error:
+            left_out.append(str(error))
+    return found, left_out
+
+
+def system_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those in which runs of one system agree."""
+    return {key: value for key, value in settings.items() if is_in(key, NOT_FREE) or not is_in(key, FREE)}
+
+
+def settings_as_text(config: Mapping[str, Any]) -> dict[str, str]:
+    """Settings of a resolved configuration that may change a result, by their keys."""
+    return {key: repr(value) for key, value in decisive_settings(config).items()}
+
+
+def read_record(path: Path) -> Record:
+    """What `scores.json` holds."""
+    return read_state(path, Record.model_validate_json, ADVICE, 2**20)
+
+
+def _read(path: Path) -> Run | None:
+    """The run of a `config.yaml`, of which nothing is resolved, imported or called; None: it is not that of a run."""
+    found, folder = read_settings(path), path.parent
+    if "model" not in found:
+        return None
+    found.setdefault("choices", _choices(found))
+    try:
+        read = {"settings": settings_as_text(found), "title": _at(found, "model", "title")}
+        config = Config.model_validate(found | read)
+    except ValidationError as error:
+        raise CaptioningError(f"{path} is not as a run leaves it: {quoted(error)}") from error
+    if not (folder / "scores.json").exists():
+        raise CaptioningError(f"{folder}: {'it has not ended' if config.test else 'it was not tested (test=false)'}")
+    record = read_record(folder / "scores.json")
+    if record.provenance.data_digest is None:
+        raise CaptioningError(f"{folder / 'scores.json'} has no data_digest, so it is not known what was scored")
+    metrics = folder / "metrics.csv"
+    root = _at(found, "data", "reader", "root")
+    return Run(
+        folder=folder,
+        model=config.choices.model,
+        data=config.choices.data,
+        name=config.name,
+        experiment=config.choices.experiment,
+        seed=config.seed,
+        settings=system_settings(config.settings),
+        scores={name: score for name, score in record.scores.items() if score is not None},
+        data_digest=record.provenance.data_digest,
+        provenance=record.provenance,
+        history=read_state(metrics, _history, ADVICE) if metrics.exists() else [],
+        title=config.title,
+        root=root if isinstance(root, str) and "\0" not in root else None,
+        resize=str(_at(found, "backbone", "resize") or "squash"),
+    )
+
+
+def _at(node: Any, *keys: str) -> Any:
+    for key in keys:
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node
+
+
+def _choices(found: Mapping[str, Any]) -> dict[str, str]:
+    """Of a run that an earlier version has left: they are in its names alone."""
+    name = str(found.get("name"))
+    folder = PurePath(str(found.get("folder"))).name
+    return {"model": folder.removeprefix(f"{name}-").rpartition("-seed")[0], "data": name}
+
+
+def _captions(content: str) -> list[Caption]:
+    return [Caption.model_validate_json(line) for line in content.split("\n") if line.strip()]
+
+
+def _history(content: str) -> list[dict[str, float]]:
+    """Rows without empty fields, and without values that no axis can show."""
+    rows = csv.DictReader(io.StringIO(content, newline=""))
+    if not rows.fieldnames:
+        raise ValueError("it is empty")
+    return [
+        {name: number for name, value in row.items() if value and abs(number := float(value)) <= LARGEST}
+        for row in rows
+        if None not in row.values()  # a part of a row, which a killed run has left
+    ]
