@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
-from captioning.config.words import as_setting
+from captioning.config.command import as_setting
 from captioning.doctor.__main__ import read_settings
 from captioning.download import __main__ as download
 from captioning.export import __main__ as export
