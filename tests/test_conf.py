@@ -1,16 +1,20 @@
 """Every file of the configuration composes, and all that a CPU can do in miniature takes a step."""
 
+import functools
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from PIL import Image
+from torch import Tensor
 
 from captioning import run
 from captioning.config.command import NOT_HERE
@@ -64,9 +68,14 @@ MINIATURE = {
 SMALL_GRID = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
 
 
-def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> DictConfig:
+@functools.cache
+def _composed(overrides: tuple[str, ...], name: str, folder: Path) -> DictConfig:
     with initialize_config_dir(str(folder), version_base="1.3"):
-        config = compose(name, list(overrides), return_hydra_config=True)
+        return compose(name, list(overrides), return_hydra_config=True)
+
+
+def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> DictConfig:
+    config = _composed(overrides, name, folder).copy()
     HydraConfig.instance().set_config(config)
     with open_dict(config):
         del config["hydra"]
@@ -83,8 +92,10 @@ def miniature(config: DictConfig) -> DictConfig:
     return config
 
 
-def photographs(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Photographs in every layout that a data set's configuration reads, each with two captions."""
+    folder = tmp_path_factory.mktemp("photographs")
     texts = ("A dog runs .", "Dogs")
     for below in ("images", "train2014", "val2014"):
         (folder / below).mkdir(parents=True)
@@ -111,6 +122,29 @@ def photographs(folder: Path) -> None:
     np.savez(folder / "features.npz", **{str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn})
     for split in ("train", "val", "test"):
         (folder / f"{split}.txt").write_text("\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split))
+    return folder
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large weights are the same few random numbers again and again, and captions are split at blanks, not by Java."""
+    uniform, normal = torch.Tensor.uniform_, torch.Tensor.normal_
+
+    def repeated(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def fill(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            if tensor.is_meta or tensor.numel() < 2**18 or not tensor.is_contiguous():
+                return draw(tensor, *args, **kwargs)
+            few, flat = draw(torch.empty(2**16), *args, **kwargs), tensor.detach().view(-1)
+            end = len(flat) // len(few) * len(few)
+            flat[:end].view(-1, len(few)).copy_(few)
+            flat[end:].copy_(few[: len(flat) - end])
+            return tensor
+
+        return fill
+
+    monkeypatch.setattr(torch.Tensor, "uniform_", repeated(uniform))
+    monkeypatch.setattr(torch.Tensor, "normal_", repeated(normal))
+    monkeypatch.setattr("captioning.metrics.scorer.ptb_tokenize", lambda captions, *_: list(captions))
 
 
 def test_files_are_found() -> None:
@@ -164,17 +198,19 @@ def test_what_an_experiment_sets_for_one_model_reaches_it_and_no_other(folder: P
         assert {OmegaConf.select(said, key) for key in settings} == {7}, model
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("group", "option"), [option for option in OPTIONS if option not in NEEDS_MORE])
-def test_options_take_a_step(group: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_take_a_step(
+    group: str, option: str, photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    photographs(tmp_path / "photographs")
     # a data set's own backbone is large, and has its own turn
     overrides = [f"{group}={option}", *(["backbone=small_cnn"] if group == "data" else [])]
     config = miniature(composed(*WITH.get((group, option), []), *overrides))
     if OmegaConf.is_missing(config.data, "root"):
-        config.data.root = "photographs"
+        config.data.root = str(photographs)
     if OmegaConf.is_missing(config.backbone, "path"):
-        config.backbone.path = "photographs/features.npz"
+        config.backbone.path = str(photographs / "features.npz")
     score = run.main.__wrapped__(config)  # beneath Hydra's command line
     assert score is not None
     assert score >= 0
