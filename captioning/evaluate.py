@@ -14,7 +14,7 @@ from annotated_types import Ge, MinLen
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.command import command, start
-from captioning.config.paths import check_checkpoints, check_data_root, check_images, given_path
+from captioning.config.paths import check_checkpoints, check_folder, given_path
 from captioning.config.registry import CONF
 from captioning.config.settings import check_table, has_other_photographs, is_another_data_set, settings_given
 from captioning.config.types import Name, PathText, Samples, Seconds, Seed
@@ -173,7 +173,7 @@ def check(config: DictConfig) -> None:
     if len(set(config.views)) < len(config.views):
         raise CaptioningError(f"views={list(config.views)} has a view twice: name each once")
     if config.images is not None:
-        check_images(config.images)
+        check_folder("images", config.images)
         if is_another_data_set(config):
             raise CaptioningError("images=FOLDER and another data set are two things to caption: leave one of them out")
         if config.against is not None and config.references is None:
@@ -182,7 +182,7 @@ def check(config: DictConfig) -> None:
         _check_calibration(config)
     check_checkpoints(config)
     if config.data.get("root") is not None:
-        check_data_root(config.data.root)
+        check_folder("data.root", config.data.root)
 
 
 def _check_calibration(config: DictConfig) -> None:

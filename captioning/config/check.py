@@ -18,7 +18,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from captioning.config.paths import check_checkpoint, check_data_root
+from captioning.config.paths import check_checkpoint, check_folder
 from captioning.config.registry import TITLE, check_arguments, check_loadable, check_parts
 from captioning.config.settings import check_table, each_setting, without_weights
 from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
@@ -114,7 +114,7 @@ def _check_given(config: DictConfig) -> None:
         raise CaptioningError("a run keeps its best checkpoint: callbacks.checkpoint cannot be null or deleted")
     if "root" in config.data:
         check_value("data.root", config.data.root, PathText)
-        check_data_root(config.data.root)
+        check_folder("data.root", config.data.root)
     check_table({key: hint for key, hint in SETTINGS.items() if key != "optimizer.backbone_lr"}, with_folder(config))
     check_value("optimizer.backbone_lr", config.optimizer.get("backbone_lr"), Positive | None)
     if config.init_from is not None:

@@ -1,4 +1,4 @@
-"""Files and folders that settings name: looked for first, before anything is imported that would read them."""
+"""Files and folders that settings name, looked for before anything is imported that would read them."""
 
 import os
 from pathlib import Path
@@ -9,11 +9,11 @@ from omegaconf import DictConfig, ListConfig
 from captioning.errors import CaptioningError
 from captioning.transfer.named import FILE, check_address, fetched, is_elsewhere
 
-# Not the methods of `Path`: they raise for names that no file or home can have.
+# not the methods of `Path`: they raise for names that no file or home can have
 # ruff: noqa: PTH111, PTH110, PTH112, PTH113
 
 PRETRAINED: Final = "pretrained"
-"""What the captioner in the box is called, which comes with the package in a folder of that name."""
+"""The name of the bundled captioner, and of its folder in the package."""
 
 
 def given_path(setting: object) -> Path:
@@ -22,22 +22,14 @@ def given_path(setting: object) -> Path:
 
 
 def checkpoint_path(setting: object) -> Path:
-    """The file of a checkpoint; one that lies elsewhere is downloaded.
-
-    Raises:
-        CaptioningError: as for `fetched`.
-    """
+    """The file of a checkpoint; that of an address is downloaded."""
     if setting == PRETRAINED:
         return Path(__file__).parents[1] / PRETRAINED / FILE
     return fetched(str(setting)) if is_elsewhere(setting) else given_path(setting)
 
 
 def check_checkpoint(key: str, setting: object) -> None:
-    """Refuses a checkpoint that is not there; of one that lies elsewhere, an address of another form.
-
-    Raises:
-        CaptioningError: there is no file; says where runs leave theirs.
-    """
+    """Refuse a checkpoint that is not there, or the address of another form."""
     if is_elsewhere(setting):
         check_address(key, setting)
         return
@@ -45,7 +37,7 @@ def check_checkpoint(key: str, setting: object) -> None:
     if not os.path.isfile(path):
         below = path / "checkpoints" / "best.ckpt"
         hint = f"did you mean {below}?" if os.path.isfile(below) else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
-        found = "a folder" if os.path.isdir(path) else "no file" if os.path.exists(path) else "not there"
+        found = "a folder" if os.path.isdir(path) else "not a file" if os.path.exists(path) else "not there"
         raise CaptioningError(f"{key}={setting} is {found}; {hint}")
 
 
@@ -57,21 +49,7 @@ def check_checkpoints(config: DictConfig) -> None:
             check_checkpoint("checkpoint", setting)
 
 
-def check_images(folder: object) -> None:
-    """Refuses a folder of photographs that is not there.
-
-    Raises:
-        CaptioningError: there is no such folder.
-    """
+def check_folder(key: str, folder: object) -> None:
+    """Refuse a folder that is not there."""
     if not os.path.isdir(given_path(folder)):
-        raise CaptioningError(f"images={folder!s:.200} is no folder: name one with photographs")
-
-
-def check_data_root(root: object) -> None:
-    """Refuses a folder of photographs and captions that is not there.
-
-    Raises:
-        CaptioningError: there is no such folder.
-    """
-    if not os.path.isdir(given_path(root)):
-        raise CaptioningError(f"data.root={root!s:.200} does not exist: set it to the folder of the data set")
+        raise CaptioningError(f"{key}={folder!s:.200} does not exist, or is not a folder")

@@ -1,4 +1,4 @@
-"""The precision that a run computes in: the one that is set, or of `auto` the one that suits the machine."""
+"""The precision of a run: as set, or for `auto` the one that suits the machine."""
 
 import logging
 
@@ -14,11 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def check_precision(config: DictConfig) -> None:
-    """Refuses an accelerator that is not there, and a precision that it or the optimiser cannot have.
-
-    Raises:
-        CaptioningError: names the setting, and what to change.
-    """
+    """Refuse an accelerator that is not there, and a precision that it or the optimiser cannot have."""
     precision, accelerator = str(config.trainer.precision), config.trainer.accelerator
     if accelerator in ("gpu", "cuda") and not torch.accelerator.is_available():
         raise CaptioningError(
@@ -41,12 +37,7 @@ def precision_of(trainer: DictConfig) -> str:
 
 
 def tell_precision(trainer: DictConfig, used: str) -> None:
-    """Says in one line what `auto` has become, and of any bfloat16 whether it will be slow.
-
-    Args:
-        trainer: settings.
-        used: the precision of the run, which may have begun on another machine.
-    """
+    """Log what `auto` has become, and warn of slow bfloat16; the run in `used` may have begun on another machine."""
     if not is_first():
         return
     device = _device(trainer)
@@ -60,6 +51,5 @@ def tell_precision(trainer: DictConfig, used: str) -> None:
 
 
 def _device(trainer: DictConfig) -> torch.device:
-    """On which the trainer will compute."""
     elsewhere = trainer.accelerator != "cpu" and torch.accelerator.is_available()
     return (torch.accelerator.current_accelerator() if elsewhere else None) or torch.device("cpu")

@@ -1,4 +1,4 @@
-"""A configuration as plain settings by their keys, `data.batch_size` and the like."""
+"""A configuration as plain settings by their keys, such as `data.batch_size`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ from captioning.errors import CaptioningError
 from captioning.files import read_state
 
 PLACES = ("folder", "cache", "data.root")
-"""Where things lie. Other settings are derived from these folders, such as `data.reader.annotations`."""
+"""Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
 FREE = (
-    *(*PLACES, "choices", "runs", "resume", "test", "debug", "logger", "model.title"),
+    *(*PLACES, "choices", "runs", "resume", "test", "debug", "overrides", "logger", "model.title"),
     *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
 )
 """Settings that do not change the result of a run."""
@@ -24,20 +24,17 @@ LARGEST = 2**18
 
 
 def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a resolved configuration may change a run's result, by its keys, wherever the run's files lie."""
+    """The settings of a resolved configuration that may change a run's result, wherever its files lie."""
     moved: Any = config
+    given = dict(each_setting(config))
     for place in PLACES:
-        if folder := _select(config, place):
+        if folder := given.get(place):
             moved = relocate(moved, str(folder), place)
     return {key: value for key, value in each_setting(moved) if not is_in(key, FREE)}
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built.
-
-    Raises:
-        CaptioningError: it cannot be read, or is damaged.
-    """
+    """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built."""
     return read_state(path, _parse, "bring it back from a copy, or move its folder away", LARGEST)
 
 
@@ -51,7 +48,7 @@ def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def merged(settings: Any, given: Any) -> Any:
-    """The settings with those that were given in their place, group by group."""
+    """The settings, with `given` ones in their place, group by group."""
     if not isinstance(settings, dict) or not isinstance(given, dict):
         return given
     return {**settings, **{key: merged(settings.get(key), value) for key, value in given.items()}}
@@ -99,18 +96,18 @@ def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
 
 
 def settings_given(settings: DictConfig) -> dict[str, Any]:
-    """The settings of a command, plain values, that are not null, and so take the place of a run's."""
+    """The settings of a command that are not null, and so replace a run's."""
     given: dict[str, Any] = _without_null(OmegaConf.to_container(settings, resolve=True))
     return given
 
 
 def is_another_data_set(config: DictConfig) -> bool:
-    """Tell whether an evaluation names a reader in the place of the run's, as `data=csv` does."""
+    """Tell whether an evaluation has its own reader, as with `data=csv`."""
     return "_target_" in (config.data.get("reader") or {})
 
 
 def has_other_photographs(config: DictConfig) -> bool:
-    """Tell whether an evaluation is of a folder, or of photographs that are changed."""
+    """Tell whether an evaluation is of a folder, or of changed photographs."""
     return config.images is not None or list(config.views) != ["full"]
 
 
@@ -120,15 +117,8 @@ def _without_null(node: Any) -> Any:
 
 
 def is_in(key: str, groups: Sequence[str]) -> bool:
-    """Whether a setting is one of `groups`, or lies in one."""
+    """Tell whether a setting is one of `groups`, or in one."""
     return any(key == group or key.startswith(f"{group}.") for group in groups)
-
-
-def _select(config: Mapping[str, Any], key: str) -> Any:
-    node: Any = config
-    for name in key.split("."):
-        node = node.get(name) if isinstance(node, Mapping) else None
-    return node
 
 
 class _PlainLoader(yaml.SafeLoader):

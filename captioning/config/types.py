@@ -1,18 +1,16 @@
 """Types of settings with their bounds, and the validation of values against them by pydantic."""
 
-import functools
 import inspect
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from annotated_types import Ge, Gt, Interval
 from pydantic import AfterValidator, ConfigDict, PydanticUserError, TypeAdapter, ValidationError, validate_call
 
 from captioning.errors import CaptioningError, quoted
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 Count = Annotated[int, Interval(ge=1, le=1000)]
@@ -117,21 +115,3 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     except Exception:  # an annotation may raise anything
         hints = inspect.get_annotations(function)
         return {name: hint for name, hint in hints.items() if not isinstance(hint, str)}
-
-
-def bounded(function: F) -> F:
-    """Make a function or a class refuse arguments outside the bounds of their annotations with `ValueError`."""
-    if inspect.isclass(function):
-        function.__init__ = bounded(function.__init__)  # type: ignore[method-assign]
-        return function
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        given, hints = signature.bind(*args, **kwargs).arguments, hints_of(function)
-        for name in given.keys() & hints.keys():
-            if "Annotated[" in str(hints[name]) or "Literal[" in str(hints[name]):
-                TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True)).validate_python(given[name])
-        return function(*args, **kwargs)
-
-    return cast(F, checked)
