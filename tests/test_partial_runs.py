@@ -103,7 +103,7 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
     with pytest.raises(CaptioningError, match="views need photographs"):
         trained(*chosen, "data.views=2", data="flickr8k")
     Path("features/2.npy").rename("2.npy")
-    with pytest.raises(CaptioningError, match=r"but not of 1 of the 4: 2 \(2\.jpg\)\. They are looked for"):
+    with pytest.raises(CaptioningError, match=r"but not of 1 of the 4: 2 \(2\.jpg\)\. They are looked up"):
         trained(*chosen, data="flickr8k")
     Path("2.npy").rename("features/2.npy")
     folder = trained(*chosen, data="flickr8k")

@@ -42,8 +42,7 @@ class Batch:
         return self._with_each(Tensor.pin_memory)
 
     def _with_each(self, action: Callable[[Tensor], Tensor]) -> Self:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        tensors: dict[str, Any] = {name: action(each) for name, each in values.items() if isinstance(each, Tensor)}
+        tensors: dict[str, Any] = {f.name: action(getattr(self, f.name)) for f in fields(self) if f.name != "pixels"}
         return replace(self, **tensors)
 
     @property

@@ -79,7 +79,7 @@ class CaptionData(L.LightningDataModule):
     def train_dataloader(self) -> Loader[Batch]:
         """Shuffled and bucketed; in a resumed run, the rest of its epoch."""
         loader = self._loader("train", self.batch_size, shuffle=True)
-        cast(BucketSampler, loader.sampler).go_on(**self._resumed)
+        cast(BucketSampler, loader.sampler).resume(**self._resumed)
         return loader
 
     def state_dict(self) -> dict[str, int]:

@@ -20,10 +20,10 @@ class Request(NamedTuple):
 class BucketSampler(Sampler[Request]):
     """Yield this process' part of each batch, as positions in `lengths`.
 
-    One global batch holds `batch_size` images for every process, and its parts are as equal as they can be, so that N
-    processes see together what one process with an N times larger batch would see. In training a last batch with fewer
-    images than processes is filled up by repeats, since every process takes part in every step; in evaluation each
-    image comes exactly once.
+    One global batch has `batch_size` images for every process, in parts as equal as possible, so that N processes see
+    together what one process with an N times larger batch would see. In training a last batch with fewer images than
+    processes is filled up by repeats, since every process takes part in every step; in evaluation each image comes
+    exactly once.
 
     Args:
         lengths: longest caption of each image, in words.
@@ -43,7 +43,7 @@ class BucketSampler(Sampler[Request]):
         self.epoch = 0
         self._done = (0, 0)
 
-    def go_on(self, epoch: int, done: int) -> None:
+    def resume(self, epoch: int, done: int) -> None:
         """Start with `epoch`, without its first `done` batches, which an interrupted run has trained on."""
         self.epoch, self._done = epoch, (epoch, done)
 

@@ -48,15 +48,6 @@ def test_training_drops_and_counts_images_without_usable_captions() -> None:
     assert data.lengths() == [2, 4, 4]
 
 
-def test_evaluation_keeps_them() -> None:
-    data = dataset(drop=False)
-    assert (len(data), data.dropped, data.positions.tolist()) == (4, 0, [0, 1, 2, 3])
-    assert data.lengths() == [2, 0, 4, 4]
-    batch = data[Request(0, [1])]
-    assert batch.index.tolist() == [1]
-    assert batch.word_index.numel() == 0
-
-
 def test_a_request_counts_the_images_that_are_left() -> None:
     batch = dataset(drop=True)[Request(0, [1, 0])]
     assert batch.index.tolist() == [2, 0]  # places in the split, which the scorer counts too
@@ -105,17 +96,6 @@ def test_every_caption_is_drawn_alike() -> None:
     counts = Counter(r.text for epoch in range(600) for r in data.chosen(3, epoch))
     assert len(counts) == 6
     assert all(abs(count - 200) < 50 for count in counts.values())
-
-
-def test_photographs_are_decoded_when_asked_for(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{shade}.png" for shade in (10, 20, 30)]
-    for path in paths:
-        Image.new("RGB", (6, 9), (int(path.stem), 0, 0)).save(path)
-    photographs = Photographs(paths, ImageTransform(5))
-    rows = photographs.rows([2, 0])
-    assert rows.shape == (2, 3, 5, 5)
-    assert rows.dtype == torch.uint8
-    assert rows[:, 0, 0, 0].tolist() == [30, 10]
 
 
 def test_a_batch_says_whether_it_holds_pixels(tmp_path: Path) -> None:

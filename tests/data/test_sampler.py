@@ -1,7 +1,6 @@
 import itertools
 import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,15 +27,12 @@ def flat(batches: list[list[int]]) -> list[int]:
     return list(itertools.chain.from_iterable(batches))
 
 
-COUNTS = st.integers(1, 70)
-SIZES = st.integers(1, 7)
-RANKS = st.integers(1, 4)
-
-
 @settings(deadline=None, derandomize=True)
-@given(COUNTS, SIZES, RANKS, st.booleans())
+@given(st.integers(1, 70), st.integers(1, 7), st.integers(1, 4), st.booleans())
 def test_ranks_share_the_batches_of_one_process(count: int, size: int, ranks: int, shuffle: bool) -> None:
     (whole,) = parts(count, size * ranks, shuffle, 1)
+    assert sorted(flat(whole)) == list(range(count))
+    assert shuffle or flat(whole) == list(range(count))
     shared = parts(count, size, shuffle, ranks)
     for k, batch in enumerate(whole):
         pieces = [rank[k] for rank in shared if k < len(rank)]
@@ -53,32 +49,6 @@ def test_ranks_share_the_batches_of_one_process(count: int, size: int, ranks: in
     assert max(steps) == len(whole)
     if shuffle:
         assert steps == {len(whole)}
-
-
-@settings(deadline=None, derandomize=True)
-@given(COUNTS, SIZES, RANKS)
-def test_evaluation_gives_each_image_once_and_in_order(count: int, size: int, ranks: int) -> None:
-    shared = parts(count, size, False, ranks)
-    assert sorted(flat([flat(rank) for rank in shared])) == list(range(count))
-    (whole,) = parts(count, size, False, 1)
-    assert flat(whole) == list(range(count))
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_training_gives_each_image_once_where_the_last_batch_is_large_enough(ranks: int) -> None:
-    count = 4 * ranks * 3 + ranks  # three whole global batches and one of an image per rank
-    seen = flat([flat(rank) for rank in parts(count, 4, True, ranks)])
-    assert sorted(seen) == list(range(count))
-
-
-def test_a_last_batch_smaller_than_the_ranks_is_filled_by_repeats() -> None:
-    shared = parts(7, 2, True, 3)  # global batches of 6 and 1
-    assert [len(rank) for rank in shared] == [2, 2, 2]
-    seen = flat([flat(rank) for rank in shared])
-    assert len(seen) == 9
-    assert set(seen) == set(range(7))
-    evaluated = parts(7, 2, False, 3)
-    assert [rank[1:] for rank in evaluated] == [[[6]], [], []]
 
 
 def test_order_changes_with_the_epoch_and_with_the_seed_and_comes_again() -> None:
@@ -132,9 +102,3 @@ def test_requests_carry_the_epoch_in_training_only() -> None:
         sampler = BucketSampler(lengths(9), 2, shuffle)
         sampler.set_epoch(3)
         assert {request.epoch for request in sampler} == expected
-
-
-def test_no_images_no_batches() -> None:
-    sampler = BucketSampler([], 4, False)
-    assert len(sampler) == 0
-    assert list(sampler) == []

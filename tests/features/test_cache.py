@@ -5,10 +5,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from counting import COUNT, HEADER_BYTES, CountingCNN, build, counted, unfinish
+from counting import COUNT, HEADER_BYTES, CountingCNN, build, counted
 from PIL import Image
 from processes import PROCESSES
 from pydantic import ValidationError
@@ -98,28 +97,10 @@ def test_what_is_built_is_counted_once(tmp_path: Path, paths: list[Path], capsys
     assert capsys.readouterr().err == ""
 
 
-def test_caches_of_several_sizes_and_stages_lie_beside_each_other(tmp_path: Path, paths: list[Path]) -> None:
-    backbones = [SmallCNN(7, size, grid, trainable=False) for size, grid in ((12, 3), (24, 3), (12, 6))]
-    caches = [build(backbone, paths, tmp_path / "cache") for backbone in backbones]
-    assert len({cache.folder for cache in caches}) == 3
-    for backbone, cache in zip(backbones, caches, strict=True):
-        again = build(backbone, paths, tmp_path / "cache")
-        assert torch.equal(again.rows(range(COUNT)), cache.rows(range(COUNT)))
-        torch.testing.assert_close(cache.rows([3]), direct(backbone, paths[3:4]).half(), atol=2e-3, rtol=0)
-
-
 def test_float32_is_exact(tmp_path: Path, paths: list[Path]) -> None:
     backbone = CountingCNN()
     cache = build(backbone, paths, tmp_path / "cache", dtype="float32", batch_size=1)
     assert torch.equal(cache.rows(range(COUNT)), direct(backbone, paths))
-
-
-def test_reading_gives_copies(tmp_path: Path, paths: list[Path]) -> None:
-    cache = build(CountingCNN(), paths, tmp_path / "cache")
-    before = cache.rows([0])
-    cache.rows([0]).zero_()
-    cache[0][:] = 0
-    assert torch.equal(cache.rows([0]), before)
 
 
 def test_scale_gives_unit_root_mean_square_on_the_training_rows(tmp_path: Path, paths: list[Path]) -> None:
@@ -160,16 +141,6 @@ def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: 
     assert len(set(folders)) == 6
 
 
-def test_unfinished_file_of_another_build_is_not_gone_on_with(tmp_path: Path, paths: list[Path]) -> None:
-    whole = build(CountingCNN(), paths, tmp_path / "cache")
-    expected = (whole.folder / DATA).read_bytes()
-    part = unfinish(whole)
-    other = build(CountingCNN(factor=2), paths, tmp_path / "cache")
-    shutil.copy(other.folder / DATA, part)
-    build(CountingCNN(), paths, tmp_path / "cache")
-    assert (whole.folder / DATA).read_bytes() == expected
-
-
 def test_two_processes_build_once(tmp_path: Path, paths: list[Path]) -> None:
     folder, log = tmp_path / "cache", tmp_path / "log"
     children = [PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 0.2)) for _ in range(2)]
@@ -205,11 +176,6 @@ def test_truncated_and_foreign_caches_are_never_served(tmp_path: Path, paths: li
     data.unlink()
     with pytest.raises(CaptioningError, match=r"cannot be read .*No such file"):
         build(CountingCNN(), paths, folder)
-
-
-def test_numpy_reads_the_file(tmp_path: Path, paths: list[Path]) -> None:
-    cache = build(CountingCNN(), paths, tmp_path / "cache")
-    assert np.array_equal(np.load(cache.folder / DATA), cache.rows(range(COUNT)).numpy())
 
 
 def test_pickles_without_its_content(tmp_path: Path, paths: list[Path]) -> None:

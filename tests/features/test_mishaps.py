@@ -1,7 +1,6 @@
 """Builds of a feature cache that are killed, cut off or given bad photographs."""
 
 import os
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +25,7 @@ from processes import PROCESSES
 
 from captioning.backbones.images import ImageTransform
 from captioning.errors import CaptioningError
-from captioning.features.cache import CHECKSUMS, DATA
+from captioning.features.cache import DATA
 
 BATCHES = -(-COUNT // BATCH)
 
@@ -118,18 +117,6 @@ def test_killed_with_decoding_processes_the_next_build_does_not_wait_for_them(
     assert len(build(CountingCNN(again), paths, folder)) == 60
     assert counted(again) <= 60 - 2 * BATCH
     assert "waiting for the process" not in capfd.readouterr().err
-
-
-def test_half_published_caches_are_refused(tmp_path: Path, paths: list[Path]) -> None:
-    cache = build(CountingCNN(), paths, tmp_path / "cache")
-    (cache.folder / CHECKSUMS).unlink()  # as by a deletion that was interrupted
-    with pytest.raises(CaptioningError, match=r"cannot be read .*delete the folder"):
-        build(CountingCNN(), paths, tmp_path / "cache")
-    (cache.folder / DATA).unlink()
-    with pytest.raises(CaptioningError, match=r"cannot be read .*delete the folder"):
-        build(CountingCNN(), paths, tmp_path / "cache")
-    shutil.rmtree(cache.folder)
-    assert len(build(CountingCNN(), paths, tmp_path / "cache")) == COUNT
 
 
 @pytest.mark.parametrize(("num_workers", "repaired"), [(0, True), (2, False)])
