@@ -102,6 +102,6 @@ def test_processes_that_do_not_agree_train_nothing(tmp_path: Path) -> None:
     """As where a job of a sweep has failed in one of them alone, and they would now mix two runs."""
     ended = run("lightning", tmp_path, *TWO, "seed='${oc.decode:${oc.env:LOCAL_RANK,0}}'")
     assert ended.returncode == 1
-    assert "error: the processes of this run do not agree on its seed" in ended.stderr
+    assert "error: the processes of this run differ in seed" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not list(tmp_path.rglob("*.ckpt"))

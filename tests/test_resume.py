@@ -119,7 +119,7 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
         ended = run(tmp_path, *command, KILL=place, **environment)
         if name == "Java":
             assert ended.returncode == 1
-            assert "error: the PTB tokenizer (a Java program) ended unexpectedly with exit status 7" in ended.stderr
+            assert "error: the PTB tokenizer (a Java program) ended with exit status 7" in ended.stderr
             assert "Traceback" not in ended.stderr
         elif name == "SIGKILL":
             assert ended.returncode == -signal.SIGKILL, ended.stderr

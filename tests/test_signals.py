@@ -16,7 +16,7 @@ from test_resume import COMMAND, TRANSFORMER
 Interrupt = Callable[..., Interrupted]
 RUN = (*COMMAND, *TRANSFORMER, "data.num_workers=2", "callbacks.resume.every_n_steps=9999")
 TRAINING = (*RUN, "trainer.max_epochs=99")
-STOPPED = r"stopped by {} after (\d+) steps, and \S+last\.ckpt has (\d+) of them\. To go on, give the same command"
+STOPPED = r"stopped by {} after (\d+) steps, and \S+last\.ckpt has (\d+) of them\. To continue, give the same command"
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_testing_keeps_the_training(interrupt: Interrupt, tmp_path: Path) -> Non
     environment = {"KILL": "test:1", "KILL_GROUP": "", "KILL_WITH": "SIGINT"}
     arguments = (*RUN, "trainer.max_epochs=1")
     ended = interrupt(train, tmp_path, never, arguments=arguments, environment=environment)
-    one_sentence(ended, signal.SIGINT, "stopped by SIGINT after training, all of which is kept")
+    one_sentence(ended, signal.SIGINT, "stopped by SIGINT after training")
     assert last(tmp_path) == 10
 
 

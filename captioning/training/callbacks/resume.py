@@ -108,11 +108,7 @@ class ResumePoints(L.Callback):
         if trainer.state.fn != "fit":
             self._signals.close()
 
-    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._signals.enter_context(on_signal(self._end))
-
-    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._signals.close()
+    on_test_start, on_test_end = on_validation_start, on_validation_end
 
     def on_validation_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         # several processes have different numbers of batches, and stop after validation
@@ -165,14 +161,13 @@ class ResumePoints(L.Callback):
         differing = [name for name in mine if any(other[name] != everyones[0][name] for other in everyones)]
         if differing:
             raise CaptioningError(
-                f"the processes of this run do not agree on its {', '.join(differing)}: they were started with other "
-                f"configurations, or see other files in {self.path.parent}, which must lie where all of them see it"
+                f"the processes of this run differ in {', '.join(differing)}: they were started with different "
+                f"settings, or see different files in {self.path.parent}, which must be a folder that all of them share"
             )
 
     def _end(self, number: int) -> NoReturn:
         raise Stopped(
-            f"\nstopped by {signal.Signals(number).name} after training, all of which is kept. {_again()}",
-            number,
+            f"\nstopped by {signal.Signals(number).name} after training, which is complete. {_again()}", number
         )
 
     def _remember(self, number: int) -> None:
@@ -195,4 +190,4 @@ class ResumePoints(L.Callback):
 
 
 def _again() -> str:
-    return "To go on, give the same command" + ("" if in_sweep() else " with resume=true")
+    return "To continue, give the same command" + ("" if in_sweep() else " with resume=true")

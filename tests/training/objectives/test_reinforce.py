@@ -449,18 +449,6 @@ def mean(found: list[list[float]]) -> float:
     return sum(map(sum, found)) / len(found)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.9])
-def test_baseline_is_a_moving_average_over_steps(decay: float) -> None:
-    model, objective, expected = network(), sampling(decay=decay), 0.0
-    for seed in range(3):
-        locations = some_paths(seed=seed)
-        loss(objective, Led(model, locations), many_captions())
-        logged = objective.end_step(alone)
-        expected = decay * expected + (1 - decay) * mean(rewards(model, locations))
-        assert last_baseline(objective) == pytest.approx([expected], rel=1e-12)
-        assert {name: value.item() for name, value in logged.items()} == {"baseline": last_baseline(objective)[0]}
-
-
 def test_batches_and_samples_and_processes_are_one_mean() -> None:
     """Of 5 captions, of 1, each with two samples, and of two more samples in a process of its own."""
     model, objective, locations = network(), sampling(samples=2), some_paths(2)
@@ -486,13 +474,6 @@ def test_baseline_counts_sampled_captions_and_their_steps_alone(credit: str) -> 
     expected = [0.9 * old + 0.1 * new for old, new in zip(before, seen, strict=False)]
     assert last_baseline(objective) == pytest.approx(expected, rel=1e-12)
     assert logged["baseline"].item() == objective.baseline[0].item()
-
-
-def test_baseline_stays_where_nothing_was_sampled() -> None:
-    model, objective = network(), with_baseline(Reinforce(sample_probability=0.0), -5.0)
-    loss(objective, model, many_captions())
-    assert objective.end_step(alone)["baseline"].item() == -5.0
-    assert last_baseline(objective) == [-5.0]
 
 
 def test_rewards_are_counted_once_and_state_holds_the_baseline_alone() -> None:
