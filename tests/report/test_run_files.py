@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captioning.errors import CaptioningError
+from captioning.config.explain import explain, is_expected
 from captioning.report.runs import find_runs
 from captioning.report.summary import print_summary
 from captioning.report.systems import group
@@ -113,6 +113,7 @@ def test_any_content(tmp_path_factory: pytest.TempPathFactory, name: str, data: 
     damage = None
     try:
         print_summary(folder)
-    except CaptioningError as error:
-        damage = str(error)
+    except Exception as error:
+        assert is_expected(error)
+        damage = explain(error)
     assert damage is None or str(folder / name) in damage
