@@ -53,22 +53,12 @@ def test_heads(name: str, attends: bool) -> None:
     assert ("output.bias" in p) == (name not in ("xu", "xu, tanh"))
 
 
-def test_without_a_bias() -> None:
-    assert all(head.output.bias is None for head in (Linear(**SIZES, bias="none"), Deep(**SIZES, bias="none")))
-
-
 def test_a_bias_of_frequencies() -> None:
     """Of a word seen thrice, one seen once and 15 never seen, each counted once more: 4, 2 and 1 of 21."""
     head = Xu(**SIZES, bias="frequencies")
     head.begin(torch.tensor([0, 3, 1, *[0] * 14]))
     probabilities = head(torch.zeros(WORD)).softmax(dim=-1) * 21
     torch.testing.assert_close(probabilities, torch.tensor([1.0, 4, 2, *[1] * 14]))
-
-
-def test_an_odd_width_has_no_pairs() -> None:
-    with pytest.raises(ValueError, match="width of the maxout is 7; it must be even"):
-        Deep(**SIZES, pool="maxout", width=7)
-    assert Deep(**SIZES, width=7).output.in_features == 7
 
 
 def image(masked: bool) -> tuple[ContextSet, torch.Tensor]:
@@ -140,14 +130,3 @@ def test_injected_images(masked: bool) -> None:
         found = part(context, H)
         torch.testing.assert_close(found, expected, **CLOSE)
         assert found.shape == (B, part.d_image)
-
-
-def test_an_empty_set_has_no_mean() -> None:
-    context = ContextSet(torch.zeros(B, 0, D), (0, 5))
-    with pytest.raises(ValueError, match=r"context set of grid \(0, 5\) is empty"):
-        Mean(D, WORD, STATE, once=True)(context, H)
-
-
-def test_a_mean_of_another_width_is_no_word() -> None:
-    with pytest.raises(ValueError, match="image of 5 features cannot be read as a word of 7; set project=true"):
-        Mean(D, WORD, STATE, once=True, project=False)

@@ -157,18 +157,6 @@ def test_location_has_filters_along_the_axes_that_the_grid_has(grid: tuple[int, 
     torch.testing.assert_close(found[0, 0], expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_unequal_widths_need_a_projection(scaled: bool) -> None:
-    with pytest.raises(ValueError, match=r"context vector has 5 features and a query 7; set project=true"):
-        Dot(D, QUERY, GRID, scaled, project=False)
-    assert not list(Dot(D, D, GRID, scaled, project=False).parameters())
-
-
-def test_an_uneven_reach_is_refused() -> None:
-    with pytest.raises(ValueError, match="reach is 3; it must be even"):
-        Location(D, QUERY, GRID, reach=3)
-
-
 def test_additive_scores_with_features_of_pairs_are_the_plain_formula() -> None:
     """In values and in all gradients, one image at a time; in half precision as exact as their size asks."""
     sizes: list[Any] = [(B, L, A), (B, N, A), (A,), (B, N, L, 3), (A, 3)]
