@@ -1,4 +1,4 @@
-"""A trained captioner, built again from its checkpoint alone.
+"""A trained captioner, built from its checkpoint alone.
 
 B images of C channels, H rows and W columns of pixels, T words, L context vectors on a grid of (h, w).
 """
@@ -8,23 +8,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from PIL import Image
+from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones import ContextSet
 from captioning.config.paths import PRETRAINED, checkpoint_path
 from captioning.config.searches import USUAL_FILTERS, build_search, check_own, same_search
+from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError
 from captioning.machine import device_called
 from captioning.models.protocol import Captioner
-from captioning.runs.kept_attention import KeptCaption
+from captioning.runs.attention_file import KeptCaption
 from captioning.runs.networks import Network, load_network, naming
 
 Photograph = str | Path | Image.Image
@@ -33,19 +35,19 @@ Photograph = str | Path | Image.Image
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a trained captioner says of one photograph.
+    """Caption of a photograph.
 
     Attributes:
         caption: the words, joined by spaces.
-        score: what the search ranked by: the log-probability of the caption, its end included, length-normalised where
-            the search is.
-        confidence: the share of the validation captions with a lower score, 0 to 1; None where the checkpoint has not
-            kept their scores, and for another search than its own, whose scores are others.
+        score: by which the search ranked it: the log-probability of the caption with its end, length-normalised if the
+            search is.
+        confidence: share of the validation captions with a lower score, 0 to 1; None if the checkpoint has not kept
+            their scores, and for another search than its own.
         words: the T words.
-        attention: `[T, h, w]` on the CPU, where the model looked for each word; None for a model without attention, and
-            where those of an ensemble look at different grids.
-        alternatives: further captions, where the search gives several.
-        decoded: what the search gave.
+        attention: `[T, h, w]` on the CPU, where the model looked for each word; None for a model without attention or
+            an ensemble of different grids.
+        alternatives: further captions, if the search gives several.
+        decoded: output of the search.
     """
 
     caption: str
@@ -58,15 +60,15 @@ class Prediction:
 
 
 class TrainedCaptioner:
-    """Networks, vocabulary and search of one checkpoint, or of an ensemble of several, ready to caption photographs.
+    """Networks, vocabulary and search of a checkpoint, or of an ensemble of several.
 
     Attributes:
-        config: the resolved configuration of the (first) run, plain values, with the decoding that is used here.
+        config: the resolved configuration of the (first) run, plain values, with the decoding in use.
         vocabulary: words of the ids.
         networks: one, or the members of the ensemble.
         search: decodes context sets.
-        device: where the networks are.
-        quantiles: of the scores of the validation captions by this search, if they are known.
+        device: of the networks.
+        quantiles: of the scores of the validation captions by this search, if known.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class TrainedCaptioner:
         return f"TrainedCaptioner({members}; {len(self.vocabulary.words)} words; {self.device})"
 
     @classmethod
+    @validated
     def from_checkpoint(
         cls,
         path: str | Path | None,
@@ -94,30 +97,27 @@ class TrainedCaptioner:
         decoding: Mapping[str, Any] | None = None,
         modules: Sequence[str] = (),
         bfloat16: bool = False,
-    ) -> "TrainedCaptioner":
-        """Build the captioner that `captioning.run` has saved; no other file is read.
+    ) -> Self:
+        """Build the captioner of a checkpoint; no other file is read.
 
         A checkpoint is data: it names parts of this package and of `modules`, and nothing else is imported or called.
 
         Args:
-            path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or what `captioning.export` has made of it;
-                or where such an export lies, `URL#sha256=HEX` or `hf:USER/NAME`. None is the captioner in the box,
-                `pretrained`, or with an ensemble its first member.
-            device: `auto` (a GPU where there is one), `cpu`, `cuda`, `cuda:1`, ..., wherever it was trained.
+            path: `checkpoints/best.ckpt` or `last.ckpt` of a run folder, or an export of it, also as `URL#sha256=HEX`
+                or `hf:USER/NAME`. None is the bundled captioner, or the first member of an ensemble.
+            device: `auto` (a GPU if there is one), `cpu`, `cuda`, `cuda:1`, ...
             decoding: settings that replace those of the run, such as `{"width": 5}`; with a `_target_`, another search.
                 `ensemble` is a list of checkpoints over one vocabulary whose probabilities are averaged; `path` must
                 be among them, and the first one's settings are the ensemble's.
             modules: your own modules whose models, filters or searches the checkpoint uses, such as `["show_tell"]`.
-            bfloat16: whether the models' matrices, all but the last, are multiplied in it, which is faster where the
-                device can; a caption in some tens may be another one then.
+            bfloat16: multiply most matrices in bfloat16, which is faster on devices with instructions for it; about
+                one caption in some tens changes.
 
         Raises:
-            CaptioningError: the file is missing, damaged, no checkpoint of `captioning.run`, holds code, or fits no
-                network that this version builds; it names a part of another module; a setting or device that does not
-                exist; an ensemble of different vocabularies; a device without bfloat16.
+            CaptioningError: the checkpoint is damaged, holds code, does not fit this version, or names a part of
+                another module; a setting or device does not exist.
         """
         place = device_called(device)
-        modules = _modules(modules)
         decoding = dict(decoding or {})
         paths = _members(path, decoding.pop("ensemble", None))
         config, vocabulary, network = load_network(paths[0], place, modules)
@@ -147,18 +147,11 @@ class TrainedCaptioner:
             config["decoding"]["ensemble"] = list(map(str, paths))  # for the record
         return cls(config, vocabulary, networks, search, place, networks[0].quantiles if known else ())
 
-    def caption(self, images: Photograph | Iterable[Photograph], batch_size: int = 16) -> list[Prediction]:
-        """Caption photographs of any size, in order.
-
-        Args:
-            images: files or Pillow images, or a single one.
-            batch_size: how many are decoded at a time.
-
-        Raises:
-            CaptioningError: a file is missing or no image, or something else came.
-        """
-        if batch_size < 1:
-            raise CaptioningError(f"batch_size={batch_size} is not allowed; it must be at least 1")
+    @validated
+    def caption(
+        self, images: SkipValidation[Photograph | Iterable[Photograph]], batch_size: BatchSize = 16
+    ) -> list[Prediction]:
+        """Caption files or Pillow images of any size, in order, `batch_size` at a time."""
         pixels = map(self.read, [images] if isinstance(images, Photograph) else images)
         predictions = []
         while batch := list(itertools.islice(pixels, batch_size)):
@@ -166,11 +159,7 @@ class TrainedCaptioner:
         return predictions
 
     def read(self, image: Photograph) -> tuple[Tensor, ...]:
-        """A photograph as each network sees it, `[C, H, W]` uint8: 3 colours, or 4 channels where it is padded.
-
-        Raises:
-            CaptioningError: it cannot be read.
-        """
+        """A photograph as each network sees it, `[C, H, W]` uint8: 3 colours, or 4 channels if padded."""
         if not isinstance(image, Photograph):
             raise CaptioningError(f"cannot caption a {type(image).__name__}; give file names or Pillow images")
         return tuple(network.backbone.transform.read(image) for network in self.networks)
@@ -187,22 +176,14 @@ class TrainedCaptioner:
         return [network.backbone.context_of(rows.to(self.device), whether) for network, rows, whether in each]
 
     def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[Caption]:
-        """Captions of B images from what each network reads: `[B, C, H, W]` where it is `pixels`, or `[B, L, D]`."""
+        """Captions of B images from the inputs of each network: `[B, C, H, W]` if `pixels`, or `[B, L, D]`."""
         contexts = self._contexts(inputs, pixels)
         if len(contexts) == 1:
             return self.search(self.networks[0].model, contexts[0])
         return self.search(Ensemble([n.model for n in self.networks]), Contexts(contexts))  # type: ignore[arg-type]
 
     def attention_maps(self, photograph: tuple[Tensor, ...], words: Sequence[str]) -> dict[str, Tensor]:
-        """Where each layer and head looked for each of the T words: maps `[T, h, w]` by names such as `inter 1 5`.
-
-        Args:
-            photograph: as `read` gives it.
-            words: of its caption, at least one.
-
-        Raises:
-            CaptioningError: an ensemble has none of its own.
-        """
+        """Maps `[T, h, w]` of each layer and head for the T >= 1 words of a caption, by names such as `inter 1 5`."""
         if len(self.networks) > 1:
             raise CaptioningError("the layers and heads of an ensemble are those of its members: load one checkpoint")
         (context,) = self._contexts([photograph[0][None]], [True])
@@ -211,7 +192,7 @@ class TrainedCaptioner:
     def kept(
         self, image_id: int | str, caption: Caption, inputs: Sequence[Tensor], pixels: Sequence[bool]
     ) -> list[KeptCaption]:
-        """The caption of one image with all its maps; none without attention, or places of it on the photograph."""
+        """The caption of an image with all its maps; empty without attention on a photograph."""
         model = self.networks[0].model if len(self.networks) == 1 else None
         located = all(network.backbone.located for network in self.networks)
         maps = all_maps(model, self._contexts(inputs, pixels)[0], caption) if located else None
@@ -231,7 +212,6 @@ class TrainedCaptioner:
 
 
 def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> list[Path]:
-    """The checkpoints to load."""
     if ensemble is None:
         return [checkpoint_path(PRETRAINED if path is None else path)]
     if isinstance(ensemble, str | Path) or not ensemble:
@@ -245,21 +225,14 @@ def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> 
     return members
 
 
-def _modules(modules: Any) -> tuple[str, ...]:
-    if isinstance(modules, str) or not all(isinstance(module, str) for module in modules):
-        raise CaptioningError(f"modules={quoted(modules)} is not allowed; it must be a list of names of modules")
-    return tuple(modules)
-
-
 def _named(decoding: Mapping[str, Any]) -> Iterator[str]:
-    """The modules of parts that the caller has named, not the checkpoint."""
+    """Modules of parts that the caller names, not the checkpoint."""
     for node in (decoding, decoding.get("filters") or {}):
         if isinstance(node.get("_target_"), str):
             yield node["_target_"].rpartition(".")[0]
 
 
 def _with_settings(saved: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The run's decoding with the settings that were given in their place."""
     if "_target_" in given:
         return {**given, "_partial_": True}
     filters = dict(given.get("filters") or {})

@@ -1,12 +1,12 @@
-"""Scores captions: `python -m captioning.evaluate checkpoint=FILE`, or `captions=FILE references=FILE` without a model.
+"""Score captions: `python -m captioning.evaluate checkpoint=FILE`, or `captions=FILE references=FILE` without a model.
 
 A checkpoint captions its test split, or `images=FOLDER`, also in changed `views` of the same photographs. With
-`against=FILE` it also compares them with other captions of the same images.
+`against=FILE` the captions are also compared with others of the same images.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ from annotated_types import Ge, MinLen
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.command import command, start
-from captioning.config.paths import check_checkpoints, check_folder, given_path
+from captioning.config.paths import check_checkpoints, check_folder, checkpoint_path, given_path
 from captioning.config.registry import CONF
 from captioning.config.settings import check_table, has_other_photographs, is_another_data_set, settings_given
 from captioning.config.types import Name, PathText, Samples, Seconds, Seed
@@ -25,16 +25,16 @@ from captioning.files import write_json
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.scorer import Metrics
-from captioning.metrics.wording import Said, wording
+from captioning.metrics.wording import Said, of_model, wording
+from captioning.progress import counter
 from captioning.report.summary import print_comparison, print_summary, print_views, write_views
+from captioning.runs.attention_file import FILE, KeptCaption, write
 from captioning.runs.folder import new_folder
-from captioning.runs.kept_attention import FILE, KeptCaption, write
-from captioning.runs.results import file_record, write_captions, write_scores
-from captioning.runs.software import software
+from captioning.runs.results import device_name, file_record, software, write_captions, write_scores
 from captioning.transfer.named import is_elsewhere
 
-if TYPE_CHECKING:
-    from captioning.work.evaluate import CheckpointCaptions
+if TYPE_CHECKING:  # PyTorch takes seconds, and files of captions are scored without it
+    from captioning.decoding import Caption
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
@@ -61,20 +61,19 @@ SETTINGS: Mapping[str, Any] = {
     "name": Name,
     "runs": PathText,
 }
-
 FOR_TRAINING = ("backbone", "schedule", "trainer")
-"""Groups that a data set may choose, and that a checkpoint has its own or none of."""
+"""Groups that a data set may choose; a checkpoint has its own or needs none."""
 
 log = logging.getLogger(__name__)
 
 
 @command(CONF / "evaluate.yaml")
 def main(config: DictConfig) -> None:
-    """Scores, compares, writes and prints as `config` says."""
+    """Caption, score, compare, write and print."""
     check(config)
     others = None if config.against is None else read_captions(given_path(config.against))
-    source = FileCaptions(config) if config.captions is not None else _of_checkpoint(config)
-    given = source.given | ({f"against={config.against}": others} if others is not None else {})
+    source = of_checkpoint(config) if config.captions is None else of_files(config)
+    given = {**source.given} | ({f"against={config.against}": others} if others is not None else {})
     images = common_images(source.references, given, config.common_only)
     scoring = Scoring(config, source, images)
 
@@ -85,16 +84,15 @@ def main(config: DictConfig) -> None:
     if source.kept:
         write(folder / FILE, source.kept)
     views = {first: ours} | {view: scoring.score(folder / f"captions-{view}.jsonl", view)[0] for view in more}
-    provenance = software() | source.provenance() | scoring.counts
+    provenance = software() | dict(source.provenance) | scoring.counts
     write_scores(folder / "scores.json", ours, provenance, views if more else None)
     if others is not None:
         assert scores is not None  # `check` has refused it without references
         assert scoring.scorer is not None
         theirs = scoring.scorer.score({row: others[image_id] for row, image_id in enumerate(scoring.scored)})
         both = (resample([each.statistics], **config.bootstrap) for each in (scores, theirs))
-        differences = difference(*both)
         record = {"against": file_record(config.against), "images": len(scoring.scored), **config.bootstrap}
-        record["scores"] = {name: asdict(found) for name, found in differences.items()}
+        record["scores"] = {name: asdict(compared) for name, compared in difference(*both).items()}
         write_json(folder / "comparison.json", record)
     title = "score" if config.captions is not None or config.images is not None else f"{config.split} score"
     print_summary(folder, title if not more else f"{title}, {first}")
@@ -105,18 +103,177 @@ def main(config: DictConfig) -> None:
         print_views(folder)
 
 
-class Scoring:
-    """Writes and scores the captions of the same images, view by view.
+def check(config: DictConfig) -> None:
+    """Refuse wrong settings, and settings that do not go together."""
+    with open_dict(config):
+        for name in FOR_TRAINING:
+            config.pop(name, None)
+    check_table(SETTINGS, config)
+    trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
+    # the settings of a training run's own captions of its validation split, and of nothing else
+    altered = config.bfloat16 or config.shuffled or settings_given(config.decoding)
+    altered = altered or has_other_photographs(config) or is_another_data_set(config) or config.split != "val"
+    for holds, message in (
+        (
+            trained == (config.captions is not None),
+            "give either checkpoint=FILE, or captions=FILE and references=FILE",
+        ),
+        (
+            trained and config.references is not None and config.images is None,
+            "a checkpoint is scored on the references of its own data set: leave references out, or name their "
+            "photographs with images=FOLDER",
+        ),
+        (
+            not trained and has_other_photographs(config),
+            "images and views are for a checkpoint=FILE to caption: leave them out with captions=FILE",
+        ),
+        (
+            len(set(config.views)) < len(config.views),
+            f"views={list(config.views)} has a view twice: name each once",
+        ),
+        (
+            config.images is not None and is_another_data_set(config),
+            "images=FOLDER and another data set are two things to caption: leave one of them out",
+        ),
+        (
+            config.images is not None and config.against is not None and config.references is None,
+            "against compares scores, and those need references=FILE with images=FOLDER",
+        ),
+        (
+            config.calibrate and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered),
+            "calibrate=true writes into a checkpoint how it scores its own validation captions: give checkpoint=FILE "
+            "and split=val, and leave out decoding, bfloat16, shuffled, images, views and other data",
+        ),
+    ):
+        if holds:
+            raise CaptioningError(message)
+    if config.images is not None:
+        check_folder("images", config.images)
+    check_checkpoints(config)
+    if config.data.get("root") is not None:
+        check_folder("data.root", config.data.root)
+
+
+def describe(images: int, of: int, given: Mapping[str, Mapping[ImageId, Any]]) -> str:
+    """One line about the scored images."""
+    extra = "".join(
+        f"; {len(file) - images} captions of {name} left out" for name, file in given.items() if len(file) > images
+    )
+    return f"images: {images}" + (f" of {of}" if images < of else "") + extra
+
+
+@dataclass
+class Source:
+    """Captions to score, and what they are scored with.
 
     Attributes:
-        scorer: None where no image has references.
-        scored: the images that have references.
-        counts: how many images there are, for the provenance.
+        references: of each image, perhaps none.
+        captions: of each image in a view.
+        wording: statistics of captions without references.
+        provenance: of the captions.
+        given: captions of a file by its name.
+        photographs: names of the files, if known.
+        kept: attention of the first captions of the first view.
     """
 
-    def __init__(self, config: DictConfig, source: "FileCaptions | CheckpointCaptions", images: Sequence[ImageId]):
+    references: Mapping[ImageId, Sequence[str]]
+    captions: Callable[[str], Mapping[ImageId, Said]]
+    wording: Callable[[Sequence[Said]], dict[str, float]]
+    provenance: Mapping[str, Any]
+    given: Mapping[str, Mapping[ImageId, Any]] = field(default_factory=dict)
+    photographs: Mapping[ImageId, str] = field(default_factory=dict)
+    kept: list[KeptCaption] = field(default_factory=list)
+
+
+def of_files(config: DictConfig) -> Source:
+    """Captions and references of files."""
+    captions = {image_id: Said(text) for image_id, text in read_captions(given_path(config.captions)).items()}
+    return Source(
+        read_references(given_path(config.references)),
+        lambda view: captions,
+        lambda captions: wording([caption.words for caption in captions]),
+        {name: file_record(config[name]) for name in ("captions", "references")},
+        {f"captions={config.captions}": captions},
+    )
+
+
+def of_checkpoint(config: DictConfig) -> Source:
+    """Captions that a checkpoint or an ensemble decodes, in 32-bit precision unless `bfloat16`."""
+    from captioning.captioner import TrainedCaptioner
+    from captioning.data.example import photographs, reference_texts
+    from captioning.decoding.confidence import quantiles_of, with_entropy
+    from captioning.features.own import move_features
+    from captioning.features.inputs import inputs_of
+    from captioning.runs.checkpoint import keep_quantiles
+    from captioning.runs.data_set import DataSet, data_settings
+
+    decoding = settings_given(config.decoding)
+    files = decoding.get("ensemble", [config.checkpoint])
+    captioner = TrainedCaptioner.from_checkpoint(
+        config.checkpoint, config.device, decoding, list(config.modules), config.bfloat16
+    )
+    captioner.search = with_entropy(captioner.search)
+    backbones = [network.backbone for network in captioner.networks]
+    if config.features is not None:
+        move_features(backbones, given_path(config.features))
+    data = data_settings(captioner.config, config)
+    material = DataSet.of_evaluation(config, captioner.config["data"], data, backbones, captioner.vocabulary)
+    examples, kept = material.examples, list[KeptCaption]()
+
+    def decoded(inputs: Sequence[Any], pixels: Sequence[bool]) -> "Iterator[Caption]":
+        count, size = len(examples), data["eval_batch_size"]
+        with counter("captions", count, "image") as bar:
+            for first in range(0, count, size):
+                rows = range(first, min(first + size, count))
+                yield from captioner.decode([each.rows(rows) for each in inputs], pixels)
+                bar.update(len(rows))
+
+    def captions(view: str) -> dict[ImageId, Said]:
+        name = material.name if len(config.views) == 1 else f"{material.name}, {view}"
+        inputs = [inputs_of(examples, each.viewed(NAMED[view]), given_path(config.cache), name) for each in backbones]
+        pixels = [each.pixels for each in inputs]
+        keep = config.keep if view == config.views[0] else 0
+        said, scores = dict[ImageId, Said](), list[float]()
+        for row, (example, caption) in enumerate(zip(examples, decoded(inputs, pixels), strict=True)):
+            words = captioner.vocabulary.decode(caption.tokens)
+            said[example.image_id] = Said(words, caption.finished, caption.entropy)
+            scores.append(caption.score)
+            if row < keep:
+                kept.extend(captioner.kept(example.image_id, caption, [each.rows([row]) for each in inputs], pixels))
+        if config.calibrate:
+            keep_quantiles(checkpoint_path(files[0]), quantiles_of(scores))
+        return said
+
+    ids = [example.image_id for example in examples]
+    return Source(
+        dict(zip(ids, reference_texts(examples), strict=True)),
+        captions,
+        lambda captions: of_model(captions, material.training),
+        {
+            "checkpoint": file_record(files[0]),
+            **({"ensemble": [file_record(file) for file in files]} if len(files) > 1 else {}),
+            **material.provenance,
+            "decoding": captioner.config["decoding"],
+            "device": device_name(captioner.device),
+            **({"bfloat16": True} if config.bfloat16 else {}),
+        },
+        photographs=dict(zip(ids, photographs(examples, material.root), strict=True)),
+        kept=kept,
+    )
+
+
+class Scoring:
+    """Write and score the captions of `images`, view by view.
+
+    Attributes:
+        scored: the images with references.
+        scorer: None if there are none.
+        counts: of images, for the provenance.
+    """
+
+    def __init__(self, config: DictConfig, source: Source, images: Sequence[ImageId]) -> None:
         self._source, self._images = source, images
-        self._shown = [*images[1:], *images[:1]] if config.shuffled else images
+        self._captioned = [*images[1:], *images[:1]] if config.shuffled else images
         self.scored = [image_id for image_id in images if source.references[image_id]]
         references = [source.references[image_id] for image_id in self.scored]
         metrics: Any = OmegaConf.to_container(config.metrics)
@@ -125,114 +282,24 @@ class Scoring:
         self.counts = {"images": len(images), "images_with_references": referred, "captions_left_out": 0}
 
     def score(self, file: Path, view: str) -> tuple[dict[str, float], Scores | None]:
-        """All scores of one view, and those of the scorer; `file` gets the captions."""
-        captions = self._source.captions(view)
-        ours = [captions[image_id] for image_id in self._shown]
-        self._write(file, ours, None)  # on disk before any scorer can fail
-        self.counts["captions_left_out"] = len(captions) - len(self._images)
-        worded = self._source.wording(ours)
+        """All scores of a view, and those of the scorer; `file` gets the captions."""
+        source, images = self._source, self._images
+        captions = source.captions(view)
+        self.counts["captions_left_out"] = len(captions) - len(images)
+        ours = [captions[image_id] for image_id in self._captioned]
+        words = [caption.words for caption in ours]
+        references = [source.references[image_id] for image_id in images]
+        paths = [source.photographs[image_id] for image_id in images] if source.photographs else None
+        write_captions(file, images, words, references, None, paths)  # on disk before any scorer can fail
+        worded = source.wording(ours)
         if self.scorer is None:
             return worded, None
-        words = dict(zip(self._images, ours, strict=True))
-        scores = self.scorer.score({row: words[image_id].words for row, image_id in enumerate(self.scored)})
-        self._write(file, ours, scores)
+        by_image = dict(zip(images, words, strict=True))
+        scores = self.scorer.score({row: by_image[image_id] for row, image_id in enumerate(self.scored)})
+        each = dict(zip(self.scored, scores.per_image, strict=True))
+        every = replace(scores, per_image=[each.get(image_id, {}) for image_id in images])
+        write_captions(file, images, words, references, every, paths)
         return scores.corpus | worded, scores
-
-    def _write(self, file: Path, ours: Sequence[Said], scores: Scores | None) -> None:
-        source, images = self._source, self._images
-        if scores is not None:
-            each = dict(zip(self.scored, scores.per_image, strict=True))
-            scores = replace(scores, per_image=[each.get(image_id, {}) for image_id in images])
-        paths = [source.photographs[image_id] for image_id in images] if source.photographs else None
-        references = [source.references[image_id] for image_id in images]
-        write_captions(file, images, [caption.words for caption in ours], references, scores, paths)
-
-
-def check(config: DictConfig) -> None:
-    """Refuses settings that do not go together, or are not allowed.
-
-    Raises:
-        CaptioningError: says what is allowed.
-    """
-    with open_dict(config):
-        for name in FOR_TRAINING:
-            config.pop(name, None)
-    check_table(SETTINGS, config)
-    trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
-    if trained == (config.captions is not None):
-        raise CaptioningError("give either checkpoint=FILE, or captions=FILE and references=FILE")
-    if trained and config.references is not None and config.images is None:
-        raise CaptioningError(
-            "a checkpoint is scored on the references of its own data set: leave references out, or name the "
-            "photographs that they are of with images=FOLDER"
-        )
-    if not trained and has_other_photographs(config):
-        raise CaptioningError(
-            "images and views are for a checkpoint=FILE to caption: leave them out with captions=FILE"
-        )
-    if len(set(config.views)) < len(config.views):
-        raise CaptioningError(f"views={list(config.views)} has a view twice: name each once")
-    if config.images is not None:
-        check_folder("images", config.images)
-        if is_another_data_set(config):
-            raise CaptioningError("images=FOLDER and another data set are two things to caption: leave one of them out")
-        if config.against is not None and config.references is None:
-            raise CaptioningError("against compares scores, and those need references=FILE beside images=FOLDER")
-    if config.calibrate:
-        _check_calibration(config)
-    check_checkpoints(config)
-    if config.data.get("root") is not None:
-        check_folder("data.root", config.data.root)
-
-
-def _check_calibration(config: DictConfig) -> None:
-    """Refuses to keep other scores than those of a checkpoint's own captions of its validation split."""
-    others = config.bfloat16 or config.shuffled or settings_given(config.decoding)
-    others = others or has_other_photographs(config) or is_another_data_set(config)
-    if config.checkpoint is None or is_elsewhere(config.checkpoint) or config.split != "val" or others:
-        raise CaptioningError(
-            "calibrate=true writes into a checkpoint how it scores its own validation captions: give checkpoint=FILE "
-            "and split=val, and leave out decoding, bfloat16, shuffled, images, views and other data"
-        )
-
-
-def _of_checkpoint(config: DictConfig) -> "CheckpointCaptions":
-    from captioning.work.evaluate import CheckpointCaptions  # here, because PyTorch and Lightning take seconds
-
-    return CheckpointCaptions(config)
-
-
-class FileCaptions:
-    """Captions and references that lie in files."""
-
-    photographs: Mapping[ImageId, str] = {}  # they are not known
-    kept: Sequence[KeptCaption] = ()
-
-    def __init__(self, config: DictConfig) -> None:
-        self._files = {name: config[name] for name in ("captions", "references")}
-        self._captions = read_captions(given_path(config.captions))
-        self.references = read_references(given_path(config.references))
-        self.given: dict[str, Mapping[ImageId, str]] = {f"captions={config.captions}": self._captions}
-
-    def captions(self, view: str) -> Mapping[ImageId, Said]:
-        """The caption of each image."""
-        return {image_id: Said(caption) for image_id, caption in self._captions.items()}
-
-    def wording(self, captions: Sequence[Said]) -> dict[str, float]:
-        """Statistics of the words alone."""
-        return wording([caption.words for caption in captions])
-
-    def provenance(self) -> dict[str, Any]:
-        """The names and digests of the files."""
-        return {name: file_record(path) for name, path in self._files.items()}
-
-
-def describe(images: int, of: int, given: Mapping[str, Mapping[ImageId, str]]) -> str:
-    """One line on what is scored."""
-    extra = "".join(
-        f"; {len(file) - images} captions of {name} left out" for name, file in given.items() if len(file) > images
-    )
-    return f"images: {images}" + (f" of {of}" if images < of else "") + extra
 
 
 if __name__ == "__main__":

@@ -1,27 +1,34 @@
-"""Captions photographs: `python -m captioning.predict PHOTOGRAPH ...`, or those of `images=FOLDER`.
+"""Caption photographs: `python -m captioning.predict PHOTOGRAPH ...`, or those of `images=FOLDER`.
 
-The captioner is the one in the box, or that of `checkpoint=FILE`. One line per photograph on standard output, in order:
-to be read on a terminal, else JSON; on standard error what could not be read.
+The captioner is the bundled one, or that of `checkpoint=FILE`. It prints a line per photograph, for people on a
+terminal, else JSON; photographs that cannot be read are listed on standard error.
 """
 
 import glob
+import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
-from captioning.config.paths import PRETRAINED, check_checkpoints
+from captioning.config.paths import PRETRAINED, check_checkpoints, given_path
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table
+from captioning.config.settings import check_table, settings_given
 from captioning.config.types import BatchSize, PathText
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import SUFFIXES, photographs_below
+
+if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are found
+    from torch import Tensor
+
+    from captioning.captioner import Prediction, TrainedCaptioner
+    from captioning.runs.attention_file import KeptCaption
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
@@ -38,76 +45,154 @@ SETTINGS: Mapping[str, Any] = {
 
 @command(CONF / "predict.yaml", words="images")
 def main(config: DictConfig) -> None:
-    """Prints captions as `config` says; exits with 1 if anything could not be captioned."""
-    _check(config)
-    # File names need not be text; what is not is escaped as JSON escapes it.
-    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    problems = Problems()
-    paths = list(find(config.images, problems))
-    if paths:
-        from captioning.work.predict import caption_files  # here, because PyTorch takes seconds
-
-        with while_read():
-            for line in caption_files(config, paths, problems.add):
-                print(shown(line), flush=True)
-    if problems.count:
-        sys.exit(1)
-
-
-def shown(line: Mapping[str, Any]) -> str:
-    """What is said of a photograph: JSON for programs, lines for whoever sits at a terminal."""
-    if not sys.stdout.isatty():
-        return json.dumps(line, ensure_ascii=False)
-    sure = "" if line["confidence"] is None else f" (confidence {line['confidence']:.2f})"
-    others = (each["caption"] for each in line.get("alternatives", ()))
-    captions = [f"{line['image']}: {line['caption']}{sure}", *others]
-    return "\n    ".join(map(one_line, [*captions, *([line["panel"]] if "panel" in line else [])]))
-
-
-class Problems:
-    """What could not be captioned: said at once, counted for the end."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def add(self, message: object) -> None:
-        """Prints one line."""
-        self.count += 1
-        print(f"error: {one_line(str(message))}", file=sys.stderr, flush=True)
-
-
-def find(images: Any, problems: Problems) -> Iterator[Path]:
-    """The files that `images` names: of one entry sorted, entries in their own order."""
-    for entry in images if isinstance(images, ListConfig) else [images]:
-        # Not the methods of `Path`: they raise for names that no file or home can have, and * also finds hidden files.
-        name = os.path.expanduser(str(entry))  # noqa: PTH111
-        matches = map(Path, [name] if os.path.exists(name) else glob.glob(name, recursive=True))  # noqa: PTH110, PTH207
-        found = sorted({file for match in matches for file in (_below(match, problems) if match.is_dir() else [match])})
-        if not found:
-            kinds = ", ".join(SUFFIXES)
-            problems.add(
-                f"no photographs at images={quoted(entry)}: name a file, a pattern or a folder with files of {kinds}; "
-                "settings are KEY=VALUE"
-            )
-        yield from found
-
-
-def _below(folder: Path, problems: Problems) -> Iterator[Path]:
-    """The images in a folder and all folders in it, without hidden ones."""
-
-    def skip(error: OSError) -> None:
-        problems.add(f"cannot look into the folder {quoted(error.filename)}: {error.strerror}")
-
-    return photographs_below(folder, skip)
-
-
-def _check(config: DictConfig) -> None:
+    """Print captions; exit with 1 if anything could not be captioned."""
     if OmegaConf.is_missing(config, "images") or config.images in (None, "", []):
         raise CaptioningError("no photographs are given: add their names, or images=FOLDER")
     check_table(SETTINGS, config)
     if config.checkpoint is None and config.decoding.get("ensemble") is None:
         config.checkpoint = PRETRAINED
     check_checkpoints(config)
+    # File names need not be text; what is not is escaped as JSON escapes it.
+    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    problems = Problems()
+    paths = list(find(config.images, problems))
+    if paths:
+        with while_read():
+            for line in caption_files(config, paths, problems):
+                print(printed(line), flush=True)
+    if problems.count:
+        sys.exit(1)
+
+
+class Problems:
+    """Print and count what could not be captioned."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, message: object) -> None:
+        """Print a line."""
+        self.count += 1
+        print(f"error: {one_line(str(message))}", file=sys.stderr, flush=True)
+
+
+def find(images: Any, problems: Problems) -> Iterator[Path]:
+    """The files that `images` names: sorted within an entry, entries in their own order."""
+
+    def below(folder: Path) -> Iterator[Path]:
+        return photographs_below(
+            folder, lambda error: problems.add(f"cannot read the folder {quoted(error.filename)}: {error.strerror}")
+        )
+
+    for entry in images if isinstance(images, ListConfig) else [images]:
+        # Not the methods of `Path`: they raise for names that no file or home can have, and * also finds hidden files.
+        name = os.path.expanduser(str(entry))  # noqa: PTH111
+        matches = map(Path, [name] if os.path.exists(name) else glob.glob(name, recursive=True))  # noqa: PTH110, PTH207
+        files = sorted({file for match in matches for file in (below(match) if match.is_dir() else [match])})
+        if not files:
+            kinds = ", ".join(SUFFIXES)
+            problems.add(
+                f"no photographs at images={quoted(entry)}: name a file, a pattern or a folder with files of {kinds}; "
+                "settings are KEY=VALUE"
+            )
+        yield from files
+
+
+def caption_files(config: DictConfig, paths: Sequence[Path], problems: Problems) -> Iterator[dict[str, Any]]:
+    """The line of each file that can be read, in order."""
+    from captioning.captioner import TrainedCaptioner
+
+    captioner = TrainedCaptioner.from_checkpoint(
+        config.checkpoint, str(config.device), settings_given(config.decoding), list(config.modules), config.bfloat16
+    )
+    panels = Panels(given_path(config.panels), captioner, config.maps, config.keep) if config.attention else None
+
+    def readable() -> "Iterator[tuple[Path, tuple[Tensor, ...]]]":
+        for path in paths:
+            try:
+                yield path, captioner.read(path)
+            except (CaptioningError, OSError) as error:
+                problems.add(error)
+
+    photographs = readable()
+    while batch := list(itertools.islice(photographs, config.batch_size)):
+        predictions = captioner.predict([pixels for _, pixels in batch])
+        for (path, pixels), prediction in zip(batch, predictions, strict=True):
+            line = {"image": str(path), **_caption(prediction)}
+            if prediction.alternatives:
+                line["alternatives"] = [_caption(other) for other in prediction.alternatives]
+            if panels:
+                line["panel"] = str(panels.save(path, pixels, prediction))
+            yield line
+    if panels:
+        panels.end()
+
+
+def _caption(prediction: "Prediction") -> dict[str, Any]:
+    score = round(prediction.score, 4)
+    return {"caption": prediction.caption, "score": score, "confidence": prediction.confidence}
+
+
+def printed(line: Mapping[str, Any]) -> str:
+    """A line as JSON, or readable on a terminal."""
+    if not sys.stdout.isatty():
+        return json.dumps(line, ensure_ascii=False)
+    confidence = "" if line["confidence"] is None else f" (confidence {line['confidence']:.2f})"
+    others = (other["caption"] for other in line.get("alternatives", ()))
+    rows = [f"{line['image']}: {line['caption']}{confidence}", *others, *([line["panel"]] if "panel" in line else [])]
+    return "\n    ".join(map(one_line, rows))
+
+
+class Panels:
+    """A folder with a picture of attention per photograph, and `attention.npz` with the maps of the first `keep`.
+
+    `maps` is `mean`, `all`, or the name of a layer and head. H rows and W columns of pixels, T words.
+    """
+
+    def __init__(self, folder: Path, captioner: "TrainedCaptioner", maps: str, keep: int) -> None:
+        self.folder, self.captioner, self.maps, self._keep = folder, captioner, maps, keep
+        self._kept: list[KeptCaption] = []
+        self._taken: set[str] = set()
+        if not all(network.backbone.located for network in captioner.networks):
+            raise CaptioningError("the inputs of this captioner have no place on a photograph: leave attention=false")
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, path: Path, photograph: "tuple[Tensor, ...]", prediction: "Prediction") -> Path:
+        """Draw the photograph as PNG and PDF under the name of its file, numbered if that is taken."""
+        from captioning.report.panels import LONGEST, save_panel
+
+        names = (f"{path.stem}{end}" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
+        name = next(name for name in names if name.lower() not in self._taken)  # some file systems ignore the case
+        self._taken.add(name.lower())
+        panel, attention = self.folder / f"{name}.png", self._attention(photograph, prediction)
+        transform = self.captioner.networks[0].backbone.transform
+        whole, frame = transform.whole(path, LONGEST) / 255, transform.frame(path)
+        save_panel(panel, whole, prediction.words, attention, title=prediction.caption, frame=frame)
+        if len(self._kept) < self._keep:
+            inputs = [pixels[None] for pixels in photograph]
+            image_id = os.fsencode(path).decode(errors="backslashreplace")
+            self._kept += self.captioner.kept(image_id, prediction.decoded, inputs, [True] * len(inputs))
+        return panel
+
+    def end(self) -> None:
+        """Write `attention.npz`."""
+        from captioning.runs.attention_file import FILE, write
+
+        if self._kept:
+            write(self.folder / FILE, self._kept)
+
+    def _attention(self, photograph: "tuple[Tensor, ...]", prediction: "Prediction") -> "Tensor | dict[str, Tensor]":
+        if prediction.attention is None:
+            raise CaptioningError(
+                "there is no attention to draw: the model has none, or the grids of an ensemble differ; leave "
+                "attention=false"
+            )
+        if self.maps == "mean" or not prediction.words:
+            return prediction.attention
+        maps = self.captioner.attention_maps(photograph, prediction.words)
+        if self.maps != "all" and self.maps not in maps:
+            raise CaptioningError(f"maps={self.maps} is not allowed; it must be one of mean, all, {', '.join(maps)}")
+        return maps if self.maps == "all" else maps[self.maps]
 
 
 if __name__ == "__main__":

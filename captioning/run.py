@@ -1,24 +1,261 @@
-"""Trains a captioner and tests it: `python -m captioning.run model=spatial_transformer`.
+"""Train a captioner and test it: `python -m captioning.run model=spatial_transformer`."""
 
-What is wrong with the settings is said before the libraries are imported that training needs, as far as that can be.
-"""
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from omegaconf import DictConfig
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict
 
-from captioning.config.check import check
+from captioning.config.check import FROM_CHECKPOINT, check, data_settings, model_settings, optimizer_settings
 from captioning.config.command import command, start
+from captioning.config.paths import checkpoint_path
 from captioning.config.registry import CONF
-from captioning.runs.debug import apply_debug
+from captioning.config.settings import each_setting, without_weights
+from captioning.config.types import check_value
+from captioning.errors import CaptioningError, quoted
+from captioning.machine import is_first
+from captioning.progress import duration
+from captioning.report.summary import print_summary
+from captioning.runs.run import RunFolder, identity
+
+if TYPE_CHECKING:  # train imports PyTorch and Lightning, which take seconds, after the first checks
+    import lightning as L
+    from torch import nn
+
+    from captioning.backbones import Backbone
+    from captioning.data.example import Splits
+    from captioning.data.module import CaptionData
+    from captioning.data.views import RandomChange
+    from captioning.data.vocabulary import Vocabulary
+    from captioning.runs.networks import InitialWeights
+    from captioning.training.module import CaptioningModule
+
+T = TypeVar("T")
 
 
 @command(CONF / "config.yaml")
 def main(config: DictConfig) -> float | None:
-    """Trains and tests as `config` says; returns the best validation score, for sweeps."""
+    """Train and test; return the best validation score, for sweeps."""
     apply_debug(config)
     check(config)
-    from captioning.work.run import train  # here, because PyTorch and Lightning take seconds
-
     return train(config)
+
+
+def apply_debug(config: DictConfig) -> None:
+    """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something else."""
+    check_value("debug", config.debug, bool)
+    if not config.debug:
+        return
+    given = {each.key_or_group for each in OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)}
+    with open_dict(config):
+        for key, value in each_setting(OmegaConf.to_container(OmegaConf.load(CONF / "debug.yaml"))):
+            if key not in given:
+                OmegaConf.update(config, key, value)
+
+
+def train(config: DictConfig) -> float | None:
+    """Compute features, train, choose, and test; an earlier run is resumed where it ended."""
+    import lightning as L
+
+    from captioning.config.precision import tell_precision
+    from captioning.runs.networks import InitialWeights
+    from captioning.training.selection import select
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # else it tells of devices, files and products
+    L.seed_everything(config.seed, workers=True, verbose=False)
+
+    initial = None if config.init_from is None else InitialWeights(checkpoint_path(config.init_from))
+    backbone = build_backbone(config, initial)
+    splits = build_splits(config, backbone)
+    run = RunFolder(config, identity(config, splits, backbone, initial))
+    if not run.finished:
+        tell_precision(config.trainer, run.precision)
+        module = build_module(config, splits, backbone, initial)
+        data = build_data(config, debug_subset(config, splits), module)
+        with run.open():
+            if not run.finished:
+                trainer = build_trainer(config, run.precision)
+                fit(trainer, module, data, run.checkpoint())
+                widths = config.decoding.get("select")
+                run.finish(
+                    select(trainer, module, data, widths, config.test, run.result)
+                )  # a test may fail and be repeated
+                if config.test:
+                    trainer.test(module, data, verbose=False)
+    if config.test and is_first():
+        print_summary(run.path)
+    assert run.result is not None
+    return run.result["best"]
+
+
+def build_backbone(config: DictConfig, initial: "InitialWeights | None" = None) -> "Backbone":
+    """The backbone with its weights, which are those of `initial` if there is one."""
+    if initial is None:
+        backbone: Backbone = instantiate(config.backbone)
+        return backbone
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    initial.check_architecture(settings)
+    backbone = instantiate(without_weights(settings["backbone"]))
+    initial.fill("backbone", backbone)
+    return backbone
+
+
+def build_splits(config: DictConfig, backbone: "Backbone") -> "Splits":
+    """The examples, without unreadable photographs if `data.skip_broken`; features of your own must be there."""
+    from captioning.data.photographs import readable
+    from captioning.data.readers.splits import read
+    from captioning.features.own import check_features
+
+    splits = read(instantiate(config.data.reader), backbone.reads_photographs)
+    # a frozen backbone computes features of every photograph before training anyway
+    if backbone.trainable or (config.data.skip_broken and backbone.reads_photographs):
+        splits = readable(splits, backbone.transform, Path(config.cache) / "photographs", config.data.skip_broken)
+    check_features(splits, backbone)
+    return splits
+
+
+def debug_subset(config: DictConfig, splits: Mapping[str, Sequence[T]]) -> Mapping[str, Sequence[T]]:
+    """Two batches of each split with `debug=true`, so that no unused features are computed; else the splits."""
+    if not config.debug:
+        return splits
+    size = 2 * max(config.data.batch_size, config.data.eval_batch_size)
+    return {name: examples[:size] for name, examples in splits.items()}
+
+
+def build_module(
+    config: DictConfig, splits: "Splits", backbone: "Backbone", initial: "InitialWeights | None" = None
+) -> "CaptioningModule":
+    """Model, objective, search and scorers in their Lightning module."""
+    from captioning.config.searches import search_settings
+    from captioning.data.example import reference_texts
+    from captioning.metrics import Scorer
+    from captioning.models import Recurrent
+    from captioning.training.module import CaptioningModule
+    from captioning.training.objectives import TrainingData
+
+    vocabulary = build_vocabulary(config, splits, initial)
+    model = instantiate(model_settings(config), vocab_size=len(vocabulary), **backbone.sizes)
+    task = TrainingData(splits["train"], vocabulary)
+    if initial is not None:
+        initial.fill("model", model)
+    elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
+        model.head.begin(task.counts())
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    objective = instantiate(config.objective)
+    objective.prepare(task, model)
+    return CaptioningModule(
+        backbone=backbone,
+        model=model,
+        objective=objective,
+        search=instantiate(search_settings(settings["decoding"], vocabulary), _convert_="all"),
+        scorers={
+            split: Scorer(reference_texts(splits[split]), settings["metrics"][split], config.metrics.timeout)
+            for split in ("val", "test")
+        },
+        vocabulary=vocabulary,
+        optimizer=instantiate(optimizer_settings(config)),
+        backbone_lr=config.optimizer.get("backbone_lr"),
+        schedule=instantiate(config.schedule),
+        config=settings,
+    )
+
+
+def build_vocabulary(config: DictConfig, splits: "Splits", initial: "InitialWeights | None") -> "Vocabulary":
+    """The words of the training captions; with `data.vocabulary=checkpoint`, those of `initial`."""
+    from captioning.data.vocabulary import Vocabulary
+
+    if initial is not None and config.data.vocabulary == FROM_CHECKPOINT:
+        return initial.vocabulary
+    vocabulary = Vocabulary.from_captions(
+        (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
+    )
+    if initial is not None:
+        initial.check_vocabulary(vocabulary)
+    return vocabulary
+
+
+def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule") -> "CaptionData":
+    """The data module with what the backbone needs: photographs, or cached features at unit scale."""
+    import torch
+
+    from captioning.data.module import CaptionData
+    from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
+
+    backbone, cache, views = module.backbone, Path(config.cache), range(1, config.data.views)
+    if torch.cuda.is_available():
+        backbone.cuda()  # for features; the trainer moves it again
+    images = sum(map(len, splits.values()))
+    if size := cached_bytes(images + len(views) * len(splits["train"]), backbone):
+        viewed = f", {len(splits['train']):,} of them in {config.data.views} views" if views else ""
+        log_info("features: %s images%s, %.2f GB in %s", f"{images:,}", viewed, size / 1e9, cache / "features")
+    begun = time.monotonic()
+    inputs = {name: inputs_of(examples, backbone, cache, name) for name, examples in splits.items()}
+    seconds = (time.monotonic() - begun) * len(views) * len(splits["train"]) / images
+    if seconds > 1:  # else these were in the cache
+        log_info("views: about %s, where they are not in the cache", duration(seconds))
+    if config.init_from is None:  # else the model knows them as they were scaled
+        to_unit_scale(backbone, inputs["train"])
+    changes: RandomChange = instantiate(config.data.view)
+    names = {k: f"train, view {k + 1} of {config.data.views}" for k in views}
+    more = [inputs_of(splits["train"], backbone.viewed(changes.view(k)), cache, name) for k, name in names.items()]
+    data = CaptionData(splits, inputs, module.vocabulary, views=more, **data_settings(config))
+    log_info("%s", describe(data, module))
+    return data
+
+
+def describe(data: "CaptionData", module: "CaptioningModule") -> str:
+    """One line about the data, one about sizes."""
+    sizes = ", ".join(f"{name} {len(examples)}" for name, examples in data.splits.items())
+    dropped = data.datasets["train"].dropped
+    left_out = f" ({dropped} training images left out: every caption is too long)" if dropped else ""
+    count = sum(p.numel() for p in cast("nn.Module", module.model).parameters())
+    backbone = sum(p.numel() for p in module.backbone.parameters())
+    state = "trainable" if module.backbone.trainable else "frozen"
+    return (
+        f"images: {sizes}{left_out}; vocabulary: {len(module.vocabulary)}\n"
+        f"parameters: model {count:,}, backbone {backbone:,} ({state})"
+    )
+
+
+def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":
+    """The trainer with its callbacks and loggers, without those set to null."""
+    from lightning.pytorch.callbacks import ProgressBar
+
+    callbacks, loggers = (
+        [instantiate(part) for part in (group or {}).values() if part is not None]
+        for group in (config.callbacks, config.logger)
+    )
+    trainer: L.Trainer = instantiate(
+        config.trainer,
+        precision=precision,
+        logger=loggers,
+        callbacks=callbacks,
+        default_root_dir=config.folder,
+        # or Lightning would add a bar of its own
+        enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
+    )
+    return trainer
+
+
+def fit(trainer: "L.Trainer", module: "CaptioningModule", data: "CaptionData", checkpoint: Path | None) -> None:
+    """Train, from `checkpoint` on if there is one."""
+    try:
+        trainer.fit(module, data, ckpt_path=checkpoint)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if checkpoint is None or module.training_has_begun:
+            raise
+        raise CaptioningError(f"training cannot resume from checkpoint={checkpoint}: {quoted(error)}") from error
+
+
+def log_info(message: str, *values: object) -> None:
+    """Log on rank 0."""
+    if is_first():
+        logging.getLogger(__name__).info(message, *values)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,15 @@ import multiprocessing
 
 START = "forkserver"
 PROCESSES = multiprocessing.get_context(START)
-PROCESSES.set_forkserver_preload(
-    [
-        *("lightning", "torchmetrics", "torchvision", "hydra", "matplotlib.pyplot"),
-        *(f"captioning.{name}" for name in ("work.run", "work.evaluate", "work.predict", "models", "decoding")),
-    ]
+LIBRARIES = ("lightning", "torchmetrics", "torchvision", "hydra", "matplotlib.pyplot")
+ROOMS = (
+    "run",
+    "evaluate",
+    "predict",
+    "captioner",
+    "config.check",
+    "training.selection",
+    "runs.data_set",
+    "report.panels",
 )
+PROCESSES.set_forkserver_preload([*LIBRARIES, *(f"captioning.{room}" for room in ROOMS)])

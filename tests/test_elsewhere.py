@@ -13,8 +13,7 @@ from trained_runs import Run
 import captioning
 from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError
-from captioning.runs import weights_file
-from captioning.runs.checkpoint import load
+from captioning.runs.checkpoint import load, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -23,7 +22,7 @@ pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT
 def export(shapes_run: Run, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("export") / "captioner.safetensors"
     saved = load(shapes_run.checkpoint)
-    weights_file.write(path, saved.config, saved.words, saved.networks)
+    write_safetensors(path, saved.config, saved.words, saved.networks)
     return path.read_bytes()
 
 

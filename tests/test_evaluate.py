@@ -26,8 +26,8 @@ from captioning import evaluate
 from captioning.config.command import start
 from captioning.metrics.java import find_java
 from captioning.metrics.wording import wording
-from captioning.runs import kept_attention
-from captioning.runs.checkpoint import sealed
+from captioning.runs import attention_file
+from captioning.runs.checkpoint import with_digest
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -292,7 +292,7 @@ def test_a_checkpoint_on_its_own_test_split(shapes: Path, command: Command, monk
     assert provenance["decoding"]["width"] == 3
     assert (provenance["split"], provenance["images"]) == ("test", 5)
     assert "\ntest score (0-100)\n" in printed
-    kept, again = (kept_attention.read(folder / "attention.npz") for folder in (run, shapes / "runs" / "tested"))
+    kept, again = (attention_file.read(folder / "attention.npz") for folder in (run, shapes / "runs" / "tested"))
     assert [(each.image_id, " ".join(each.words)) for each in again] == [(x["image_id"], x["caption"]) for x in lines]
     for ours, theirs in zip(kept, again, strict=True):
         assert list(ours.maps) == list(theirs.maps)
@@ -391,7 +391,7 @@ def test_what_only_a_checkpoint_says_is_not_done(
     del saved["digest"]
     data = saved["captioning"]["config"]["data"]
     data["reader"] = change if "_target_" in change else data["reader"] | change
-    torch.save(sealed(saved), "poisoned.ckpt")
+    torch.save(with_digest(saved), "poisoned.ckpt")
     message = refused(evaluate.main, "checkpoint=poisoned.ckpt", "cache=.")
     assert [part for part in parts if part not in message] == []
     assert not Path(change.get("root", "sprung")).expanduser().exists()

@@ -19,7 +19,7 @@ from trained_runs import LONGER, CachedRun
 
 from captioning import evaluate, load
 from captioning.metrics.wording import wording
-from captioning.runs.checkpoint import sealed
+from captioning.runs.checkpoint import with_digest
 
 SIZE = 48
 """Of the backbone's squares."""
@@ -296,6 +296,6 @@ def test_features_from_elsewhere_have_no_photographs(
         key: value for key, value in state.items() if not key.startswith("backbone.") or key == "backbone.scale"
     }
     del saved["digest"]
-    torch.save(sealed(saved), "features.ckpt")
+    torch.save(with_digest(saved), "features.ckpt")
     for checkpoint in ("checkpoint=features.ckpt", f"decoding.ensemble=[{cached_run.checkpoint},features.ckpt]"):
         assert "backbone=features" in refused(evaluate.main, checkpoint, setting)

@@ -14,10 +14,9 @@ from captioning import evaluate, predict, run
 from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError
 from captioning.export.__main__ import main
-from captioning.runs.checkpoint import load
-from captioning.runs.earlier import resume_point
-from captioning.runs.initial import InitialWeights
-from captioning.runs.weights_file import write
+from captioning.runs.checkpoint import load, write_safetensors
+from captioning.runs.networks import InitialWeights
+from captioning.runs.run import _undamaged as undamaged
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -150,7 +149,7 @@ def test_what_is_refused_leaves_everything_as_it_was(refused: Callable[..., str]
         Path(name).write_text("mine")
     saved = load(SHARED)
     saved.state["model.head.hidden.weight"] = torch.full((2, 2), 70_000.0)  # more than half precision holds
-    write(Path("large"), saved.config, saved.words, saved.state)
+    write_safetensors(Path("large"), saved.config, saved.words, saved.state)
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     assert key in refused(main, *([] if given[0].startswith("checkpoint") else [f"checkpoint={BEST}"]), *given)
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
@@ -167,5 +166,5 @@ def test_no_training_goes_on_from_it(tmp_path: Path, caplog: pytest.LogCaptureFi
     (tmp_path / "checkpoints").mkdir()
     shutil.copy(SHARED, tmp_path / "checkpoints" / "last.ckpt")
     with pytest.raises(CaptioningError):
-        resume_point(tmp_path, {})
+        undamaged(tmp_path)
     assert f"init_from={tmp_path}/checkpoints/last.ckpt" in caplog.text

@@ -11,7 +11,7 @@ import captioning
 
 PACKAGE = Path(captioning.__file__).parent
 COMPOSERS = {
-    "captioning.work.run",
+    "captioning.run",
     "captioning.config.check",
     "captioning.benchmark.built",
 }
@@ -31,7 +31,6 @@ LAYERS = (
         "push",
         "serve",
         "captioner",
-        "work",
         "download",
         "doctor",
         "__main__",
@@ -58,7 +57,6 @@ FORBIDDEN = {
     "export": FRAMEWORKS | {"torchmetrics"},
     "push": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "serve": FRAMEWORKS | {"torchmetrics", "torchvision"},
-    "work": {"wandb", "torchmetrics", "PIL"},
 }
 """Libraries that a part knows nothing of; its command, where it is one, starts by Hydra nevertheless."""
 TENSORS_ALONE = {

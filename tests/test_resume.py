@@ -11,7 +11,7 @@ from forked import forked
 from test_run import PACKAGE
 
 from captioning.metrics.java import find_java
-from captioning.runs.checkpoint import sealed
+from captioning.runs.checkpoint import with_digest
 
 HERE = str(Path(__file__).parent)
 ENVIRONMENT = os.environ | {
@@ -159,7 +159,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path: Path) -
 
     older = torch.load(last.with_name("previous.ckpt"))
     del older["digest"]
-    torch.save(sealed(older | {"state_dict": {**older["state_dict"], "model.old": torch.zeros(1)}}), last)
+    torch.save(with_digest(older | {"state_dict": {**older["state_dict"], "model.old": torch.zeros(1)}}), last)
     outdated = run(tmp_path, *command)
     assert outdated.returncode == 1
     assert "last.ckpt does not fit this version of captioning: 1 unexpected: model.old" in outdated.stderr

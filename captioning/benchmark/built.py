@@ -19,7 +19,7 @@ from captioning.benchmark.naive import OnePerCaption
 from captioning.config.check import model_settings, optimizer_settings
 from captioning.config.settings import without_weights
 from captioning.data.batch import Batch
-from captioning.runs.checkpoint import sealed
+from captioning.runs.checkpoint import with_digest
 from captioning.tokens import NAMES
 from captioning.training.objectives import BatchRandom, Objective
 
@@ -56,7 +56,7 @@ def built_checkpoint(config: DictConfig) -> dict[str, Any]:
     decoding = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": config.search.max_length}
     parts = {name: settings[name] for name in ("backbone", "model")}
     content = {"config": {**parts, "decoding": decoding, "data": {}}, "words": words}
-    return sealed({"captioning": content, "state_dict": networks.cpu().state_dict()})
+    return with_digest({"captioning": content, "state_dict": networks.cpu().state_dict()})
 
 
 @dataclass

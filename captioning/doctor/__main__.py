@@ -120,7 +120,8 @@ def ask(names: Sequence[str], timeout: float) -> list[Finding]:
 
 def command_starts(timeout: float) -> Finding:
     """Whether `captioning.run` imports all that it needs and composes its configuration."""
-    start = "import captioning.work.run; from captioning.run import main; main()"
+    rooms = ("config.check", "features.inputs", "training.selection")
+    start = f"import captioning.{', captioning.'.join(rooms)}; from captioning.run import main; main()"
     _, failure = _run([sys.executable, "-c", start, "--cfg", "job"], limit=3 * timeout)
     if failure:
         return Finding("captioning.run", "missing", failure, f"mend first what is missing above; {BUSY}")

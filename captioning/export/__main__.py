@@ -47,11 +47,10 @@ def main(config: DictConfig) -> None:
     output = beside.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
     _check_output(checkpoint, output, config.overwrite, folder=config.format != "weights")
     if config.format == "weights":  # imported here, because PyTorch takes seconds
-        from captioning.runs.checkpoint import load
-        from captioning.runs.weights_file import write
+        from captioning.runs.checkpoint import load, write_safetensors
 
         saved = load(checkpoint)
-        write(output, saved.config, saved.words, saved.networks, config.half, saved.score, saved.quantiles)
+        write_safetensors(output, saved.config, saved.words, saved.networks, config.half, saved.score, saved.quantiles)
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
     from captioning.captioner import TrainedCaptioner

@@ -17,8 +17,7 @@ from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
 from captioning.report.runs import Record, read_record
 from captioning.report.systems import system_name
 from captioning.report.tables import markdown_table
-from captioning.runs.checkpoint import load
-from captioning.runs.weights_file import write
+from captioning.runs.checkpoint import load, write_safetensors
 from captioning.transfer.named import FILE
 
 TASK = "image-to-text"
@@ -77,7 +76,7 @@ def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licenc
     folder.mkdir(parents=True)
     tested = None if record is None else record.scores.get(HEADLINE)
     score = saved.score if tested is None else f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
-    write(folder / FILE, config, saved.words, saved.networks, half, score, saved.quantiles)
+    write_safetensors(folder / FILE, config, saved.words, saved.networks, half, score, saved.quantiles)
     write_text(folder / "README.md", text)
 
 

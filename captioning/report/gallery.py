@@ -20,7 +20,7 @@ from captioning.metrics.scorer import ATTENTION, HEADLINE, score_called
 from captioning.report.maps import ATTENDED, packed
 from captioning.report.runs import Caption, ImageId
 from captioning.report.systems import System
-from captioning.runs.kept_attention import FILE, KeptCaption, read
+from captioning.runs.attention_file import FILE, KeptCaption, read
 
 QUALITY = 72
 MEGABYTE = 1_000_000

@@ -27,7 +27,7 @@ from captioning.report.runs import Run
 from captioning.report.systems import System, Value, mean
 from captioning.report.tables import markdown_table, shown
 from captioning.runs.networks import Network, load_network
-from captioning.runs.splits import read_again
+from captioning.runs.data_set import read_splits
 
 Nouns = Sequence[Sequence[tuple[int, Box]]]
 EXPLANATION = (
@@ -70,7 +70,7 @@ def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]
     data: dict[str, Any] = config["data"]
     if isinstance(config.get("cache"), str):
         data = relocate(data, config["cache"], str(cache))
-    splits = read_again(data, [network.backbone], cache, modules)
+    splits = read_splits(data, [network.backbone], cache, modules)
     if digest(splits) != run.data_digest:
         raise CaptioningError(f"{run.folder} was tested on other data than data.reader gives now")
     examples = splits["test"]

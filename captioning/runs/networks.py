@@ -1,25 +1,35 @@
-"""The networks of a checkpoint, built from what it says of them and filled with what it holds."""
+"""Build the networks of a checkpoint, or begin a run from its weights."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones import Backbone
-from captioning.config.registry import build
-from captioning.config.settings import without_weights
+from captioning.config.registry import build, defaults
+from captioning.config.settings import each_setting, without_weights
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import has_bfloat16
 from captioning.models.parts.numerics import lower
 from captioning.models.protocol import Captioner
-from captioning.runs.checkpoint import AllocationLimit, Checkpoint, fill_network, load
+from captioning.runs.checkpoint import Checkpoint, digest, load
 
-LARGEST_BACKBONE = 2**30
-"""Numbers in a network of a library before it is cut; which it is comes from a closed list of names."""
+MAX_BACKBONE = 2**30
+"""Numbers in a network of a library before it is cut; its name comes from a closed list."""
+FACTORIES = {"empty", "empty_strided", "zeros", "ones", "full", "arange", "linspace", "eye", "rand", "randn"}
+"""PyTorch operations that allocate a size given as a number."""
+CAN_DIFFER = {
+    "model": ("dropout", "choice", "bias", "energy_bias"),  # whether there is a bias is in the weights' names
+    "backbone": ("weights", "trainable", "checkpointing", "size", "resize", "dilation", "path", "regions"),
+}
+"""Settings that may change between the training of weights and a run that begins from them."""
+MAX_LISTED = 3
 
 
 class Network:
@@ -44,11 +54,7 @@ class Network:
             network.to(device).eval().requires_grad_(False)
 
     def lower(self, vocab_size: int) -> None:
-        """Has the model multiply in bfloat16, as `captioning.models.parts.numerics` says.
-
-        Raises:
-            CaptioningError: the device has no instructions for it.
-        """
+        """Multiply the model's matrices in bfloat16 (`captioning.models.parts.numerics`)."""
         if not has_bfloat16(self._device):
             raise CaptioningError(
                 f"bfloat16=true is slower than bfloat16=false on this device ({self._device}), which has no "
@@ -64,25 +70,21 @@ class Network:
 def load_network(
     path: Path, device: torch.device, modules: Sequence[str]
 ) -> tuple[dict[str, Any], Vocabulary, Network]:
-    """Configuration, vocabulary and networks of one checkpoint; its parts are ours, or of `modules`.
-
-    Raises:
-        CaptioningError: the checkpoint cannot be read, or does not fit this version.
-    """
+    """Configuration, vocabulary and networks of a checkpoint, of our parts and those of `modules`."""
     saved = load(path)
     config = saved.config
-    config["decoding"].pop("select", None)  # it was of that run
-    config["backbone"] = without_weights(config["backbone"])  # the checkpoint holds them
+    config["decoding"].pop("select", None)  # done by that run
+    config["backbone"] = without_weights(config["backbone"])  # they are in the checkpoint
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
     with naming(path), torch.random.fork_rng(devices=[]):
         vocabulary = Vocabulary(saved.words)
-        with AllocationLimit(LARGEST_BACKBONE):
+        with AllocationLimit(MAX_BACKBONE):
             backbone = build("backbone", config["backbone"], modules)
-        # What initialises a network takes some times its size, and positions come on top.
+        # Initialising a network takes some times its size, and there are tables of positions.
         with AllocationLimit(8 * sum(tensor.numel() for tensor in saved.state.values()) + 2**24):
             model = build("model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes)
-    for name, network in (("backbone", backbone), ("model", model)):
-        fill_network(path, name, network, saved.state)
+        for name, network in (("backbone", backbone), ("model", model)):
+            _fill(name, network, saved.state)
     return config, vocabulary, Network(backbone, model, device, _title(saved), saved.quantiles)
 
 
@@ -97,8 +99,93 @@ def _title(saved: Checkpoint) -> str:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Says which checkpoint it is that cannot be built."""
+    """Name the checkpoint in errors of building it."""
     try:
         yield
     except CaptioningError as error:
         raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: {error}") from error
+
+
+def _fill(name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Load the tensors of `state` under `name`, which must be exactly those of the network."""
+    prefix = f"{name}."
+    try:
+        network.load_state_dict({k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)})
+    except RuntimeError as error:
+        raise CaptioningError(f"another {name}: {quoted(error)}") from error
+
+
+class AllocationLimit(TorchDispatchMode):
+    """Refuse to allocate tensors of more than `numbers` numbers in all.
+
+    A configuration comes with the file, and may describe an embedding of terabytes.
+    """
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.left = numbers
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or PyTorch imports its compiler for a second, although nothing here is compiled
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in FACTORIES:
+            sizes = args[0] if args and isinstance(args[0], list | tuple) else [a for a in args if isinstance(a, int)]
+            self.left -= math.prod(sizes)
+            if self.left < 0:
+                raise ValueError("the configuration describes far more than the weights of the file")
+        return func(*args, **(kwargs or {}))
+
+
+class InitialWeights:
+    """Weights, vocabulary and backbone of the checkpoint `init_from`; the optimiser of the run is new.
+
+    Attributes:
+        vocabulary: of its model.
+        digest: of weights and words.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._saved = path, load(path)
+        self.vocabulary = Vocabulary(self._saved.words)
+        self.digest = digest([self._saved.words, self._saved.networks])
+
+    def check_architecture(self, config: Mapping[str, Any]) -> None:
+        """Refuse a run whose backbone or model has settings that the weights were not trained with.
+
+        A setting that the checkpoint lacks has its default. Settings that only the checkpoint has are left to the names
+        and shapes of the weights; null and false settings of a backbone are the same.
+        """
+        for name, can_differ in CAN_DIFFER.items():
+            known = defaults(name, config[name])
+            before, now = (known | dict(each_setting(c[name], name)) for c in (self._saved.config, config))
+            differing = [
+                f"{key}={quoted(now[key])} (it has {quoted(before[key])})"
+                for key in sorted(before.keys() & now.keys())
+                if before[key] != now[key] and (name == "model" or before[key] or now[key])
+                if key.rpartition(".")[2] not in can_differ
+            ]
+            if differing:
+                more = ", ..." if len(differing) > MAX_LISTED else ""
+                raise CaptioningError(
+                    f"init_from={self.path} has another architecture: {', '.join(differing[:MAX_LISTED])}{more}. Set "
+                    f"{name} as it was, or train from random weights (init_from=null)"
+                )
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Refuse other words than the model knows, or the same in another order."""
+        if vocabulary != self.vocabulary:
+            shared = len(set(vocabulary.words) & set(self.vocabulary.words))
+            raise CaptioningError(
+                f"init_from={self.path} has another vocabulary ({len(self.vocabulary.words)} words) than the training "
+                f"captions give ({len(vocabulary.words)}; {shared} are in both): set data.vocabulary=checkpoint to "
+                "keep its words; others become unknown"
+            )
+
+    def fill(self, name: str, network: nn.Module) -> None:
+        """Load the checkpoint's weights into `backbone` or `model`."""
+        try:
+            _fill(name, network, self._saved.state)
+        except CaptioningError as error:
+            raise CaptioningError(f"init_from={self.path} has {error}") from error

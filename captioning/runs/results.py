@@ -1,13 +1,24 @@
-"""What a test or an evaluation leaves in its folder: `captions.jsonl` and `scores.json`."""
+"""Results of a test or an evaluation: `captions.jsonl`, `scores.json`, and the software and device behind them."""
 
+import functools
 import hashlib
+import platform
+import subprocess
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from captioning.config.paths import checkpoint_path
 from captioning.files import to_json, write_json, write_text
-from captioning.metrics import Scores
+
+if TYPE_CHECKING:
+    import torch
+
+    from captioning.metrics import Scores
+
+LIBRARIES = ("captioning", "torch", "torchvision", "timm", "lightning", "torchmetrics", "pycocoevalcap")
+PACKAGE = Path(__file__).parents[1]
 
 
 def write_captions(
@@ -15,28 +26,17 @@ def write_captions(
     image_ids: Sequence[int | str],
     captions: Sequence[str],
     references: Sequence[Sequence[str]],
-    scores: Scores | None = None,
+    scores: "Scores | None" = None,
     photographs: Sequence[str] | None = None,
 ) -> None:
-    """One JSON line per image: `image_id`, `caption`, `references`, and `photograph` and per-image `scores` if known.
-
-    The scores are written as computed, since rounding would undo their order.
-
-    Args:
-        path: the file.
-        image_ids: of the images.
-        captions: one for each.
-        references: those of each.
-        scores: of the same images in the same order.
-        photographs: of the images, as `captioning.data.example.photographs` calls them.
-    """
+    """Write a JSON line per image: `image_id`, `caption`, `references`, and `photograph` and `scores` if known."""
     lines = []
     for row, (image_id, caption, texts) in enumerate(zip(image_ids, captions, references, strict=True)):
         line: dict[str, Any] = {"image_id": image_id, "caption": caption, "references": list(texts)}
         if photographs is not None:
             line["photograph"] = photographs[row]
         if scores is not None:
-            line["scores"] = scores.per_image[row]
+            line["scores"] = scores.per_image[row]  # not rounded, which would undo their order
         lines.append(to_json(line, ensure_ascii=False) + "\n")
     write_text(path, "".join(lines))
 
@@ -47,12 +47,55 @@ def write_scores(
     provenance: Mapping[str, Any],
     views: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
-    """The scores of all captions, those of further views of the same photographs, and where they come from."""
+    """Write the scores, those of further views of the same photographs, and their provenance."""
     seen = {"views": {view: dict(found) for view, found in views.items()}} if views else {}
     write_json(path, {"scores": dict(scores), **seen, "provenance": dict(provenance)})
 
 
 def file_record(file: object) -> dict[str, str]:
-    """A file's name or address, and its content, for the provenance."""
+    """Name or address of a file with a digest of its content, for the provenance."""
     with checkpoint_path(file).open("rb") as content:
         return {"file": str(file), "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
+
+
+def software() -> dict[str, Any]:
+    """Commit, digest of the code, versions and tokenizer, on which every score depends."""
+    return {
+        "commit": commit(),
+        "code": code_digest(),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
+        "tokenizer": "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)",
+    }
+
+
+@functools.cache
+def code_digest() -> str:
+    """SHA-256 over the sources of this package as they were when a run first asked."""
+    sha = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        sha.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes() + b"\0")
+    return sha.hexdigest()
+
+
+def commit() -> str | None:
+    """The git commit of this package, with `+` if the working tree differs; None outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), *arguments], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", __file__)  # a wheel may be installed below somebody else's checkout
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def device_name(device: "torch.device") -> str:
+    """The GPU, or the processor with its number of threads."""
+    import torch  # here, because files of captions are scored without it
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"

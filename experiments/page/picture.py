@@ -14,7 +14,7 @@ from PIL import Image
 from captioning.report.page import Table, write_page
 from captioning.report.runs import find_runs
 from captioning.report.systems import group
-from captioning.runs.kept_attention import FILE, KeptCaption, read, write
+from captioning.runs.attention_file import FILE, KeptCaption, read, write
 
 SHOWN = json.loads(Path(__file__).with_name("shown.json").read_text())
 """Of each photograph its reference, and the place of a system in the table and of a word in its caption."""

@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 
 from captioning.features.inputs import inputs_of
 from captioning.report.tables import markdown_table
-from captioning.work.run import build_backbone, build_splits
+from captioning.run import build_backbone, build_splits
 
 PARTS = 5
 

@@ -13,7 +13,7 @@ from test_timm import network, saved, small
 from captioning.config.registry import build
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoint import sealed
+from captioning.runs.checkpoint import with_digest
 from captioning.runs.networks import load_network
 
 
@@ -74,6 +74,6 @@ def test_a_captioner_loads_no_weights_but_its_checkpoints(offline: Path) -> None
     state = {f"backbone.{k}": v for k, v in backbone.state_dict().items()}
     state |= {f"model.{k}": v for k, v in model.state_dict().items()}
     config["backbone"]["weights"] = "DEFAULT"
-    torch.save(sealed({"state_dict": state, "captioning": {"config": config, "words": words}}), offline / "c.ckpt")
+    torch.save(with_digest({"state_dict": state, "captioning": {"config": config, "words": words}}), offline / "c.ckpt")
     _, _, found = load_network(offline / "c.ckpt", torch.device("cpu"), [])
     assert found.backbone.digest == backbone.digest

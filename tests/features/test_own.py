@@ -117,7 +117,7 @@ def test_features_that_moved_are_those_of_every_member_or_of_none() -> None:
         place("here", "elsewhere")
 
 
-def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
+def test_a_file_that_changes_is_read_splits(tmp_path: Path) -> None:
     path = folder_of_npy(tmp_path / "features", arrays())
     before = brought(path, tmp_path)
     np.save(path / "7.npy", np.ones((3, D)))

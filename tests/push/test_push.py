@@ -21,8 +21,7 @@ from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError
 from captioning.push.__main__ import main, upload
 from captioning.push.folder import without_places
-from captioning.runs.checkpoint import load
-from captioning.runs.weights_file import write
+from captioning.runs.checkpoint import load, write_safetensors
 from captioning.transfer.named import Repository
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
@@ -131,7 +130,7 @@ def test_the_folders_of_a_machine_stay_there() -> None:
 def test_parts_of_ones_own_are_named(best: Path, tmp_path: Path) -> None:
     saved = load(best)
     saved.config["model"]["_target_"] = "show_tell.ShowTell"
-    write(tmp_path / "own.safetensors", saved.config, saved.words, saved.state)
+    write_safetensors(tmp_path / "own.safetensors", saved.config, saved.words, saved.state)
     pushed(f"checkpoint={tmp_path}/own.safetensors", f"to={tmp_path}/small")
     text = (tmp_path / "small" / "README.md").read_text()
     assert f"checkpoint={tmp_path}/small/captioner.safetensors modules=[show_tell]\n" in text

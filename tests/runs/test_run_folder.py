@@ -1,22 +1,249 @@
-"""The folder of a run: made, locked, found again."""
+"""The folder of a run: its identity, made, locked, found again, finished."""
 
+import json
 import logging
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
-from test_check import config
+import torch
+import yaml
+from borders import VALUES, mutated, read_or_refused
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from test_conf import composed
 
+from captioning.backbones import Backbone
+from captioning.backbones.scratch import SmallCNN
+from captioning.config.settings import each_setting, read_settings
+from captioning.data.example import Example, Reference, Splits
 from captioning.errors import CaptioningError, Stopped
-from captioning.runs.earlier import earlier_run
-from captioning.runs.folder import lock, new_folder, run_folder
-from captioning.runs.record import begin
+from captioning.runs.folder import MAX_SWEPT, lock, new_folder, run_folder
+from captioning.runs.jobs import ranking
+from captioning.runs.run import RunFolder, identity
+from captioning.runs.run import _read as read_record
+from captioning.training.loggers.metrics_file import MetricsFile
+
+SETTINGS = ("optimizer.lr=1e-5", "name='1e-5'", "+data.note='2020-01-01'", "+data.more='\"no\"'", "resume=true")
+
+
+def backbone(seed: int = 0) -> Backbone:
+    torch.manual_seed(seed)
+    return SmallCNN(dim=8, size=32, grid=4, trainable=True)
+
+
+def splits(caption: str = "a dog") -> Splits:
+    example = Example(1, Path("1.jpg"), (Reference(caption, tuple(caption.split())),))
+    return {"train": [example], "val": [], "test": []}
+
+
+def identified(config: DictConfig) -> dict[str, str]:
+    return identity(config, splits(), backbone())
+
+
+def changed(*overrides: str, before: tuple[str, ...] = ()) -> set[str]:
+    one, other = (identified(composed(*o)) for o in (before, overrides))
+    return {name for name in one if one[name] != other[name]}
+
+
+def run(*overrides: str) -> RunFolder:
+    config = composed(*SETTINGS, *overrides)
+    return RunFolder(config, identified(config))
+
+
+# What makes two runs the same
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["runs=/elsewhere", "cache=/elsewhere", "+overrides=[a,b]"],
+        ["resume=true", "data.num_workers=0", "metrics.timeout=9", "callbacks.progress_bar.refresh_rate=0"],
+        ["logger=wandb"],
+        ["test=false"],  # a trial is tested later
+    ],
+)
+def test_what_changes_no_result_changes_no_digest(overrides: list[str]) -> None:
+    assert changed(*overrides) == set()
+
+
+def test_photographs_may_lie_elsewhere() -> None:
+    for data in ("flickr8k", "coco_official", "csv"):
+        moved = f"data={data}", "data.root=/there/d", "backbone.weights=/w.pt"
+        assert changed(*moved, before=(f"data={data}", "data.root=d")) == set()
+
+
+def test_a_part_of_ours_may_move_to_another_module() -> None:
+    target = composed().model._target_
+    moved = target.replace("captioning.", "captioning.elsewhere.")
+    assert changed(f"model._target_={moved}", f"+trainer.plugins=[{{_target_: {moved}}}]",
+                   before=(f"+trainer.plugins=[{{_target_: {target}}}]",)) == set()  # fmt: skip
+    assert changed("model._target_=captioning.models.Recurrent") == {"settings"}
+    assert changed("model._target_=mine.Model", before=("model._target_=yours.Model",)) == {"settings"}
+
+
+@pytest.mark.parametrize("override", ["seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2"])
+def test_other_settings_are_another_run(override: str) -> None:
+    assert changed(override) == {"settings"}
+
+
+def test_so_are_other_captions_and_other_weights() -> None:
+    one, other = (identity(composed(), *parts) for parts in ((splits(), backbone()), (splits("a cat"), backbone(1))))
+    assert {name for name in one if one[name] != other[name]} == {"data", "backbone"}
+
+
+# Found again
+
+
+def test_a_run_is_found_again_with_its_precision_and_result(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    new = run("trainer.precision=bf16-mixed")
+    assert not new.finished
+    with new.open():
+        new.finish({"best": 0.5, "widths": {1: float("inf"), 3: 0.5}})
+    config = yaml.safe_load((new.path / "config.yaml").read_text())
+    assert config["overrides"] == [*SETTINGS, "trainer.precision=bf16-mixed"]
+    assert "NaN" not in (new.path / "run.json").read_text()
+
+    with caplog.at_level(logging.INFO):
+        again = run("trainer.precision=bf16-mixed", "runs=./runs", "cache=elsewhere", "test=false")
+    assert (again.path, again.finished, again.precision) == (new.path, True, "bf16-mixed")
+    assert again.result == {"best": 0.5, "widths": {"1": None, "3": 0.5}}
+    assert "this run is finished" in caplog.text
+    assert "code has changed" not in caplog.text
+    assert not run("trainer.precision=bf16-mixed").finished  # its test is missing
+    monkeypatch.setattr("captioning.runs.run.code_digest", lambda: "other")
+    assert run("trainer.precision=bf16-mixed", "test=false").finished
+    assert "the code has changed since" in caplog.text
+    with pytest.raises(CaptioningError, match=r"data\.note=\"2\" \(it has \"2020-01-01\"\), trainer\.precision="):
+        run("data.note='2'")
+
+
+def test_runs_of_earlier_versions_are_found(elsewhere: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whose digest of the settings had names of modules, and before that none were kept."""
+    new = run("test=false")
+    with new.open():
+        pass
+    record = json.loads((new.path / "run.json").read_text())
+    digests = {name: digest for name, digest in record["digests"].items() if name != "settings"}
+    digests |= {"configuration": "old", "code": "old"}
+    for result in ({"best": 1.0}, None):
+        (new.path / "run.json").write_text(json.dumps({"digests": digests, "precision": "32-true", "result": result}))
+        again = run("test=false")
+        assert (again.path, again.result, again.finished) == (new.path, result, result is not None)
+        assert caplog.text.count("the code has changed since") == caplog.text.count("has changed since")
+    (new.path / "run.json").unlink()
+    assert not run("test=false").finished
+    (new.path / "scores.json").write_text("{}")
+    assert run("test=false").result == {"best": None}
+
+
+def test_resuming_is_refused_with_other_data(elsewhere: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with run().open():
+        pass
+    config = composed(*SETTINGS)
+    with pytest.raises(CaptioningError, match="but that began from other data"):
+        RunFolder(config, identified(config) | {"data": "other"})
+    with pytest.raises(CaptioningError, match=r"other weights \(init_from\)"):
+        RunFolder(config, identified(config) | {"init_from": "other"})
+    RunFolder(config, identified(config) | {"backbone": "other"})
+    assert "the backbone has changed" in caplog.text
+
+
+# Made
+
+
+def test_a_folder_is_never_an_earlier_ones(elsewhere: Path) -> None:
+    config = composed(*SETTINGS)
+    first, again = (new_folder(config, run_folder(config)) for _ in range(2))
+    assert again == first.with_name(f"{first.name}-2")
+    assert config.folder == OmegaConf.load(again / "config.yaml").folder == str(again)
+    assert "${" not in (again / "config.yaml").read_text()
+
+
+def test_a_folder_appears_complete_or_not_at_all(elsewhere: Path) -> None:
+    def stop() -> None:
+        raise Stopped("stopped", signal.SIGINT)
+
+    OmegaConf.register_new_resolver("stop", stop, replace=True)
+    new = run()
+    with open_dict(new._config):
+        new._config.data.stops = "${stop:}"
+    with pytest.raises(Stopped), new.open():
+        pass
+    assert not list(new.path.parent.iterdir())
+    new.path.mkdir()  # as earlier versions have left it
+    with run().open():
+        pass
+    assert sorted(path.name for path in new.path.iterdir()) == ["config.yaml", "run.json"]
+
+
+def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
+    configs = [composed(*SETTINGS) for _ in range(8)]
+    base = run_folder(configs[0])
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda each: new_folder(each, base), configs))
+    assert len(set(folders)) == 8
+    assert [OmegaConf.load(folder / "config.yaml").folder for folder in folders] == list(map(str, folders))
+
+
+@pytest.mark.parametrize(
+    ("swept", "name"),
+    [
+        ("", ""),
+        ("backbone.grid=28-optimizer.lr=1e-3", "-backbone.grid=28-optimizer.lr=1e-3"),
+        ("model/score=dot", "-model.score=dot"),
+        ("+data.note='a b/../c$(d)'", "-+data.note=_a_b....c_d"),
+    ],
+)
+def test_a_folder_is_named_by_what_is_swept(swept: str, name: str) -> None:
+    assert named(swept) == "shapes-spatial_transformer-seed7" + name
+
+
+def test_a_long_name_is_cut_and_told_apart() -> None:
+    names = {named(",".join(f"data.root=/photographs/{number}" for number in range(9)) + end) for end in "ab"}
+    assert len(names) == 2
+    assert {len(name) for name in names} == {len(named("")) + MAX_SWEPT + 1}
+
+
+def named(swept: str) -> str:
+    config, hydra = composed("seed=7"), HydraConfig.get()
+    with read_write(hydra):
+        hydra.mode, hydra.job.override_dirname = RunMode.MULTIRUN, swept
+    return run_folder(config).name
+
+
+def test_the_best_job_comes_first_and_failed_ones_last() -> None:
+    jobs = [
+        {"settings": settings, "score": score, "folder": folder, "monitor": "val/CIDEr", "mode": "max"}
+        for settings, score, folder in [
+            ("seed=1 model=a", 9.96, "runs/1"),
+            ("seed=-1 model=a", None, "failed"),
+            ("seed=2 model=bc", 112.3, "runs/2"),
+        ]
+    ]
+    assert ranking(jobs).splitlines() == [
+        "",
+        "jobs by val/CIDEr",
+        "   1   112.3  seed=2 model=bc  runs/2",
+        "   2    10.0  seed=1 model=a   runs/1",
+        "   3       -  seed=-1 model=a  failed",
+    ]
+    least = [job | {"mode": "min"} for job in jobs]
+    assert [line.split()[-1] for line in ranking(least).splitlines()[2:]] == ["runs/1", "runs/2", "failed"]
+
+
+# Locked
 
 HOLDER = """
 import os, sys, time
@@ -45,90 +272,93 @@ def held_by_another(folder: Path) -> Iterator[None]:
         process.kill()
 
 
-def test_a_folder_is_one_runs_alone(tmp_path: Path) -> None:
-    with held_by_another(tmp_path):
-        refused = pytest.raises(CaptioningError, match="is the folder of a run that is under way")
+def test_a_folder_is_one_runs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = pytest.raises(CaptioningError, match="another process is training in")
+    with held_by_another(tmp_path), refused, lock(tmp_path):
+        pass
+    with lock(tmp_path):  # the other was killed
         with refused, lock(tmp_path):
             pass
-    with lock(tmp_path), pytest.raises(CaptioningError, match="under way"), lock(tmp_path):  # it was killed
-        pass
+        monkeypatch.setenv("RANK", "1")  # other ranks leave it to the first
+        with lock(tmp_path):
+            pass
+        monkeypatch.delenv("RANK")
     assert not list(tmp_path.iterdir())
 
 
-def test_other_ranks_leave_it_to_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with lock(tmp_path):
-        monkeypatch.setenv("RANK", "1")
-        with lock(tmp_path):
-            pass
+# Files of a run that anything may have happened to
 
-
-@pytest.mark.skipif(not Path("/sys").is_dir(), reason="a folder that nobody can write to")
-def test_a_read_only_folder_is_named() -> None:
-    refused = pytest.raises(CaptioningError, match=r"cannot write to /sys: .* new run with resume=false and runs=")
-    with refused, lock(Path("/sys")):
-        pass
-
-
-SETTINGS = ("optimizer.lr=1e-5", "name='1e-5'", "+data.note='2020-01-01'", "+data.more='\"no\"'", "resume=true")
-THEN = {"configuration": "c", "code": "old", "data": "d", "backbone": "b"}
-NOW = THEN | {"configuration": "of another version", "code": "new"}
-
-
-@pytest.fixture
-def earlier(elsewhere: Path) -> Path:
-    now = config(*SETTINGS)
-    folder = new_folder(now, run_folder(now))
-    begin(folder, THEN, "32-true")
-    return folder
-
-
-def test_settings_come_back_as_they_were_written(earlier: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert earlier_run(config(*SETTINGS), THEN) == earlier
-    with caplog.at_level(logging.WARNING):
-        assert earlier_run(config(*SETTINGS, "runs=./runs", "cache=elsewhere"), NOW) == earlier
-    assert "code or backbone have changed" in caplog.text
-    with pytest.raises(CaptioningError, match=r"but came with data\.note=2 \(it has 2020-01-01\)\. Give"):
-        earlier_run(config(*SETTINGS, "data.note='2'"), NOW)
-
-
-@pytest.mark.parametrize(
-    ("name", "advice"), [("run.json", "move its folder away, and the run begins anew"), ("config.yaml", "from a copy")]
+RECORD = json.dumps({"digests": {"data": "d"}, "result": {"best": 1.5, "widths": {"1": 0.5}}}).encode()
+RECORDS = st.fixed_dictionaries(
+    {}, optional={"digests": VALUES, "result": VALUES | st.fixed_dictionaries({"best": VALUES})}
 )
-def test_a_damaged_file_is_named(earlier: Path, name: str, advice: str) -> None:
-    (earlier / name).write_bytes(b"\xff")
-    with pytest.raises(CaptioningError, match=rf"{name} cannot be read or is damaged \(.*0xff.*\): .*{advice}"):
-        earlier_run(config(*SETTINGS), NOW)
+CONFIG = yaml.safe_dump({"seed": 1, "cache": "cache", "data": {"root": None, "words": [1, 2.5, "x"]}}).encode()
+METRICS = b"loss,step\r\n0.5,0\r\n0.25,1\r\n,2\r\n"
+NASTY = {
+    "null": b"null",
+    "a list": b"[1]",
+    "deep": b"[" * 100_000,
+    "deep objects": b'{"digests":' * 100_000,
+    "binary": bytes(range(256)),
+    "huge field": b'step,"' + b"x" * 10**6 + b'"\r\n1,2\r\n',
+    "emptied": b"",
+}
 
 
-def test_a_folder_is_never_an_earlier_ones(earlier: Path) -> None:
-    now = config(*SETTINGS)
-    again = new_folder(now, run_folder(now))
-    assert again == earlier.with_name(f"{earlier.name}-2")
-    assert now.folder == str(again)
-    assert OmegaConf.load(again / "config.yaml").folder == str(again)
-    assert "${" not in (again / "config.yaml").read_text()
+Read = Callable[[str, bytes], Any]
 
 
-def test_a_folder_appears_with_its_record_or_not_at_all(elsewhere: Path) -> None:
-    def stop() -> None:
-        raise Stopped("stopped", signal.SIGINT)
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
+    """Gives what is read of a file of that content, or None where that is refused."""
+    folder = tmp_path_factory.mktemp("run")
+    readers: dict[str, Callable[[], Any]] = {
+        "run.json": lambda: read_record(folder),
+        "config.yaml": lambda: read_settings(folder / "config.yaml"),
+        "metrics.csv": lambda: MetricsFile(folder / "metrics.csv").keep(before=2),
+    }
 
-    OmegaConf.register_new_resolver("stop", stop, replace=True)
-    now = config(*SETTINGS)
-    base = run_folder(now)
-    with pytest.raises(Stopped):
-        new_folder(config(*SETTINGS, "+data.stops=${stop:}"), base, lambda folder: begin(folder, THEN, "32-true"))
-    assert not list(base.parent.iterdir())
-    base.mkdir()  # as earlier versions have left it
-    assert new_folder(now, base, lambda folder: begin(folder, THEN, "32-true")) == base
-    assert sorted(path.name for path in base.iterdir()) == ["config.yaml", "run.json"]
-    assert earlier_run(config(*SETTINGS), THEN) == base
+    def read(name: str, content: bytes) -> Any:
+        (folder / name).write_bytes(content)
+        found, message = read_or_refused(readers[name])
+        assert message is None or str(folder / name) in message
+        return found
+
+    return read
 
 
-def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
-    configs = [config(*SETTINGS) for _ in range(8)]
-    base = run_folder(configs[0])
-    with ThreadPoolExecutor(8) as pool:
-        folders = list(pool.map(lambda each: new_folder(each, base), configs))
-    assert len(set(folders)) == 8
-    assert [OmegaConf.load(folder / "config.yaml").folder for folder in folders] == list(map(str, folders))
+@given(content=st.binary(max_size=40) | mutated(RECORD) | st.builds(lambda v: json.dumps(v).encode(), VALUES | RECORDS))
+def test_any_record(read: Read, content: bytes) -> None:
+    record = read("run.json", content)
+    assert record is None or all(isinstance(text, str) for item in record.digests.items() for text in item)
+
+
+@pytest.mark.parametrize("result", [{}, {"best": "good"}, [1]])
+def test_results_of_wrong_types(read: Read, result: Any) -> None:
+    assert read("run.json", json.dumps({"result": result}).encode()) is None
+
+
+@given(content=st.binary(max_size=40) | mutated(CONFIG) | st.builds(lambda v: yaml.safe_dump(v).encode(), VALUES))
+def test_any_configuration(read: Read, content: bytes) -> None:
+    settings = read("config.yaml", content)
+    assert settings is None or len(list(each_setting(settings))) <= len(content) + 1  # nothing in it has grown
+
+
+@given(content=st.binary(max_size=40) | mutated(METRICS))
+def test_any_metrics(read: Read, content: bytes) -> None:
+    read("metrics.csv", content)
+
+
+@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("file", ["run.json", "config.yaml", "metrics.csv"])
+def test_damaged_files_are_named(read: Read, name: str, file: str) -> None:
+    assert read(file, NASTY[name]) is None
+
+
+def test_a_configuration_is_plain_values(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing in it is looked up, and nothing stands for more than itself."""
+    monkeypatch.setenv("SECRET", "secret")
+    assert read("config.yaml", b"a: ${oc.env:SECRET}\nb: ${a}\n") == {"a": "${oc.env:SECRET}", "b": "${a}"}
+    laughs = "a0: &a0 [x, x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60))
+    for refused in (laughs, "a: !!python/object/apply:os.getcwd []\n"):
+        assert read("config.yaml", refused.encode()) is None

@@ -20,8 +20,7 @@ from serving import CORNERS, GRID, HEAD, SAID, Answer, ask, post, reciting, serv
 
 import captioning.serve.server as serve_server
 from captioning.config.paths import PRETRAINED, checkpoint_path
-from captioning.runs.checkpoint import load
-from captioning.runs.weights_file import write
+from captioning.runs.checkpoint import load, write_safetensors
 from captioning.serve.captioners import load_captioners
 from captioning.serve.captions import Captions, CaptionsHandler
 from captioning.serve.controls import choices, decoding_of
@@ -62,7 +61,7 @@ def test_captioners_are_named_by_run_and_score(tmp_path: Path) -> None:
     bundled = checkpoint_path(PRETRAINED)
     saved = load(bundled)
     other = tmp_path / "mine.safetensors"
-    write(other, saved.config, saved.words, saved.networks, score="test/CIDEr 58.0")
+    write_safetensors(other, saved.config, saved.words, saved.networks, score="test/CIDEr 58.0")
     first, second = load_captioners([bundled, other], "cpu", [])
     assert [first.title, second.title] == ["the bundled captioner", "mine"]
     assert (saved.score or "parameters") in first.about

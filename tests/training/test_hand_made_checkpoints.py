@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from captioning.errors import CaptioningError
-from captioning.runs.checkpoint import sealed
+from captioning.run import fit
+from captioning.runs.checkpoint import with_digest
 from captioning.runs.checkpoint_files import CheckpointFiles
-from captioning.work.run import fit
 
 from .world import QUIET, data, examples, soft, trainer
 
@@ -43,6 +43,6 @@ def test_going_on(saved: dict[str, Any], tmp_path: Path, place: tuple[Any, ...])
         for key in place[:-1]:
             node = node[key]
         node[place[-1]] = value
-        torch.save(sealed(changed), tmp_path / "last.ckpt")
+        torch.save(with_digest(changed), tmp_path / "last.ckpt")
         with suppress(CaptioningError):
             fit(trainer(max_epochs=2, plugins=[CheckpointFiles()]), soft(), data(splits), tmp_path / "last.ckpt")

@@ -19,7 +19,7 @@ from captioning.runs.checkpoint_files import CheckpointFiles
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Reinforce
 from captioning.training.schedule import warmup_decay
-from captioning.work.run import load_best
+from captioning.training.selection import load_best
 
 from .world import QUIET, SYSTEMS, WORDS, batch, data, examples, flat, hard, loader, module, self_critical, trainer
 

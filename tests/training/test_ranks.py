@@ -20,7 +20,7 @@ from processes import START
 from torch import Tensor
 
 from captioning.data.example import Example, Noun
-from captioning.runs.kept_attention import read
+from captioning.runs.attention_file import read
 from captioning.training.callbacks.records import AttentionPanels, KeepAttention, Results
 from captioning.training.callbacks.statistics import Pointing
 from captioning.training.callbacks.timing import Throughput

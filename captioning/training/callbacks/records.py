@@ -18,9 +18,8 @@ from captioning.decoding.maps import all_maps, caption_maps
 from captioning.machine import gathered
 from captioning.metrics import Scores
 from captioning.report.panels import LONGEST, save_panel
-from captioning.runs.kept_attention import FILE, KeptCaption, write
-from captioning.runs.results import write_captions, write_scores
-from captioning.runs.software import device_name, software
+from captioning.runs.attention_file import FILE, KeptCaption, write
+from captioning.runs.results import device_name, software, write_captions, write_scores
 from captioning.tokens import EOS
 from captioning.training.callbacks.statistics import CaptionCallback
 from captioning.training.callbacks.timing import Stopwatch

@@ -15,7 +15,7 @@ from captioning.report.page import Table, write_page
 from captioning.report.published import PUBLISHED
 from captioning.report.runs import find_runs
 from captioning.report.systems import group
-from captioning.runs.kept_attention import KeptCaption, write
+from captioning.runs.attention_file import KeptCaption, write
 
 GREY = 100
 CORNERS = ((0, 0), (0, 3), (3, 0), (3, 3))

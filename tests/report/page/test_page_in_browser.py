@@ -9,7 +9,7 @@ from browser import ABSENT, FOUND, Browser, browser
 from page_runs import CORNERS, GREY, HEAD, SAID, keep_maps, looks, page_of, write_photographs, write_run
 from PIL import Image
 
-from captioning.runs.kept_attention import KeptCaption, write
+from captioning.runs.attention_file import KeptCaption, write
 
 pytestmark = pytest.mark.skipif(FOUND is None, reason=ABSENT)
 IMAGES = 60

@@ -16,7 +16,7 @@ from captioning.data.example import photographs as paths_of
 from captioning.decoding import Caption
 from captioning.errors import CaptioningError
 from captioning.metrics import Scores
-from captioning.runs.kept_attention import read
+from captioning.runs.attention_file import read
 from captioning.runs.results import write_captions
 from captioning.training.callbacks import records
 from captioning.training.callbacks.records import AttentionPanels, KeepAttention, Results

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from captioning.errors import CaptioningError
-from captioning.runs import kept_attention
-from captioning.runs.kept_attention import KeptCaption, read, write
+from captioning.runs import attention_file
+from captioning.runs.attention_file import KeptCaption, read, write
 
 M, T, H, W = 3, 2, 5, 7
 
@@ -104,7 +104,7 @@ def test_too_large_to_be_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "attention.npz"
     path.write_bytes(damaged("not at all"))
     assert len(read(path)) == 1
-    monkeypatch.setattr(kept_attention, "LARGEST", 300)
+    monkeypatch.setattr(attention_file, "LARGEST", 300)
     with pytest.raises(CaptioningError, match="unpacked it has"):
         read(path)
 

@@ -1,0 +1,183 @@
+"""The data set that a checkpoint was trained on, read again, and the photographs that it is evaluated on."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.backbones import Backbone
+from captioning.backbones.precomputed import Precomputed
+from captioning.config.check import FROM_CHECKPOINT
+from captioning.config.explain import explain
+from captioning.config.paths import given_path
+from captioning.config.registry import build, check_arguments
+from captioning.config.settings import has_other_photographs, is_another_data_set, merged, relocate
+from captioning.config.types import check_value
+from captioning.data.example import Example, Splits, digest
+from captioning.data.folder import PhotographFolder
+from captioning.data.module import CaptionData
+from captioning.data.photographs import readable
+from captioning.data.readers.splits import read
+from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError, no_setting, quoted
+from captioning.metrics.wording import TrainingCaptions
+from captioning.runs.results import file_record
+
+MAX_LISTED = 3
+
+log = logging.getLogger(__name__)
+
+
+def read_splits(data: Mapping[str, Any], backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]) -> Splits:
+    """Read the data set of a run again.
+
+    Args:
+        data: settings of the run, plain values.
+        backbones: that see the photographs.
+        cache: the folder of cached things, and the only one in which scenes are drawn.
+        modules: of the user, which may define the reader.
+    """
+    reader = build("data.reader", data["reader"], modules)
+    target: Path | None = getattr(reader, "writes_to", None)
+    if target and not target.resolve().is_relative_to(cache.resolve()):
+        raise CaptioningError(
+            f"the checkpoint would have scenes drawn in {quoted(target)}, outside of cache={cache}: set "
+            "cache to the folder that the run had, or +data.reader.root=FOLDER"
+        )
+    splits = read(reader, any(backbone.reads_photographs for backbone in backbones))
+    if data.get("skip_broken") and backbones[0].reads_photographs:  # as the run did, for its vocabulary
+        splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
+    return splits
+
+
+def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> None:
+    """Refuse a data set whose training captions give other words than the checkpoint has, by `data.vocabulary`."""
+    if settings == FROM_CHECKPOINT:  # words of another data set, before this one
+        return
+    words = (reference.words for example in splits["train"] for reference in example.references)
+    check_value("data.vocabulary", settings, dict[str, Any])
+    check_arguments("data.vocabulary", Vocabulary.from_captions, settings)
+    found = Vocabulary.from_captions(words, **settings)
+    if found != vocabulary:
+        shared = len(set(found.words) & set(vocabulary.words))
+        raise CaptioningError(
+            "this is not the data set that the checkpoint was trained on: its training captions give "
+            f"{len(found.words)} words, the checkpoint has {len(vocabulary.words)}, and {shared} are in both. Set "
+            "data.root to that one; other photographs are captioned with images=FOLDER, without data.root"
+        )
+
+
+def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
+    """The data settings of a run with those of an evaluation in their place, and its folders moved."""
+    data: dict[str, Any] = saved["data"]
+    given: Any = OmegaConf.to_container(config.data, resolve=True)
+    given = {name: value for name, value in given.items() if value is not None}
+    if is_another_data_set(config):
+        data = given
+    else:
+        for name in given:
+            if name not in data:
+                raise CaptioningError(no_setting("data", name, list(data)))
+        for old, new in ((data.get("root"), config.data.root), (saved.get("cache"), config.cache)):
+            if isinstance(old, str) and new is not None:
+                data = relocate(data, old, str(new))
+        data = merged(data, given)
+    check_arguments("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Photographs to evaluate on.
+
+    Attributes:
+        name: of the split, or `images`.
+        examples: the photographs, perhaps without references.
+        root: the folder from which their names count, if any.
+        training: the captions that the model has learnt from, if they are there.
+        provenance: of all of it.
+    """
+
+    name: str
+    examples: Sequence[Example]
+    root: str | Path | None
+    training: TrainingCaptions | None
+    provenance: Mapping[str, Any]
+
+    @classmethod
+    def of_evaluation(
+        cls,
+        config: DictConfig,
+        own: Mapping[str, Any],
+        data: Mapping[str, Any],
+        backbones: Sequence[Backbone],
+        vocabulary: Vocabulary,
+    ) -> "DataSet":
+        """The photographs that an evaluation asks for: a split, or a folder.
+
+        Args:
+            config: of the command.
+            own: data settings of the run.
+            data: as `data_settings` gives them.
+            backbones: of the captioner.
+            vocabulary: of the captioner.
+        """
+        parts = (part for backbone in backbones for part in backbone.modules())  # also of those side by side
+        if has_other_photographs(config) and any(isinstance(part, Precomputed) for part in parts):
+            raise CaptioningError(
+                "a captioner with backbone=features does not read photographs: leave images and views out, and it is "
+                "evaluated on the data set whose features there are"
+            )
+        cache, modules = given_path(config.cache), list(config.modules)
+        if config.images is not None:
+            examples, record = _of_folder(config, backbones[0])
+            training = _training_at_hand(config, data, vocabulary)
+            return cls("images", examples, given_path(config.images), training, record)
+        splits = read_splits(data, backbones, cache, modules)
+        if is_another_data_set(config):
+            training = _training_at_hand(config, own, vocabulary)
+        else:
+            check_vocabulary(splits, data.get("vocabulary"), vocabulary)
+            training = _training(splits)
+        record = {"split": config.split, "data_digest": digest(splits)}
+        return cls(config.split, splits[config.split], data["reader"].get("root"), training, record)
+
+
+def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example], dict[str, Any]]:
+    file = None if config.references is None else given_path(config.references)
+    folder = PhotographFolder.read(given_path(config.images), file)
+    cache = given_path(config.cache) / "photographs"
+    examples = readable({"images": folder.examples}, backbone.transform, cache, skip_broken=True)["images"]
+    record: dict[str, Any] = {"photographs": str(config.images), "data_digest": digest({"images": examples})}
+    if file is not None:
+        bare = [str(example.image_id) for example in examples if not example.references]
+        if bare:
+            names = ", ".join(bare[:MAX_LISTED]) + (", ..." if len(bare) > MAX_LISTED else "")
+            log.info("photographs without references, captioned and not scored: %d (%s)", len(bare), names)
+        if folder.absent:
+            log.info("references without a photograph: %d", folder.absent)
+        record["references"] = file_record(config.references)
+        record |= {"photographs_without_references": len(bare), "references_without_photograph": folder.absent}
+    return examples, record
+
+
+def _training_at_hand(config: DictConfig, data: Mapping[str, Any], vocabulary: Vocabulary) -> TrainingCaptions | None:
+    """The training captions of a run, if they are there; their photographs need not be."""
+    other = is_another_data_set(config)
+    try:
+        splits = read_splits(data, [], given_path(config.cache), list(config.modules))
+        check_vocabulary(splits, data.get("vocabulary"), vocabulary)
+    except (CaptioningError, OSError, ValueError) as error:
+        if config.data.root is not None and not other:
+            raise
+        where = "they are not where the run had them" if other else "set data.root to their folder"
+        log.info("no novel and unseen pairs, which need the captions of training: %s (%s)", where, explain(error))
+        return None
+    return _training(splits)
+
+
+def _training(splits: Splits) -> TrainingCaptions:
+    return TrainingCaptions(reference.words for example in splits["train"] for reference in example.references)

@@ -1,0 +1,243 @@
+"""The folder of a run: found again by configuration and data, or made; locked while it trains; finished.
+
+`run.json` in it records the digests that identify the run, the code and precision it began with, and its result. A
+sweep given again skips finished runs and resumes interrupted ones.
+"""
+
+import contextlib
+import glob
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+from pydantic import BaseModel
+
+from captioning.config.registry import renewed
+from captioning.config.settings import decisive_settings, read_settings
+from captioning.data.example import Splits, digest
+from captioning.errors import CaptioningError
+from captioning.files import read_state, write_json
+from captioning.machine import is_first
+from captioning.runs.folder import in_sweep, lock, new_folder, plain_folder, run_folder
+from captioning.runs.results import code_digest
+
+if TYPE_CHECKING:
+    from captioning.backbones import Backbone
+    from captioning.runs.networks import InitialWeights
+
+RECORD = "run.json"
+CHECKPOINTS = ("last.ckpt", "previous.ckpt")
+WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")
+"""Settings that digests stand for: the same weights may lie in another file."""
+MODULE = re.compile(r'"captioning(?:\.\w+)*\.(\w+)"')
+"""JSON of a part of ours, whose module may move from version to version."""
+MAX_LISTED = 3
+
+log = logging.getLogger(__name__)
+
+
+class Result(BaseModel, extra="allow"):
+    """Result of a finished run: `best` is the validation score of the tested weights, None without validation."""
+
+    best: float | None
+
+
+class Record(BaseModel):
+    """Contents of `run.json`; early versions wrote less, later ones two other digests."""
+
+    digests: dict[str, str] = {}
+    code: str | None = None
+    precision: str | None = None
+    result: Result | None = None
+
+
+def identity(
+    config: DictConfig, splits: Splits, backbone: "Backbone", initial: "InitialWeights | None" = None
+) -> dict[str, str]:
+    """Digests of the settings, the data, the backbone with its weights, and the weights that the run begins from."""
+    return {
+        "settings": _digest(result_settings(_with_folder(config, "folder"))),
+        "data": digest(splits),
+        "backbone": backbone.digest,
+        **({} if initial is None else {"init_from": initial.digest}),
+    }
+
+
+def result_settings(config: Any) -> dict[str, str]:
+    """Settings, as JSON, that decide the result of a resolved configuration and are not covered by other digests."""
+    settings = decisive_settings(config).items()
+    return {key: MODULE.sub(r'"\1"', json.dumps(v, default=str)) for key, v in settings if not WEIGHTS.fullmatch(key)}
+
+
+def _with_folder(config: DictConfig, folder: str) -> Any:
+    """Plain settings of the run, if its folder is `folder`."""
+    named = config.copy()
+    OmegaConf.update(named, "folder", folder)
+    return OmegaConf.to_container(named, resolve=True)
+
+
+def _digest(settings: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(sorted(settings.items())).encode()).hexdigest()
+
+
+class RunFolder:
+    """A new run, or an earlier one of the same identity to resume.
+
+    Attributes:
+        path: of the folder; a new one is made by `open`.
+        precision: with which the run began, on whatever machine; `trainer.precision` of this machine for a new run.
+        result: of a finished run.
+    """
+
+    def __init__(self, config: DictConfig, identity: Mapping[str, str]) -> None:
+        from captioning.config.precision import precision_of  # here, because PyTorch takes seconds
+
+        self._config, self._identity = config, identity
+        self._earlier = find_earlier(config, identity)
+        self.path = self._earlier or run_folder(config)
+        record = _read(self.path) if self._earlier else Record()
+        self.precision: str = record.precision or precision_of(config.trainer)
+        self.result = _result(self.path) if self._earlier else None
+        if is_first() and self.finished:
+            log.info("this run is finished: %s; resume=false begins a new one", self.path)
+        if is_first() and self._earlier and record.code != code_digest():
+            log.warning("the code has changed since %s began", self.path)
+        if self.result is not None:
+            OmegaConf.update(config, "folder", str(self.path))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended, with a test if one is configured: a search trial may be tested later."""
+        return self.result is not None and (not self._config.test or (self.path / "scores.json").exists())
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Make the folder of a new run, set `config.folder`, and lock the folder."""
+        if self._earlier is None and is_first():
+            record = Record(digests=dict(self._identity), code=code_digest(), precision=self.precision)
+            self.path = new_folder(self._config, self.path, lambda folder: _write(folder, record))
+        OmegaConf.update(self._config, "folder", str(self.path))
+        with lock(self.path):
+            self.result = _result(self.path) if self._earlier else None  # another process may have finished it
+            yield
+
+    def checkpoint(self) -> Path | None:
+        """The latest undamaged checkpoint to resume from; damaged ones are renamed."""
+        found = _undamaged(self.path) if self._earlier else None
+        if is_first():
+            log.info("run folder: %s%s", self.path, f"\nresuming from {found}" if found else "")
+        return found
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Record the result."""
+        self.result = dict(result)
+        if is_first():
+            record = _read(self.path)
+            record.result = Result.model_validate(result)
+            _write(self.path, record)
+
+
+def _write(folder: Path, record: Record) -> None:
+    write_json(folder / RECORD, record.model_dump())
+
+
+def _read(folder: Path) -> Record:
+    path = folder / RECORD
+    if not path.exists():
+        return Record()
+    return read_state(path, Record.model_validate_json, "move its folder away, and the run begins anew")
+
+
+def _result(folder: Path) -> dict[str, Any] | None:
+    if not (folder / RECORD).exists() and (folder / "scores.json").exists():  # of an early version
+        return {"best": None}
+    found = _read(folder).result
+    return None if found is None else found.model_dump()
+
+
+def _undamaged(folder: Path) -> Path | None:
+    from captioning.runs.checkpoint import read  # here, because PyTorch takes seconds
+
+    paths = [path for name in CHECKPOINTS if (path := folder / "checkpoints" / name).exists()]
+    for path in paths:
+        try:
+            read(path)
+            return path
+        except CaptioningError as error:
+            log.warning("%s; it is kept as %s", error, path.with_suffix(".damaged").name)
+            with contextlib.suppress(FileNotFoundError):  # another process of the same run was faster
+                path.rename(path.with_suffix(".damaged"))
+    if paths:
+        raise CaptioningError(f"no checkpoint in {folder} can be read; start a new run with resume=false")
+    return None
+
+
+def find_earlier(config: DictConfig, identity: Mapping[str, str]) -> Path | None:
+    """The folder of a run of the same identity, finished rather than interrupted; None for a new run.
+
+    Runs are looked for if `config.resume`, and in sweeps, where a job without an earlier run is a new run. A single
+    run resumes the latest folder of its name: other settings or data are refused.
+    """
+    sweep = in_sweep()
+    if not (sweep if config.resume is None else config.resume):
+        return None
+    plain = plain_folder(config)  # other settings may have been swept when it began
+    every = [path.parent for path in sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/config.yaml"))]
+    folders = _numbered(run_folder(config))
+    same = [folder for folder in dict.fromkeys([*folders, *every]) if _identified(folder, identity)]
+    if same:
+        return next((folder for folder in same if _result(folder) is not None), same[0])
+    if sweep or not folders:
+        return None
+    latest = folders[0]
+    _check_settings(config, latest)
+    before = _read(latest).digests
+    for name, meaning in (("data", "other data"), ("init_from", "other weights (init_from)")):
+        if before and before.get(name) != identity.get(name):
+            raise CaptioningError(
+                f"resume=true continues {latest}, but that began from {meaning}. Restore them, or start a new run with "
+                "resume=false"
+            )
+    if before and _result(latest) is None:
+        log.warning("the backbone has changed since %s began: its result will belong to neither version", latest)
+    return latest
+
+
+def _identified(folder: Path, identity: Mapping[str, str]) -> bool:
+    before = dict(_read(folder).digests)
+    if "configuration" in before:  # of a version whose digest of the settings had names of modules
+        del before["configuration"], before["code"]
+        if before.items() <= identity.items():
+            before["settings"] = _digest(result_settings(renewed(read_settings(folder / "config.yaml"))))
+    return before == identity
+
+
+def _numbered(base: Path) -> list[Path]:
+    """The run folders among `base`, `base-2`, `base-3`, ..., the latest first."""
+    folders = {1: base} if (base / "config.yaml").exists() else {}
+    for path in base.parent.glob(f"{glob.escape(base.name)}-*"):
+        number = path.name.removeprefix(f"{base.name}-")
+        if number.isdigit() and (path / "config.yaml").exists():
+            folders[int(number)] = path
+    return [folders[number] for number in sorted(folders, reverse=True)]
+
+
+def _check_settings(config: DictConfig, folder: Path) -> None:
+    before = result_settings(renewed(read_settings(folder / "config.yaml")))
+    now = result_settings(_with_folder(config, str(folder)))
+    differing = [
+        f"{key}={now.get(key, 'nothing')} (it has {before.get(key, 'nothing')})"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    ]
+    if differing:
+        more = ", ..." if len(differing) > MAX_LISTED else ""
+        raise CaptioningError(
+            f"resume=true continues {folder}, but came with {', '.join(differing[:MAX_LISTED])}{more}. "
+            "Give the same settings again, or start a new run with resume=false"
+        )
