@@ -162,7 +162,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path: Path) -
     torch.save(with_digest(older | {"state_dict": {**older["state_dict"], "model.old": torch.zeros(1)}}), last)
     outdated = run(tmp_path, *command)
     assert outdated.returncode == 1
-    assert "Unexpected key(s) in state_dict: \"model.old\"" in outdated.stderr
+    assert 'Unexpected key(s) in state_dict: "model.old"' in outdated.stderr
     last.write_bytes(content)
 
     ended = run(tmp_path, *command, "data.num_workers=1", "metrics.timeout=99")  # which change nothing
