@@ -75,7 +75,7 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
     assert data["vocabulary"] == "checkpoint"
     check_vocabulary({"train": []}, data["vocabulary"], Vocabulary(["a"]))
     for other in (["a"], None, 5):
-        with pytest.raises(CaptioningError, match=r"data\.vocabulary=.* is not allowed; it must be settings by their"):
+        with pytest.raises(CaptioningError, match=r"data\.vocabulary="):
             check_vocabulary({"train": []}, other, Vocabulary(["a"]))
 
 
