@@ -108,7 +108,7 @@ def test_a_broken_photograph_is_left_out_of_training_and_scoring(
     flowing = [*PHOTOGRAPHS, "backbone.trainable=true"]
     message = failed(capsys, monkeypatch, *flowing)
     assert "error: cannot read the image data/images/2.jpg: " in message
-    assert message.endswith("leave such photographs out with data.skip_broken=true\n")
+    assert message.endswith("data.skip_broken=true\n")
     assert not (elsewhere / "runs").exists()
 
     def printed(module: ModuleType, *arguments: str) -> str:
