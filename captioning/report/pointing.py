@@ -26,8 +26,8 @@ from captioning.progress import counter
 from captioning.report.runs import Run
 from captioning.report.systems import System, Value, mean
 from captioning.report.tables import markdown_table, shown
-from captioning.runs.networks import Network, load_network
 from captioning.runs.data_set import read_splits
+from captioning.runs.networks import Network, load_network
 
 Nouns = Sequence[Sequence[tuple[int, Box]]]
 EXPLANATION = (
