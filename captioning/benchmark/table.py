@@ -2,22 +2,22 @@
 
 from collections.abc import Sequence
 
-from captioning.benchmark.measurement import Measurement
+from captioning.benchmark.measure import Measurement
 from captioning.report.tables import markdown_table
 
 COLUMNS = ("part", "what", "one run", "rate", "spread", "naive", "ratio", "of the ceiling", "peak memory", "note")
 
 
 def line(measurement: Measurement) -> str:
-    """One measurement as it is made."""
+    """One measurement on a line."""
     part, name, *cells = _cells(measurement)
     labels = ("", "", "spread ", "naive ", "", "", "peak ", "")
-    said = [label + cell for label, cell in zip(labels, cells, strict=True) if cell]
-    return f"{part}, {name}: " + "; ".join(said)
+    shown = [label + cell for label, cell in zip(labels, cells, strict=True) if cell]
+    return f"{part}, {name}: " + "; ".join(shown)
 
 
 def table(measurements: Sequence[Measurement]) -> str:
-    """All of them, with a line each."""
+    """All measurements, a line each."""
     return markdown_table(COLUMNS, [_cells(measurement) for measurement in measurements])
 
 

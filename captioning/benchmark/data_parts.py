@@ -1,33 +1,38 @@
-"""Data at the size of COCO: seconds until training starts, and memory that no process shares.
+"""Parts of the benchmark that read data from disk: cached features, and a data set of the size of COCO.
 
 B images in a batch, L context vectors of D features.
 """
 
+import io
 import json
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from torch import nn
+from torch import Tensor, nn
 
 from captioning.backbones import Backbone
 from captioning.backbones.images import ImageTransform
-from captioning.benchmark.material import sentences
-from captioning.benchmark.measurement import Measurement
-from captioning.benchmark.processes import isolated
-from captioning.benchmark.timing import Run
+from captioning.benchmark.built import TrainingStep, chosen_device
+from captioning.benchmark.material import examples, photographs, sentences
+from captioning.benchmark.measure import Ceiling, Measurement, Run, isolated, memory_copy, peak_bytes, timed
+from captioning.data.dataset import Inputs
 from captioning.data.example import Example
 from captioning.data.module import CaptionData
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.splits import read
 from captioning.data.vocabulary import Vocabulary
+from captioning.errors import CaptioningError
 from captioning.features.build import build_features
 from captioning.features.cache import (
     CHECKSUM,
@@ -41,10 +46,117 @@ from captioning.features.cache import (
     row_origins,
 )
 
+STARTING = 2  # batches of training that do not count: the loader's processes start with the first
 ANNOTATIONS = "dataset_coco.json"
 
 
-def measure(config: DictConfig) -> Iterator[Measurement]:
+class OneFilePerImage:
+    """The naive `Inputs`: `i.pt` holds the features `[L, D]` of photograph i."""
+
+    pixels = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def rows(self, indices: Sequence[int]) -> Tensor:
+        """`[B, L, D]`."""
+        return torch.stack([torch.load(self.folder / f"{i}.pt", weights_only=True) for i in indices])
+
+
+def cache(config: DictConfig) -> Iterator[Measurement]:
+    """An epoch of batches read, then training on them; the files were just written and lie in the page cache."""
+    with tempfile.TemporaryDirectory() as name:
+        ours, naive = features(config, Path(name))
+        images, megabytes = len(ours), ours.layout.total_bytes / 1e6
+        seconds, ceiling, peak = isolated(_epochs, config, ours, naive)
+        epochs = {which: Run(images, seconds[which]) for which in ("ours", "naive")}
+        label = f"{images} images ({megabytes:.0f} MB) in batches of {config.batch.images}"
+        yield Measurement("cache", label, "images", epochs["ours"], epochs["naive"], ceiling, peak)
+        fed, fed_naively = (isolated(_training, config, inputs) for inputs in (ours, naive))
+    yield Measurement(
+        "cache",
+        f"training on them, {config.data.num_workers} loading processes",
+        "images",
+        Run(config.batch.images, fed.steps),
+        Run(config.batch.images, fed_naively.steps),
+        note=f"waiting for data {fed.waiting:.2%} of the time; naive {fed_naively.waiting:.2%}",
+        raw={"seconds of waiting": fed.waits, "naive seconds of waiting": fed_naively.waits},
+    )
+
+
+def features(config: DictConfig, folder: Path) -> tuple[FeatureCache, OneFilePerImage]:
+    """The same features of `cache.images` photographs in the project's cache and in a file for each."""
+    height, width = config.context.grid
+    free, needed = shutil.disk_usage(folder).free, 4 * config.cache.images * height * width * config.context.features
+    if free < 2 * needed:
+        raise CaptioningError(
+            f"the features would take {needed / 1e9:.2f} GB of the {free / 1e9:.2f} GB free in {folder.parent}, more "
+            "than half: choose another folder (TMPDIR=FOLDER) or smaller sizes (cache.images)"
+        )
+    network = nn.Sequential(nn.AdaptiveAvgPool2d((height, width)), nn.Conv2d(3, config.context.features, 1))
+    transform = ImageTransform(max(height, width))
+    backbone = Backbone("benchmark", network, config.context.features, (height, width), transform, trainable=False)
+    (path,) = photographs(folder, 1, 64, 64)
+    with redirect_stderr(io.StringIO()):  # the progress bar
+        cache = build_features(backbone, [path] * config.cache.images, folder)
+    for i in range(len(cache)):
+        torch.save(torch.from_numpy(cache[i]), folder / f"{i}.pt")
+    return cache, OneFilePerImage(folder)
+
+
+def _data(config: DictConfig, inputs: Inputs, num_workers: int) -> CaptionData:
+    made = examples(config.cache.images, config.batch.captions)
+    vocabulary = Vocabulary.from_captions((r.words for e in made for r in e.references), min_count=1)
+    settings = {"batch_size": config.batch.images, "captions_per_image": config.batch.captions}
+    settings["max_words"] = config.data.max_words
+    return CaptionData({"train": made}, {"train": inputs}, vocabulary, **settings, num_workers=num_workers)
+
+
+def _epochs(config: DictConfig, ours: Inputs, naive: Inputs) -> tuple[dict[str, list[float]], Ceiling, int | None]:
+    """Seconds of whole epochs in this process, the copy that they are measured against, and ours' peak memory."""
+    cpu = torch.device("cpu")
+    loaders = {name: _data(config, x, 0).train_dataloader() for name, x in (("ours", ours), ("naive", naive))}
+    for _ in loaders["ours"]:
+        pass
+    peak = peak_bytes(cpu)
+    copy, size = memory_copy(cpu)
+    actions = {name: lambda loader=loader: [None for _ in loader] for name, loader in loaders.items()}
+    seconds = timed(actions | {"copy": copy}, config.repeats, cpu)
+    work = config.cache.images * 2 * config.context.grid[0] * config.context.grid[1] * config.context.features
+    return seconds, Ceiling("memory copy", "B", Run(size, seconds["copy"]).rate, work), peak
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """Steps of training on a loader's batches: seconds until each batch came, and until it was learnt from too."""
+
+    waits: list[float]
+    steps: list[float]
+
+    @property
+    def waiting(self) -> float:
+        """The share of the time, 0-1."""
+        return sum(self.waits) / sum(self.steps)
+
+
+def _training(config: DictConfig, inputs: Inputs) -> Fed:
+    device, step = chosen_device(config), TrainingStep.built(config, config.precisions[0])
+    found = Fed([], [])
+    begin = time.perf_counter()
+    loader = _data(config, inputs, config.data.num_workers).train_dataloader()
+    for number, batch in enumerate(islice(loader, STARTING + config.cache.steps)):
+        came = time.perf_counter()
+        step(batch.to(device))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if number >= STARTING:
+            found.waits.append(came - begin)
+            found.steps.append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+    return found
+
+
+def coco(config: DictConfig) -> Iterator[Measurement]:
     """A data set of `coco.images` photographs in Karpathy's layout with finished features, all made up, from its files.
 
     The file of features is sparse: all but a few rows are holes that take no room on the disk.
@@ -53,7 +165,7 @@ def measure(config: DictConfig) -> Iterator[Measurement]:
         folder = Path(name)
         size = isolated(_make, config, folder)
         begin = time.time()
-        stages, started, batches, private = isolated(_start, config, folder)
+        stages, started, batches, private = isolated(_until_training, config, folder)
     label = f"{config.coco.images} images, {config.batch.captions} captions each, {size / 1e9:.1f} GB of features"
     spent = "; ".join(f"{stage} {seconds:.2f} s" for stage, seconds in stages.items())
     yield Measurement(
@@ -78,7 +190,7 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:.0f} MB"
 
 
-def _backbone(config: DictConfig) -> Backbone:
+def _coco_backbone(config: DictConfig) -> Backbone:
     grid = tuple(config.context.grid)
     transform = ImageTransform(max(grid))
     torch.manual_seed(0)
@@ -105,7 +217,7 @@ def _make(config: DictConfig, folder: Path) -> int:
 
 def _make_features(config: DictConfig, folder: Path, split: Sequence[Example]) -> int:
     """A finished cache with numbers in the rows that the scale is measured on."""
-    backbone, photographs = _backbone(config), fingerprints([example.path for example in split])
+    backbone, photographs = _coco_backbone(config), fingerprints([example.path for example in split])
     key = cache_key(backbone.digest, "float16", photographs)
     origins = row_origins(backbone.digest, "float16", photographs)
     layout = Layout(len(split), backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, "float16")
@@ -125,7 +237,7 @@ def _make_features(config: DictConfig, folder: Path, split: Sequence[Example]) -
     return layout.total_bytes
 
 
-def _start(config: DictConfig, folder: Path) -> tuple[dict[str, float], float, float, list[int]]:
+def _until_training(config: DictConfig, folder: Path) -> tuple[dict[str, float], float, float, list[int]]:
     """What `captioning.run` does with data before its first step.
 
     Returns:
@@ -143,7 +255,7 @@ def _start(config: DictConfig, folder: Path) -> tuple[dict[str, float], float, f
     passed("reading")
     vocabulary = Vocabulary.from_captions(r.words for example in splits["train"] for r in example.references)
     passed("vocabulary")
-    backbone = _backbone(config)
+    backbone = _coco_backbone(config)
     caches: dict[str, FeatureCache] = {
         name: build_features(backbone, [example.path for example in split], folder) for name, split in splits.items()
     }
