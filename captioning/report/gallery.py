@@ -49,13 +49,7 @@ class Photograph:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A photograph of the test split, with the captions of the systems.
-
-    Attributes:
-        image_id: as the data set has it.
-        references: of the first system that was tested on it.
-        answers: of each system by its place in the table, of its first run; those not tested on it have none.
-    """
+    """A photograph of the test split, with the captions of each system's first run by its place in the table."""
 
     image_id: ImageId
     references: list[str]
@@ -64,23 +58,14 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """Of one table.
-
-    Attributes:
-        images: in the order of the page.
-        metrics: scores of single captions, by which the best and the worst are told.
-        photographs: of the images, None where there is none.
-        boxes: of the images, by word.
-        maps: of each system, by the images' places; None where none are kept.
-        attention: of each system: `kept`, `not kept`, or `none` where it has none.
-    """
+    """Of one table."""
 
     images: Sequence[Described]
-    metrics: Sequence[str]
-    photographs: list[Photograph | None]
-    boxes: list[Mapping[str, list[Box]]]
-    maps: list[Any]
-    attention: list[str]
+    metrics: Sequence[str]  # scores of single captions, by which the best and the worst are told
+    photographs: list[Photograph | None]  # of the images
+    boxes: list[Mapping[str, list[Box]]]  # of the images, by word
+    maps: list[Any]  # of each system, by the images' places; None where none are kept
+    attention: list[str]  # of each system: `kept`, `not kept`, or `none` where it has none
 
     def each_map(self) -> Iterator[tuple[int, int, Any]]:
         """The places of a system and an image, and the maps; the page reads only those that are looked at."""

@@ -1,4 +1,4 @@
-"""Which kind of map can be believed: how often each points at what a word names, measured from checkpoints.
+"""Pointing scores of each kind of attention map, measured from checkpoints.
 
 N captions of one image, C steps, L context vectors, K nouns.
 """
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
+from captioning.config.explain import explain, is_expected
 from captioning.config.settings import relocate
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Box, digest
@@ -46,8 +47,10 @@ def believed(
     for system in systems:
         try:
             found = [pointing(run, kinds, cache, modules) for run in system.runs]
-        except CaptioningError as error:
-            left_out.append(f"maps of {system.label}: {error}")
+        except Exception as error:
+            if not is_expected(error):
+                raise
+            left_out.append(f"maps of {system.label}: {explain(error)}")
             continue
         if any(found):
             values = ([mean(each[kind][i] for each in found if kind in each) for i in range(2)] for kind in kinds)
@@ -61,11 +64,7 @@ def _cell(own: Value | None, other: Value | None) -> str:
 
 @torch.no_grad()
 def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """The pointing score of each kind of map that the model has, and that on other images; nothing without boxes.
-
-    Raises:
-        CaptioningError: the checkpoint or the data are not there any more, or are others.
-    """
+    """The pointing score of each kind of map that the model has, and that on other images; nothing without boxes."""
     config, vocabulary, network = load_network(run.folder / "checkpoints" / "best.ckpt", device_called("auto"), modules)
     data: dict[str, Any] = config["data"]
     if isinstance(config.get("cache"), str):

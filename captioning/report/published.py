@@ -1,4 +1,4 @@
-"""What papers report, to stand beside our rows; their backbones, splits and training are their own.
+"""Results of papers, to stand beside our rows; their backbones, splits and training are their own.
 
 Sources: [ST] Springenberg et al., "Image-to-Text Transduction with Spatial Self-Attention", ESANN 2018; [SAT] Xu et
 al., "Show, Attend and Tell", arXiv:1502.03044v3. [SAT] computes BLEU without a brevity penalty.
@@ -12,19 +12,10 @@ from captioning.report.systems import system_name
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One row.
-
-    Attributes:
-        system: as our tables call it.
-        models: the configurations of that system, see `conf/model`.
-        source: of the numbers.
-        bleu: BLEU-1 to BLEU-4, 0-100.
-        meteor: 0-100.
-        caveat: what is to be known of it.
-    """
+    """One row of numbers, 0-100."""
 
     system: str
-    models: tuple[str, ...]
+    models: tuple[str, ...]  # configurations of that system in `conf/model`
     source: str
     bleu: tuple[float, float, float, float]
     meteor: float

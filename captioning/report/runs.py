@@ -1,4 +1,4 @@
-"""Tested runs, read from their folders as data of a stranger's: bounded, checked, and named where they are damaged."""
+"""Tested runs, read from their folders as untrusted data: bounded, checked, and named where they are damaged."""
 
 import csv
 import io
@@ -103,39 +103,22 @@ class Caption(BaseModel):
 
 @dataclass(frozen=True)
 class Run:
-    """One tested run.
-
-    Attributes:
-        folder: where it lies.
-        model: the name of its configuration, such as `sat_soft`.
-        data: likewise, such as `coco`.
-        name: the experiment's, or the data set's.
-        experiment: its file in `conf/experiment`, `null` for a run of none; None: it was not recorded.
-        seed: of the run.
-        settings: what it was configured with, as text by its key, without `FREE`.
-        scores: of the test split, 0-100.
-        data_digest: of its data set.
-        provenance: as in `scores.json`.
-        history: rows of `metrics.csv`, without empty fields.
-        title: of its model; None: it was not recorded.
-        root: the folder of its photographs, if its data have one.
-        resize: how a photograph became the square that its attention maps lie on.
-    """
+    """One tested run."""
 
     folder: Path
-    model: str
-    data: str
-    name: str
-    experiment: str | None
+    model: str  # the name of its configuration, such as `sat_soft`
+    data: str  # likewise, such as `coco`
+    name: str  # the experiment's, or the data set's
+    experiment: str | None  # its file in `conf/experiment`, `null` for a run of none; None: it was not recorded
     seed: int
-    settings: Mapping[str, str]
-    scores: Mapping[str, float]
+    settings: Mapping[str, str]  # as text by key, without `FREE`
+    scores: Mapping[str, float]  # of the test split, times 100
     data_digest: str
     provenance: Provenance
-    history: list[dict[str, float]]
-    title: str | None = None
-    root: str | None = None
-    resize: str = "squash"
+    history: list[dict[str, float]]  # rows of `metrics.csv`, without empty fields
+    title: str | None = None  # of its model; None: it was not recorded
+    root: str | None = None  # the folder of its photographs, if its data have one
+    resize: str = "squash"  # how a photograph became the square that its attention maps lie on
 
     @cached_property
     def captions(self) -> list[Caption]:

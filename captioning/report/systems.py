@@ -25,15 +25,10 @@ FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A mean over runs.
-
-    Attributes:
-        mean: over the runs that have it.
-        deviation: standard deviation of a sample (divisor n - 1); None for one run.
-    """
+    """A mean over the runs that have it."""
 
     mean: float
-    deviation: float | None
+    deviation: float | None  # standard deviation of a sample (divisor n - 1); None for one run
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Value":
@@ -43,15 +38,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Runs that differ only in their seed.
+    """Runs that differ only in their seed."""
 
-    Attributes:
-        label: the model's name, and in brackets the settings in which systems of this model differ; where these are
-            many, as few as tell the systems apart, and nothing where that is the name of most runs. A test of a part of
-            the split is marked, `320 of 1,000`.
-        runs: one or more, of different seeds.
-    """
-
+    # The model's title, and in brackets the settings in which systems of this model differ; where these are many, as
+    # few as tell the systems apart, and nothing where that is the name of most runs. A test of a part of the split is
+    # marked, `320 of 1,000`.
     label: str
     runs: tuple[Run, ...]
 
