@@ -24,7 +24,7 @@ VARIANTS: Mapping[str, tuple[float, float, int, str]] = {
 
 
 class EfficientNetLite(nn.Module):
-    """The stages of one of `VARIANTS` with random weights, and what timm's networks tell of themselves."""
+    """The stages of one of `VARIANTS` with random weights, and the attributes of timm's networks."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class EfficientNetLite(nn.Module):
         self.feature_info = [{"module": f"blocks.{i}"} for i, last in enumerate(coarser) if last]
 
     def prune_intermediate_layers(self, indices: list[int], **_: Any) -> list[int]:
-        """Leave out what is behind one of the nodes in `feature_info`."""
+        """Leave out what follows one of the nodes in `feature_info`."""
         last = int(self.feature_info[indices[0]]["module"].rpartition(".")[2])
         self.blocks = self.blocks[: last + 1]
         return indices

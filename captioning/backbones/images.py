@@ -1,7 +1,7 @@
 """Photographs to tensors: what happens between a file and a backbone's first layer.
 
 B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, blue, and a fourth channel where the
-photograph does not fill the square: 255 on the photograph, 0 beside it.
+photograph does not fill the square: 255 on the photograph, 0 next to it.
 """
 
 import stat
@@ -29,9 +29,9 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What brings a photograph upright, by the orientation that its EXIF data give; turns count counterclockwise."""
+"""Transpositions that turn a photograph upright, by EXIF orientation; rotations are counterclockwise."""
 Resize = Literal["squash", "crop", "pad"]
-"""How a photograph becomes a square: see `ImageTransform`."""
+"""From a photograph to a square, see `ImageTransform`."""
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 """Between pixels, by Pillow's names."""
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class View(Protocol):
     """A change of a photograph before it becomes a square, as those of `captioning.data.views`.
 
     Attributes:
-        settings: all that decides what comes out, as one line of text.
+        settings: one line of text; equal lines, equal changes.
     """
 
     @property
@@ -79,7 +79,7 @@ class ImageTransform:
 
     @property
     def settings(self) -> str:
-        """All that decides what comes out, as one line of text for a digest."""
+        """One line of text for a digest; equal lines, equal tensors."""
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
         view = "" if self.view is None else f", view {self.view.settings}"
         resizing = f"{self.resize} {self.size} {self.interpolation} antialias"
@@ -102,7 +102,7 @@ class ImageTransform:
         )
 
     def whole(self, source: str | Path | Image.Image, longest: int) -> Tensor:
-        """The upright photograph itself, before it becomes a square; `frame` says where that lies on it.
+        """The upright photograph before it becomes a square; `frame` is the place of the square on it.
 
         Returns:
             `[3, H, W]` uint8 in its own aspect ratio, made smaller where H or W were more than `longest`.
@@ -116,24 +116,24 @@ class ImageTransform:
         return torch.from_numpy(np.array(self._of(source, reduced))).permute(2, 0, 1).contiguous()
 
     def frame(self, source: str | Path | Image.Image) -> Frame:
-        """Where the square lies on the photograph, of which `pad` goes beyond 0 and 1."""
-        if self.resize == "squash":  # whatever the photograph is
+        """The place of the square on the photograph; with `pad` it reaches beyond 0 and 1."""
+        if self.resize == "squash":
             return WHOLE
         return frame_of(self.resize, *self._of(source, lambda image: _upright(image).size))
 
     def _of(self, source: str | Path | Image.Image, what: Callable[[Image.Image], T]) -> T:
-        """What is asked of an image, or of a file's; errors name the file."""
+        """Apply `what` to an image or a file's image; errors name the file."""
         try:
             if isinstance(source, Image.Image):
                 return what(source)
             if not stat.S_ISREG(Path(source).stat().st_mode):  # a pipe would be waited for
-                raise ValueError("no regular file")
+                raise ValueError("not a regular file")
             with Image.open(source, formats=FORMATS) as image:
                 image.draft(None, (2 * self.size, 2 * self.size))
                 return what(image)
         except UnidentifiedImageError as error:
             kinds = ", ".join(FORMATS)
-            raise CaptioningError(f"cannot read the image {quoted(source)}: it is no whole {kinds}") from error
+            raise CaptioningError(f"cannot read the image {quoted(source)}: it is not a complete {kinds}") from error
         except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
             reason = f"{type(error).__name__}: {quoted(error)}"
             raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error

@@ -88,7 +88,7 @@ class SideBySide(Backbone):
         return features.split(sizes, self.axis)
 
     def viewed(self, view: View | None) -> Backbone:
-        """Both, weights shared, for photographs that are changed first as `view` says."""
+        """Both, weights shared, for photographs that are changed by `view` first."""
         first, second = (each.viewed(view) for each in self.members)
         return SideBySide(first, second, self.along)
 

@@ -1,4 +1,4 @@
-"""What a model returns: the border between models and training, decoding and pictures.
+"""The interface of captioners to training, decoding and pictures.
 
 B images, N captions (or hypotheses) per image, C prediction steps, E hidden features, L context vectors, V words.
 """
@@ -31,10 +31,10 @@ class CaptionOutput:
 
 
 class DecodeState(Protocol):
-    """All that a model remembers between two steps; a value, never a buffer of the model."""
+    """A model's memory between two steps; a value, never a buffer of the model."""
 
     def reorder(self, parents: Tensor) -> Self:
-        """The state of hypotheses that go on from `parents` `[B, N]`, indices along the old hypothesis axis.
+        """The state of hypotheses that continue `parents` `[B, N]`, indices along the old hypothesis axis.
 
         Only what belongs to a hypothesis is gathered; what belongs to the image is stored once and shared.
         """
@@ -60,7 +60,7 @@ class Step:
 class LayerWeights:
     """Every weight of attention of a pass over one caption of each image, as it was used.
 
-    T positions, H heads, K vectors behind the encoder; one tensor for each layer.
+    T positions, H heads, K vectors after the encoder; one tensor for each layer.
     """
 
     logits: Tensor  # `[B, T, V]`
@@ -73,9 +73,8 @@ class LayerWeights:
 class Captioner(Protocol):
     """The verbs that every captioning model has.
 
-    One without attention may say so by `attends = False`: what needs attention is then refused before data are read.
-    One that reads all words of a caption at once says so by `parallel = True`. One of several layers says by
-    `heads` how many maps each has.
+    Optional attributes: `attends = False` without attention, so that an objective that needs it is refused before data
+    are read; `parallel = True` where all words of a caption are read at once; `heads`, the maps of each layer.
     """
 
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
@@ -91,7 +90,7 @@ class Captioner(Protocol):
         ...
 
     def step(self, tokens: Tensor, state: DecodeState) -> Step:
-        """Reads the last token of each hypothesis, `[B, N]`, BOS first."""
+        """Read the last token of each hypothesis, `[B, N]`, BOS first."""
         ...
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
@@ -100,7 +99,7 @@ class Captioner(Protocol):
 
 
 class LayeredCaptioner(Captioner, Protocol):
-    """A captioner that is a stack of layers of attention, and so can tell where what reaches a word came from."""
+    """A stack of layers of attention, whose weights tell what each word depends on."""
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
         """Teacher forcing on one caption of each image, `[B, T]` that begins with BOS."""
@@ -108,7 +107,7 @@ class LayeredCaptioner(Captioner, Protocol):
 
 
 class StochasticCaptioner(Captioner, Protocol):
-    """A captioner that says by `stochastic = True` that it can attend to sampled locations, and so learn from them."""
+    """A captioner with `stochastic = True`: it can attend to sampled locations, and so learn from them."""
 
     stochastic: bool
 

@@ -1,4 +1,4 @@
-"""Captioners whose decoder is recurrent: one class, a system is the parts that it is given.
+"""Captioners whose decoder is recurrent: one class, and a system is a choice of parts.
 
 B images, N captions per image, C input positions, L context vectors of D features, m = d_embed, n = d_hidden, V words.
 """
@@ -23,7 +23,7 @@ from captioning.models.protocol import CaptionOutput, Policy, Step
 
 
 class Image(NamedTuple):
-    """What every step reads of the images, computed once for all of their captions."""
+    """Inputs of every step from the images, computed once for all of their captions."""
 
     annotations: Any  # for attention
     constant: Tensor | None  # the image's part of every step of the cell, `[B, 1, K]`
@@ -45,20 +45,20 @@ class RecurrentState:
 
 
 class Recurrent(nn.Module):
-    """A decoder that steps a cell from word to word and sees the image by attention, as a whole, or both.
+    """A decoder that steps a cell from word to word, with attention to the image, its mean or both.
 
     Parts are given as functions that build them from the sizes that they share (`functools.partial` of a class).
 
     Args:
         vocab_size: V.
         d_context: D of the backbone.
-        grid: (h, w) of the backbone; only parts of a fixed size heed it.
+        grid: (h, w) of the backbone, for parts of a fixed size.
         cell: gives the next state.
         head: gives the logits of the next word.
         initial: gives the state before the first word.
         score: how well each context vector fits a state; None: there is no attention.
         attention: what becomes of the scores.
-        inject: shows the cell the image as a whole, before the first word or at every step; None: nothing does.
+        inject: gives the cell the mean of the image, before the first word or at every step; None: nothing does.
         encoder: from context set to context set, before all of them.
         d_embed: m; one embedding serves cell and head.
         d_hidden: n.
@@ -136,7 +136,7 @@ class Recurrent(nn.Module):
         return self.head(dropout(hidden, self.dropout, self.training))
 
     def start(self, context: ContextSet, n: int) -> RecurrentState:
-        """Reads each image once, for `n` hypotheses of it."""
+        """Read each image once, for `n` hypotheses of it."""
         if self.encoder:
             context = self.encoder(context)
         annotations = self.attention.read(context) if self.attention else None
@@ -154,7 +154,7 @@ class Recurrent(nn.Module):
         return RecurrentState(Image(annotations, constant), memory)
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Step:
-        """Reads one token `[B, N]` of each hypothesis."""
+        """Read one token `[B, N]` of each hypothesis."""
         features, looked, state = self._read(state, tokens[..., None])
         alpha, taken = (looked[0].alpha, looked[0].taken) if looked else (None, None)
         shown, attended = (None if each is None else self._shares(each) for each in (alpha, taken))
@@ -171,7 +171,7 @@ class Recurrent(nn.Module):
     def _read(
         self, state: RecurrentState, tokens: Tensor, sampled: Tensor | None = None, uniform: Tensor | None = None
     ) -> tuple[Tensor, list[AttentionStep], RecurrentState]:
-        """Steps through tokens `[B, N, C]`: what `readout` takes, what attention has found, and the state after."""
+        """Step through tokens `[B, N, C]`: input of `readout`, steps of attention, and the state after."""
         (annotations, constant), memory, past = state.image, state.memory, state.past
         words = self.embed(tokens)
         x = self.cell.words(words)

@@ -26,7 +26,7 @@ from captioning.models.protocol import CaptionOutput, LayerWeights, Step
 
 
 class EncodedImage(NamedTuple):
-    """What the decoder layers read of an image, computed once for all of its captions."""
+    """Inputs of the decoder layers from an image, computed once for all of its captions."""
 
     layers: tuple[KeyValue, ...]  # `[B, H, L, A]`, one pair per decoder layer
     tau: float | Tensor  # divisor of the scores over the image, one number or `[B, 1, 1, 1]`
@@ -47,7 +47,7 @@ class TransformerState:
 
 
 class Transformer(nn.Module):
-    """A decoder of self-attention over the caption and inter-attention over the image, behind an encoder or none.
+    """A decoder of self-attention over the caption and inter-attention over the image, after an optional encoder.
 
     Args:
         vocab_size: V.
@@ -62,7 +62,7 @@ class Transformer(nn.Module):
         decoder_layers: layers of the decoder.
         dropout: on the embeddings of the caption and on the attention weights.
         scale: `sqrt_len_d` is tau = sqrt(d_len + d_attn) of Eq. 2; `sqrt_d` is that of Vaswani et al.
-        norm: of each sublayer, `post` as in the papers; behind `pre` comes one at the end.
+        norm: of each sublayer, `post` as in the papers; `pre` has another at the end.
         text_positions: sinusoids, or a table that is learned.
     """
 
@@ -143,7 +143,7 @@ class Transformer(nn.Module):
         return TransformerState(self.encode(context))
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
-        """Reads one token `[B, N]` of each hypothesis."""
+        """Read one token `[B, N]` of each hypothesis."""
         # Of one position the weights cost no time, and they are only B N H L numbers.
         hidden, state, maps = self._read(state, tokens[..., None], self.decoder)
         return Step(self.readout(hidden[:, :, 0]), self._shares(maps[-1][:, :, 0].mean(dim=-2)), state)
@@ -171,7 +171,7 @@ class Transformer(nn.Module):
         wanted: Collection[nn.Module],
         seen: list[Tensor] | None = None,
     ) -> tuple[Tensor, TransformerState, list[Tensor]]:
-        """Tokens `[B, N, T]`, one alone behind others: what `readout` takes, state after, wanted layers' weights.
+        """Tokens `[B, N, T]`, one alone after others: input of `readout`, state after, wanted layers' weights.
 
         `seen` gets what `DecoderLayer` gives it.
         """
@@ -179,9 +179,8 @@ class Transformer(nn.Module):
         length = tokens.shape[-1]
         if first + length > self.max_tokens:
             raise ValueError(
-                f"{first + length} input tokens came (BOS included), the model is built for max_tokens="
-                f"{self.max_tokens}: its text temperature (Eq. 2) is fixed to that length. Decode fewer words or train "
-                "with a larger one."
+                f"{first + length} input tokens (BOS included) exceed max_tokens={self.max_tokens}, by which the text "
+                "temperature (Eq. 2) is fixed. Decode fewer words or train with a larger one."
             )
         # (D) embeddings times sqrt(d_feat) as in Vaswani et al., section 3.4
         x = self.positions(self.embed(tokens) * math.sqrt(self.d_feat), first)

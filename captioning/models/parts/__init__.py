@@ -1,1 +1,1 @@
-"""What the two decoders are made of; each part is a class for tensors alone, with its equation and source."""
+"""Parts of the two decoders, each a class on tensors with its equation and source."""

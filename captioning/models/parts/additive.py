@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 class Keys(NamedTuple):
-    """What the scores of every step read of the images, computed once."""
+    """Inputs of the scores of every step from the images, computed once."""
 
     values: Tensor  # W_a a_i + b, `[B, L, A]`
     powers: Tensor  # e^2values, in single precision at least

@@ -70,7 +70,7 @@ class Attention(nn.Module, ABC):
 
 
 class Annotations(NamedTuple):
-    """What every step of `SoftmaxAttention` reads of the images."""
+    """Inputs of every step of `SoftmaxAttention` from the images."""
 
     values: Tensor  # what is averaged, `[B, L, Z]`
     keys: Any  # of the score

@@ -28,23 +28,23 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def words(self, words: Tensor) -> Tensor:
-        """What does not wait for the state: the words' part of all steps at once, `[B, N, C, m]` to `[B, N, C, K]`."""
+        """Project the words of all steps at once, `[B, N, C, m]` to `[B, N, C, K]`."""
 
     @abstractmethod
     def image(self, image: Tensor) -> Tensor:
-        """The image's part of every step, to be added to that of the words; `[B, N, X]` to `[B, N, K]`."""
+        """Project the image, `[B, N, X]` to `[B, N, K]`, to be added to the words of every step."""
 
     def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """What of a step comes before attention: the query of it, and the memory until then."""
+        """First half of a step: the query of attention, and the memory until then."""
         return memory[0], memory
 
     @abstractmethod
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        """The rest of a step: `x` `[B, N, K]` are its parts of word and image, `context` is z_t, if there is one."""
+        """Second half of a step: `x` `[B, N, K]` is `words` plus `image`, `context` is z_t, if there is one."""
 
     @abstractmethod
     def initialise(self) -> None:
-        """Draws what is no matrix of Glorot's."""
+        """Initialise the parameters that do not use Glorot initialisation."""
 
 
 class Unit(Cell):
@@ -126,7 +126,6 @@ class GRU(Unit):
         return ((u * candidate + (1 - u) * hidden).to(hidden.dtype),)
 
     def initialise(self) -> None:
-        """Of the candidate too."""
         super().initialise()
         nn.init.orthogonal_(self.candidate.weight)
 
@@ -180,7 +179,7 @@ class Pair(Cell):
 
     Args:
         first: before attention.
-        second: behind it.
+        second: after it.
         query: attention is asked by the state `after` the word was read, or by the last output, `before`.
     """
 

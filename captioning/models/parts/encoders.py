@@ -46,7 +46,7 @@ class Encoder(nn.Module, ABC):
         return alpha
 
     def initialise(self) -> None:
-        """Draws what is no matrix of a linear layer."""
+        """Draw the parameters that are not matrices of linear layers."""
 
 
 class SelfAttentionLayers(Encoder):
@@ -61,7 +61,7 @@ class SelfAttentionLayers(Encoder):
         scale: of the scores, see `temperature`.
         positions: `1d` encodes the L positions in row order, `2d` rows and columns apart; `learned` ones are
             resized for sets of another grid.
-        norm: of each sublayer; behind `pre` comes one at the end.
+        norm: of each sublayer; `pre` has another at the end.
     """
 
     @validated
@@ -147,7 +147,7 @@ class Transposed(Encoder):
 
     Args:
         doublings: M.
-        behind: an encoder over the L' vectors.
+        behind: an encoder of the L' vectors.
     """
 
     @validated

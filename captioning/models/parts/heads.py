@@ -28,11 +28,11 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
-        """What words are chosen by, `[..., E]`, from `[..., m]`, `[..., n]` and `[..., Z]`."""
+        """Features for the output layer, `[..., E]`, from `[..., m]`, `[..., n]` and `[..., Z]`."""
 
     @torch.no_grad()
     def begin(self, counts: Tensor) -> None:
-        """Makes the bias the words' log-frequencies, log((n_v + 1) / sum_v (n_v + 1)), of `counts` n `[V]`."""
+        """Set the bias to the words' log-frequencies, log((n_v + 1) / sum_v (n_v + 1)), of `counts` n `[V]`."""
         self.output.bias.copy_(((counts + 1) / (counts + 1).sum()).log())
 
     def forward(self, features: Tensor) -> Tensor:

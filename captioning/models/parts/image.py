@@ -42,7 +42,7 @@ class MLP(Initial):
     Args:
         layers: 1 is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean).
         pool: `mean`, or `flat` for all vectors side by side, those that are masked zero; then h w is fixed.
-        norm: layer-normalises what is pooled, so that photographs unlike those of training say no more than these.
+        norm: layer-normalises what is pooled, so that photographs unlike those of training have no larger effect.
         dropout: on what the first layer reads, one draw for all captions of an image.
     """
 

@@ -131,21 +131,18 @@ class KeyValue(NamedTuple):
 
 
 class ResidualNorm(nn.LayerNorm):
-    """Of a sublayer f: LayerNorm(f(x) + x), as both papers have it (`post`), or f(LayerNorm(x)) + x (`pre`).
-
-    The latter is of Xiong et al. 2020.
-    """
+    """Residual and norm: LayerNorm(f(x) + x) as in both papers; `pre`: f(LayerNorm(x)) + x (Xiong et al. 2020)."""
 
     def __init__(self, d_feat: int, norm: Norm) -> None:
         super().__init__(d_feat)
         self.pre = norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
-        """What f reads."""
+        """Input of f."""
         return self(x) if self.pre else x
 
     def after(self, found: Tensor, x: Tensor) -> Tensor:
-        """The sublayer's output, from f's."""
+        """The sublayer's output, from f(x)."""
         return found + x if self.pre else self(found + x)
 
 
@@ -259,7 +256,7 @@ class DecoderLayer(nn.Module):
         need_weights: bool,
         seen: list[Tensor] | None = None,
     ) -> tuple[Tensor, KeyValue, Tensor | None]:
-        """`[B, N, T, E]` to the same, behind `past` `[B, N, H, t, A]`, by which it is longer, and the weights.
+        """`[B, N, T, E]` to the same, after `past` `[B, N, H, t, A]`; also the longer past, and the weights.
 
         These are inter-attention's, `[B, N, T, H, L]`, or None. `seen` gets self-attention's and inter-attention's as
         they were used: `[B N, H, T, t + T]` and `[B, H, N T, L]`.

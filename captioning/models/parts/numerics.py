@@ -8,7 +8,7 @@ _LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Zeroes each element of `x` with probability `p` and divides the rest by 1 - p (Srivastava et al. 2014)."""
+    """Zero each element of `x` with probability `p` and divide the rest by 1 - p (Srivastava et al. 2014)."""
     if not training or p == 0.0:
         return x
     if x.device.type != "cpu":
@@ -49,7 +49,7 @@ class LowerLinear(nn.Module):
 
 
 def lower(model: nn.Module, vocab_size: int) -> None:
-    """Puts the matrices of a trained model into bfloat16, for decoding alone.
+    """Convert the matrices of a trained model to bfloat16, for decoding alone.
 
     The last layer, to `vocab_size` words, stays: what a search compares are small differences of large logits, and
     bfloat16 has eight significant bits.

@@ -11,7 +11,7 @@ TextPositions = Literal["sinusoidal", "learned"]
 
 
 class Positions(nn.Module):
-    """Adds a row of a table to each of at most S places: sinusoids, or a table that is learned.
+    """Add a row of a table to each of at most S places: sinusoids, or a table that is learned.
 
     Args:
         table: `[S, E]`.
@@ -29,7 +29,7 @@ class Positions(nn.Module):
             self.register_buffer("table", table, persistent=False)
 
     def initialise(self) -> None:
-        """Draws a learned table."""
+        """Draw a learned table."""
         if self.learned:
             nn.init.normal_(self.table, std=self.table.shape[1] ** -0.5)
 

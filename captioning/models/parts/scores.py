@@ -36,21 +36,21 @@ class Score(nn.Module, ABC):
 
     @abstractmethod
     def keys(self, context: ContextSet) -> Any:
-        """What every step reads of the images, computed once for all of their captions."""
+        """Inputs of every step from the images, computed once for all of their captions."""
 
     def values(self, vectors: Tensor) -> Tensor:
-        """What is averaged by the weights, `[B, L, d_value]`."""
+        """Vectors to average by the weights, `[B, L, d_value]`."""
         return vectors
 
     @abstractmethod
     def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
         """The scores `[B, N, L]` for queries `[B, N, n]`; `past` are the weights of the step before, None at the first.
 
-        What is masked is left out afterwards, whatever its score.
+        Attention leaves out masked locations afterwards.
         """
 
     def initialise(self) -> None:
-        """Draws what is no matrix of a linear layer."""
+        """Draw the parameters that are not matrices of linear layers."""
 
 
 class MLP(Score):
@@ -149,7 +149,7 @@ class Linear(Score):
 
 
 class SingleLayer(Linear):
-    """tanh(W_x c_i + W_c h), a number without any weight behind it (Hui 2017).
+    """tanh(W_x c_i + W_c h), a number without a weight after it (Hui 2017).
 
     It lies in (-1, 1), so a weight is at most e^2 / (e^2 + L - 1): 3.7 % of 196 locations. It cannot focus.
 
