@@ -39,7 +39,7 @@ def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bo
     """
     network, config = captioner.networks[0], captioner.config
     decoding = _decoding(config["decoding"], captioner)
-    if config["model"].get("choice") == "sample":
+    if getattr(getattr(network.model, "attention", None), "choice", None) == "sample":
         raise CaptioningError("this model draws locations (model.attention.choice=sample), and graphs cannot draw")
     longest = config["model"].get("max_tokens")
     if longest is not None and longest <= SIZES["time"]:

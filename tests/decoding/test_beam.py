@@ -1,6 +1,7 @@
-"""Beam search against brute force, and against itself written with lists."""
+"""Beam search and diverse beam search against brute force, and against themselves written with lists."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from toys import (
     COLOURS,
     RED,
     Table,
-    brute_force,
+    assert_same,
     brute_force_ranking,
     by_hand,
     photographs,
@@ -21,7 +22,7 @@ from toys import (
     transformer,
 )
 
-from captioning.decoding import beam_search
+from captioning.decoding import FORBIDDEN, beam_search, diverse_beam_search
 from captioning.tokens import BOS, EOS, PAD
 
 REPEATABLE = settings(deadline=None, derandomize=True, max_examples=25, database=None)
@@ -29,31 +30,31 @@ SEEDS = st.integers(0, 2**32 - 1)
 EOS_LOGITS = st.sampled_from([-4.0, -1.0, 1.0, 3.0])
 
 
-@pytest.mark.parametrize("length_penalty", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize(("words", "max_length"), [(1, 5), (2, 3), (3, 3), (2, 4), (5, 1), (3, 2)])
-def test_a_wide_beam_is_brute_force(words: int, max_length: int, length_penalty: float) -> None:
-    everything = sum(words**length for length in range(max_length + 1))
-    kinds = set()
-    for seed, eos in enumerate((-8.0, -3.0, 0.0, 2.0)):
-        model = table(seed, words, max_length, eos=eos)
-        images = [3, 0, 4, 1]
-        captions = beam_search(model, pictures(images), everything, max_length, length_penalty)
-        for caption, image in zip(captions, images, strict=True):
-            tokens, score = brute_force(model, image, max_length, length_penalty)
-            assert caption.tokens == tokens
-            assert caption.score == pytest.approx(score, rel=1e-12)
-            kinds.add(caption.finished)
-    assert kinds == {True, False}  # captions that ended and captions that were cut have won
+SIZES = st.sampled_from([(1, 5), (2, 4), (3, 3), (5, 1)])
+NORMALISATIONS = st.sampled_from(["length", "gnmt"])
+PENALTIES = st.sampled_from([-0.5, 0.0, 0.7, 1.0, 2.0])
 
 
-@REPEATABLE
-@given(seed=SEEDS, eos=EOS_LOGITS, length_penalty=st.sampled_from([-0.5, 0.0, 0.7, 1.0, 2.0]))
-def test_a_wide_beam_is_brute_force_for_any_table(seed: int, eos: float, length_penalty: float) -> None:
-    model = table(seed, words=2, max_tokens=4, images=1, eos=eos)
-    (caption,) = beam_search(model, pictures([0]), 2**3 * 3, 4, length_penalty)
-    tokens, score = brute_force(model, 0, 4, length_penalty)
-    assert caption.tokens == tokens
-    assert caption.score == pytest.approx(score, rel=1e-12)
+@settings(REPEATABLE, max_examples=100)
+@given(
+    SEEDS, EOS_LOGITS, st.sampled_from([(1, 5), (2, 4), (3, 3), (5, 1)]), PENALTIES, NORMALISATIONS, st.integers(1, 6)
+)
+def test_the_n_best_of_a_wide_beam_are_those_of_brute_force(
+    seed: int, eos: float, sizes: tuple[int, int], length_penalty: float, normalisation: Any, n_best: int
+) -> None:
+    words, length = sizes
+    model = table(seed, words, length, eos=eos)
+    everything = sum(words**n for n in range(length + 1))
+    settings = {"normalisation": normalisation, "n_best": min(n_best, everything)}
+    captions = beam_search(model, pictures([1, 3]), everything, length, length_penalty, **settings)
+    for image, best in zip([1, 3], captions, strict=True):
+        expected = brute_force_ranking(
+            model, image, length, lambda n: (n if normalisation == "length" else (5 + n) / 6) ** length_penalty
+        )[:n_best]
+        found = [best, *best.alternatives]
+        assert [caption.tokens for caption in found] == [tokens for tokens, _ in expected]
+        assert [caption.score for caption in found] == pytest.approx([score for _, score in expected], rel=1e-12)
+        assert all(caption.alternatives == [] for caption in best.alternatives)
 
 
 @settings(REPEATABLE, max_examples=150)
@@ -62,7 +63,7 @@ def test_a_wide_beam_is_brute_force_for_any_table(seed: int, eos: float, length_
     eos=EOS_LOGITS,
     width=st.integers(1, 5),
     max_length=st.integers(1, 4),
-    length_penalty=st.sampled_from([-0.5, 0.0, 0.7, 1.0, 2.0]),
+    length_penalty=PENALTIES,
 )
 def test_a_narrow_beam_is_what_it_says(
     seed: int, eos: float, width: int, max_length: int, length_penalty: float
@@ -163,39 +164,6 @@ def test_impossible_continuations_are_never_chosen(width: int) -> None:
     assert caption.score == pytest.approx(math.log(0.7), rel=1e-12)
 
 
-def test_a_wide_beam_over_the_spatial_transformer_is_at_least_as_good() -> None:
-    model, context = transformer(), photographs(7)
-    narrow = beam_search(model, context, 1, 7, 0)
-    wide = beam_search(model, context, 300, 7, 0)
-    assert all(a.score >= b.score - 1e-12 for a, b in zip(wide, narrow, strict=True))
-    assert any(a.score > b.score + 1e-3 for a, b in zip(wide, narrow, strict=True))
-
-
-@pytest.mark.parametrize("normalisation", ["length", "gnmt"])
-@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
-def test_the_n_best_of_a_wide_beam_are_those_of_brute_force(normalisation: str, length_penalty: float) -> None:
-    for seed in range(4):
-        model = table(seed, words=2, max_tokens=4)
-        captions = beam_search(
-            model,
-            pictures([1, 3]),
-            40,
-            4,
-            length_penalty,
-            normalisation=normalisation,  # type: ignore[arg-type]
-            n_best=6,
-        )
-        for image, best in zip([1, 3], captions, strict=True):
-            expected = brute_force_ranking(
-                model, image, 4, lambda n: (n if normalisation == "length" else (5 + n) / 6) ** length_penalty
-            )
-            found = [best, *best.alternatives]
-            assert [caption.tokens for caption in found] == [tokens for tokens, _ in expected[:6]]
-            scores = [caption.score for caption in found]
-            assert scores == sorted(scores, reverse=True)
-            assert all(caption.alternatives == [] for caption in best.alternatives)
-
-
 def test_normalisation_of_google_by_hand() -> None:
     # log(0.24) / (8 / 6)^2 > log(0.27) / (7 / 6)^2
     (caption,) = beam_search(by_hand(GARDEN_PATH), pictures([0]), 2, 4, 2.0, normalisation="gnmt")
@@ -206,3 +174,79 @@ def test_normalisation_of_google_by_hand() -> None:
 def test_fewer_captions_than_asked_for() -> None:
     (caption,) = beam_search(by_hand({(): {EOS: 0.7, RED: 0.3}}), pictures([0]), 4, 1, n_best=4)
     assert [caption.tokens, *(other.tokens for other in caption.alternatives)] == [[EOS], [RED]]
+
+
+class PlainGroup:
+    """One group's hypotheses `(log-probability, words, code)` of one image."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.live: list[tuple[float, list[int], int]] = [(0.0, [], BOS)]
+        self.ended: list[tuple[float, list[int]]] = []
+
+
+def plain(
+    model: Table, image: int, width: int, groups: int, diversity: float, max_length: int, length_penalty: float
+) -> list[list[int]]:
+    """The captions, best first, as the docstring tells it."""
+    v = model.logits.shape[-1]
+    log_probs = model.logits[image].log_softmax(dim=-1).tolist()
+    all_groups = [PlainGroup(width // groups) for _ in range(groups)]
+    for length in range(1, max_length + 1):
+        said: list[int] = []
+        for group in all_groups:
+            continued = []
+            for score, words, code in group.live:
+                for token in (token for token in range(v) if token not in FORBIDDEN):
+                    own = score + log_probs[code][token]
+                    continued.append((own - diversity * said.count(token), own, [*words, token], code * v + token))
+            continued.sort(key=lambda c: -c[0])
+            group.ended += [(own, words) for _, own, words, _ in continued[: group.width] if words[-1] == EOS]
+            group.live = [(own, words, code) for _, own, words, code in continued if words[-1] != EOS][: group.width]
+            if length < max_length and group.live:
+                best = max((score / len(words) ** length_penalty for score, words in group.ended), default=-math.inf)
+                lengths = length + 1, max_length
+                hope = max(score / n**length_penalty for score, _, _ in group.live for n in lengths)
+                if len(group.ended) >= group.width or hope <= best:
+                    group.live = []
+            said += [words[-1] for _, words, _ in group.live]
+    found = {}
+    for group in all_groups:
+        candidates = [*group.ended, *((score, words) for score, words, _ in group.live)]
+        score, words = max((score / len(words) ** length_penalty, words) for score, words in candidates)
+        found.setdefault(tuple(words), score)
+    return [list(words) for words, _ in sorted(found.items(), key=lambda item: -item[1])]
+
+
+@settings(REPEATABLE, max_examples=80)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    eos=st.sampled_from([-2.0, 0.0, 2.0]),
+    sizes=st.sampled_from([(2, 2), (4, 2), (3, 3), (6, 3), (6, 2), (3, 1)]),
+    diversity=st.sampled_from([0.0, 0.3, 2.0, 50.0]),
+    length_penalty=st.sampled_from([0.0, 1.0]),
+)
+def test_it_is_what_it_says(
+    seed: int, eos: float, sizes: tuple[int, int], diversity: float, length_penalty: float
+) -> None:
+    model = table(seed, words=4, max_tokens=4, images=2, eos=eos)
+    captions = diverse_beam_search(model, pictures([0, 1]), *sizes, diversity, 4, length_penalty)
+    for image, best in enumerate(captions):
+        expected = plain(model, image, *sizes, diversity, 4, length_penalty)
+        assert [best.tokens, *(caption.tokens for caption in best.alternatives)] == expected
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_without_diversity_every_group_is_the_beam(groups: int) -> None:
+    model, context = transformer(), photographs(5)
+    found = diverse_beam_search(model, context, 2 * groups, groups, 0.0, 5)
+    assert_same(found, beam_search(model, context, 2, 5))
+
+
+def test_groups_avoid_each_others_words() -> None:
+    model = table(3, words=5, max_tokens=3, eos=-60)
+    for best in diverse_beam_search(model, pictures([0, 1, 2]), 3, 3, 1e6, 3):
+        captions = [best, *best.alternatives]
+        assert len(captions) == 3
+        for words in zip(*(caption.tokens for caption in captions), strict=True):
+            assert len(set(words)) == 3

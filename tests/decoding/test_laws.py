@@ -54,14 +54,18 @@ SEARCHES: dict[str, tuple[Search, float]] = {
     "beam 2 of few repetitions": (partial(beam_search, width=2, filters=Filters(1, 2, no_word_twice=True)), 1.0),
     "sample of few repetitions": (partial(sample, n=2, filters=Filters(2, no_repeat_ngram=1)), 0.0),
 }
+ARGMAX = {"attention.choice": "argmax"}
 CAPTIONERS = {
     "transformer": (transformer(), photographs(5)),
     "transformer, masked": (transformer(scale="sqrt_d"), photographs(5, masked=True)),
     "transformer, masked, d_len": (transformer(), photographs(5, masked=True)),
     "show, attend and tell": (show_attend_tell(), photographs(5)),
     "show, attend and tell, masked": (show_attend_tell(), photographs(5, masked=True)),
-    "show, attend and tell, argmax": (show_attend_tell(choice="argmax"), photographs(5)),
-    "show, attend and tell, argmax, masked": (show_attend_tell(choice="argmax"), photographs(5, masked=True)),
+    "show, attend and tell, argmax": (show_attend_tell(**ARGMAX), photographs(5)),
+    "show, attend and tell, argmax, masked": (
+        show_attend_tell(**ARGMAX),
+        photographs(5, masked=True),
+    ),
     "table": (table(0), pictures([0, 1, 2, 3, 4])),
     "table of early ends": (table(1, eos=1.5), pictures([0, 1, 2, 3, 4])),
     "table without attention": (table(2, attention=False), pictures([0, 1, 2, 3, 4])),
@@ -237,7 +241,7 @@ def test_an_image_is_read_once_for_all_its_beams(
 
 @searches
 def test_sampled_locations_are_reproducible_by_seed(search: Search, length_penalty: float) -> None:
-    model, context = show_attend_tell(choice="sample"), photographs(5, masked=True)
+    model, context = show_attend_tell(**{"attention.choice": "sample"}), photographs(5, masked=True)
     said = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)

@@ -1,17 +1,21 @@
-"""The maps of a decoded caption are those of the steps that decoded it."""
+"""Maps of decoded captions are those of the steps; rollout by hand, gradients as differences of the output."""
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from captioners import captioner
+from models.captioners import CAPTIONERS, MASK, B, C, L, build, captioner, inputs, normal
+from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import beam_search, greedy
+from captioning.decoding import beam_search, greedy, maps
 from captioning.decoding.caption import FORBIDDEN, log_probs
-from captioning.decoding.maps import all_maps, caption_maps
+from captioning.decoding.maps import all_maps, caption_maps, gradient, rollout
+from captioning.models.parts import layers
+from captioning.models.protocol import LayerWeights
 from captioning.tokens import BOS, EOS
 
 GRID, DIM, VOCABULARY, LAYERS, HEADS = (2, 3), 5, 11, 3, 2
@@ -61,7 +65,8 @@ def test_one_map(context: ContextSet) -> None:
 def test_what_hard_attention_took(context: ContextSet, search: Any, choice: str) -> None:
     """Read back by the model: with these locations its words have the likelihood that the search found."""
     torch.manual_seed(3)
-    model = captioner("sat_hard", VOCABULARY, DIM, GRID, d_embed=7, d_hidden=13, choice=choice).double().eval()
+    sizes = {"d_embed": 7, "d_hidden": 13, "attention.choice": choice}
+    model = captioner("sat_hard", VOCABULARY, DIM, GRID, **sizes).double().eval()
     (caption,) = search(model, context, max_length=4)
     words = [token for token in caption.tokens if token != EOS]
     kept = all_maps(model, context, caption)
@@ -77,3 +82,101 @@ def test_what_hard_attention_took(context: ContextSet, search: Any, choice: str)
     output = model(context, tokens, sampled=torch.tensor([True]), uniform=uniform[None, None].float())
     said = log_probs(model.readout(output.hidden)[0], FORBIDDEN)[0, torch.arange(tokens.shape[-1]), caption.tokens]
     assert said.sum().item() == pytest.approx(caption.score, rel=1e-9)
+
+
+LAYERED = [name for name in CAPTIONERS if "transformer" in name]
+
+
+def heads(*rows: list[list[float]]) -> Tensor:
+    return torch.tensor([rows], dtype=torch.float64)
+
+
+def test_rollout_of_two_layers_by_hand() -> None:
+    weights = LayerWeights(
+        logits=torch.zeros(1, 2, 3),
+        encoder=[heads([[1, 0], [1, 0]], [[1, 0], [0, 1]])],  # on average 1 0, 1/2 1/2; half of it: 1 0, 1/4 3/4
+        text=[heads([[1, 0], [0.5, 0.5]]), heads([[1, 0], [1, 0]])],
+        inter=[heads([[1, 0], [0, 1]]), heads([[0, 1], [1, 0]])],
+        shares=lambda alpha: alpha,
+    )
+    # behind the first layer 1/2 0, 1/8 3/8; behind the text of the second 1/2 0, 5/16 3/16; in all 3/8 3/8, 21/32 3/32
+    torch.testing.assert_close(rollout(weights), heads([[0.5, 0.5], [0.875, 0.125]])[0], **CLOSE)
+
+
+@pytest.mark.parametrize("name", LAYERED)
+def test_every_transformer(name: str) -> None:
+    """Its weights are those of its pass, and both maps lie on the photograph."""
+    model, (context, tokens) = build(name), inputs(MASK if "transposed" not in name else None, n=1)
+    found = model.layer_weights(context, tokens[:, 0])
+    expected = model(context, tokens, need_weights=True)
+    torch.testing.assert_close(found.logits, model.readout(expected.hidden)[:, 0], **CLOSE)
+    torch.testing.assert_close(found.shares(found.inter[-1].mean(dim=1)), expected.attention[:, 0], **CLOSE)
+    for part in (found.encoder, found.text, found.inter):
+        for alpha in part:
+            torch.testing.assert_close(alpha.sum(dim=-1), torch.ones(alpha.shape[:-1]).double(), **CLOSE)
+    maps = rollout(found)
+    assert maps.shape == (B, C, L)
+    torch.testing.assert_close(maps.sum(dim=-1), torch.ones(B, C).double(), **CLOSE)
+    model.requires_grad_(False)
+    slopes = gradient(model, context, tokens[:, 0], torch.tensor([0, C - 1]), torch.tensor([5, 7]))
+    assert slopes.shape == (B, L)
+    assert (slopes >= 0).all()
+    torch.testing.assert_close(slopes.sum(dim=-1), torch.ones(B).double(), **CLOSE)
+    if context.mask is not None:
+        assert not slopes[~context.mask].any()
+        assert not maps.transpose(1, 2)[~context.mask].any()
+
+
+def test_words_are_looked_at_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (context, tokens) = build("spatial_transformer"), inputs(b=3, n=1)
+    step, word = torch.tensor([1, 4, 0]), torch.tensor([5, 6, 7])
+    together = gradient(model, context, tokens[:, 0], step, word)
+    monkeypatch.setattr(maps, "GRADIENTS_AT_ONCE", 2)
+    torch.testing.assert_close(gradient(model, context, tokens[:, 0], step, word), together, **CLOSE)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_gradients_are_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each weight of attention moved a little by itself: what the logit gains, followed through the layers by hand."""
+    torch.manual_seed(0)
+    sizes = {"max_tokens": 5, "d_feat": 6, "heads": 2, "d_hidden": 5, "encoder.layers": 2, "decoder_layers": 2}
+    model = captioner("spatial_transformer", 11, 5, (1, 3), **sizes).double().eval()
+    context, tokens, step, word = ContextSet(normal(1, 3, 5), (1, 3)), torch.tensor([[1, 7, 9]]), 2, 8
+    found = gradient(model, context, tokens, torch.tensor([step]), torch.tensor([word]))[0]
+
+    moved: tuple[int, tuple[int, ...]] | None = None
+    seen: list[Tensor] = []
+    size = 0.0
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, tau: float, mask: Tensor | None, *_: Any, **__: Any) -> Any:
+        scores = query @ key.mT / tau
+        alpha = (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(dim=-1)
+        seen.append(alpha)
+        if moved is not None and moved[0] == len(seen) - 1:
+            alpha = alpha.clone()
+            alpha[0][moved[1]] += size
+        return alpha @ value, alpha
+
+    @torch.no_grad()
+    def logit() -> float:
+        seen.clear()
+        return float(model.readout(model(context, tokens[:, None]).hidden)[0, 0, step, word])
+
+    monkeypatch.setattr(layers, "attend", attend)
+    logit()
+    gains = []
+    for number, alpha in enumerate([x[0].clone() for x in seen]):
+        gain = np.zeros(alpha.shape)
+        for place in product(*map(range, alpha.shape)):
+            moved, size = (number, place), 1e-5
+            above = logit()
+            size = -1e-5
+            gain[place] = max(0.0, (above - logit()) / 2e-5 * float(alpha[place]))
+        gains.append(gain.mean(axis=0))
+    first, second, *decoder = gains  # the encoder's two layers, then of each layer of the decoder text and image
+    image = (np.eye(3) + second) @ (np.eye(3) + first) - np.eye(3)
+    image = np.eye(3) + image / image.sum(axis=1, keepdims=True)
+    reached = np.zeros((3, 3))
+    for text, inter in zip(decoder[::2], decoder[1::2], strict=True):
+        reached = (np.eye(3) + text) @ reached + inter @ image
+    np.testing.assert_allclose(found.numpy(), reached[step] / reached[step].sum(), rtol=1e-6)

@@ -206,13 +206,6 @@ def brute_force_ranking(
     return sorted(scored, key=lambda caption: -caption[1])
 
 
-def brute_force(
-    model: Table, image: int, max_length: int, length_penalty: float, forbidden: Sequence[int] = FORBIDDEN
-) -> tuple[list[int], float]:
-    """The best of all captions and its score."""
-    return brute_force_ranking(model, image, max_length, lambda n: n**length_penalty, forbidden)[0]
-
-
 def plain_beam(model: Table, image: int, width: int, max_length: int, length_penalty: float) -> tuple[list[int], float]:
     """Beam search as its docstring tells it, with lists and without the early end by score, which must not matter."""
     v = model.logits.shape[-1]
