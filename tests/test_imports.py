@@ -18,7 +18,8 @@ COMPOSERS = {
 """Modules that may build objects from a configuration."""
 
 LAYERS = (
-    {"errors", "tokens", "machine", "files", "progress", "config.types"},
+    {"errors", "tokens", "machine", "files", "progress"},
+    {"config.types"},
     {"models", "data", "backbones", "transfer"},
     {"decoding", "metrics", "features"},
     {"config", "runs"},

@@ -117,7 +117,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
         (["+optimizer.foreach=true"], ["optimizer: `fused` and `foreach` cannot be `True` together."]),
         (["+trainer.overfit_batches=-1"], ["trainer: "]),
         (["+callbacks.checkpoint.every_n_train_steps=5", "+callbacks.checkpoint.every_n_epochs=5"], ["mutually excl"]),
-        (["data=csv", "data.root=.", "data.reader.splits.test=[1,0]"], ["[1, 0] is no share of images"]),
+        (["data=csv", "data.root=.", "data.reader.splits.test=[1,0]"], ["data.reader"]),
         (["data=flickr8k", "data.root=nowhere"], ["data.root=nowhere does not exist"]),
     ],
 )
@@ -128,50 +128,32 @@ def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> 
         assert part in explain(refusal.value)
 
 
+# by each kind of judgement: our table, the type of a parameter, the part that is built; bounds have tests in their rooms
 REFUSED = """
-seed=-1 seed=4294967296 seed=1.5 resume=maybe test=1 name=null runs=null runs= cache=null cache=5
-metrics=null metrics.val=null metrics.val=[] metrics.val=BLEU metrics.test=[BLEU,bleu] metrics.test=[1]
-metrics.timeout=inf metrics.timeout=-1 metrics.timeout=nan metrics.timeout=0 metrics.timeout=null
-data.batch_size=0 data.batch_size=100000000 data.eval_batch_size=0 data.captions_per_image=0 data.max_words=0
-data.num_workers=-1 data.num_workers=100000 data.views=0 data.views=true data.views=1.5 data.reader=null
-data.vocabulary=null data.vocabulary.min_count=0 data.vocabulary.max_size=4 data.vocabulary.max_size=many
-data.reader.train=0 data.reader.max_objects=5 data.reader.seed=-1 data.reader.size=8
-backbone.dim=0 backbone.dim=100000000 backbone.size=0 backbone.grid=-7 backbone.trainable=yes_please
-model.heads=-2 model.heads=100000 model.encoder.layers=-1 model.decoder_layers=0 model.decoder_layers=100000000
-model.d_feat=0 model.d_hidden=100000000000 model.dropout=1.0 model.dropout=nan model.scale=none model.max_tokens=0
-objective.label_smoothing=nan objective.label_smoothing=1 objective.doubly_stochastic=inf
-optimizer.lr=-1 optimizer.lr=nan optimizer.lr=inf optimizer.lr=fast optimizer.lr=null
-optimizer.betas=[2,3] optimizer.betas=[0.9] optimizer.betas=[0.9,nan] optimizer.betas=0.9
-optimizer.backbone_lr=0 optimizer.backbone_lr=slow optimizer.weight_decay=-1 +optimizer.eps=-1 +optimizer.epsilon=1
-schedule.warmup_steps=-5 schedule.decay=exponential schedule.final=nan schedule.final=-1
-decoding.width=0 decoding.width=1000000 decoding.max_length=0 decoding.max_length=1000000000 decoding.n_best=4
-decoding.length_penalty=nan decoding.length_penalty=1e9 decoding.normalisation=words decoding.select=[1,0]
-decoding.filters=5 decoding.filters.min_length=-1 decoding.filters.prefix=a decoding.filters.forbidden=[[a]]
-trainer.log_every_n_steps=0 trainer.accumulate_grad_batches=0 trainer.check_val_every_n_epoch=0
-+trainer.val_check_interval=1.5 trainer.devices=0 trainer.devices=-5 trainer.devices=x
-trainer.max_epochs=-5 trainer.max_steps=-7 trainer.gradient_clip_val=-1
-trainer.gradient_clip_val=nan trainer.limit_train_batches=0 trainer.limit_val_batches=1.5
-trainer.limit_test_batches=0 trainer.accelerator=abacus trainer.precision=8 +trainer.strategy=chess +trainer.num_nodes=0
-trainer.enable_model_summary=maybe trainer.plugins=[abacus]
-callbacks.checkpoint.mode=best callbacks.checkpoint.monitor=null
-callbacks.early_stopping.patience=nan +callbacks.early_stopping.min_delta=nan
-callbacks.stopwatch.mode=best callbacks.resume.every_n_steps=0 callbacks.progress_bar.refresh_rate=-1
-callbacks.learning_rate.logging_interval=hour callbacks.attention.images=-1 callbacks.results=5 logger.csv=5
+seed=-1 seed=1.5 resume=maybe test=1 name=null runs= cache=5 metrics=null metrics.val=[] metrics.test=[1]
+metrics.timeout=inf metrics.timeout=nan data.batch_size=0 data.eval_batch_size=100000000 data.num_workers=-1
+data.views=true data.vocabulary=null data.vocabulary.min_count=0 data.reader=null data.reader.max_objects=5
+backbone.dim=0 backbone.grid=-7 backbone.trainable=yes_please
+model.heads=-2 model.encoder.layers=-1 model.d_hidden=100000000000 model.dropout=nan model.scale=none
+objective.label_smoothing=1 objective.doubly_stochastic=inf
+optimizer.lr=-1 optimizer.lr=nan optimizer.lr=fast optimizer.lr=null optimizer.betas=[2,3] optimizer.betas=[0.9]
+optimizer.backbone_lr=0 optimizer.weight_decay=-1 +optimizer.epsilon=1
+schedule.warmup_steps=-5 schedule.decay=exponential
+decoding.width=0 decoding.max_length=1000000000 decoding.n_best=4 decoding.length_penalty=nan decoding.select=[1,0]
+decoding.filters=5 decoding.filters.prefix=a decoding.filters.forbidden=[[a]]
+trainer.log_every_n_steps=0 trainer.accumulate_grad_batches=0 trainer.devices=0 trainer.devices=x trainer.max_epochs=-5
+trainer.gradient_clip_val=-1 trainer.limit_train_batches=0 trainer.limit_val_batches=1.5 trainer.accelerator=abacus
+trainer.precision=8 +trainer.strategy=chess trainer.enable_model_summary=maybe trainer.plugins=[abacus]
+callbacks.checkpoint.mode=best callbacks.checkpoint.monitor=null callbacks.early_stopping.patience=nan
+callbacks.resume.every_n_steps=0 callbacks.results=5 logger.csv=5
 """
 REFUSED_WITH = """
-model=sat_hard:objective.samples=0 model=sat_hard:objective.decay=1 model=sat_hard:objective.entropy=nan
-model=sat_soft:model.attention.temperature=0 model=sat_soft:model.attention.temperature=nan
-model=sat_soft:model.d_embed=-1 model=sat_soft:model.attention.choice=best
-decoding=sample:decoding.temperature=nan decoding=sample:decoding.n=10000000
-decoding=sample:decoding.top_k=0 decoding=sample:decoding.top_p=0 decoding=sample:decoding.seed=1e3
-decoding=sample:decoding.seed=99999999999999999999 decoding=diverse_beam:decoding.diversity=nan
-decoding=diverse_beam:decoding.diversity=-1 decoding=diverse_beam:decoding.groups=4
-callbacks=averaged:callbacks.weight_averaging.decay=nan callbacks=averaged:callbacks.weight_averaging.decay=1.5
-logger=wandb:callbacks.wandb.images=-1 logger=wandb:logger.wandb.offline=maybe
+model=sat_hard:objective.samples=0 model=sat_soft:model.d_embed=-1
+decoding=sample:decoding.top_p=0 decoding=sample:decoding.seed=1e3 decoding=diverse_beam:decoding.groups=4
+callbacks=averaged:callbacks.weight_averaging.decay=1.5 logger=wandb:logger.wandb.offline=maybe
 data=flickr8k:data.root=null data=coco_official:data.reader.splits.val.part=[0,2]
-backbone=vgg11:backbone.size=0 backbone=vgg11:backbone.name=vgg12 backbone=vgg11:backbone.node=features.99
-backbone=vgg11:backbone.trainable=features.1 backbone=vgg11:backbone.trainable=5 backbone=timm:backbone.node=blocks.9
-backbone=timm:backbone.name=lite2 backbone=timm:backbone.checkpointing=5 backbone=resnet50:backbone.stride_in_1x1=5
+backbone=vgg11:backbone.name=vgg12 backbone=vgg11:backbone.node=features.99
+backbone=vgg11:backbone.trainable=features.1 backbone=timm:backbone.name=lite2
 """
 
 
