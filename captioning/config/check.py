@@ -49,12 +49,10 @@ SETTINGS: Mapping[str, Any] = {
     "data.view": Part,
     "data.skip_broken": bool,
     **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
-    "optimizer.backbone_lr": Positive | None,
     # what Lightning takes and fails with in the middle of a run
-    **{
-        f"trainer.{name}": Annotated[int, Ge(1)] | None
-        for name in ("accumulate_grad_batches", "check_val_every_n_epoch", "log_every_n_steps")
-    },
+    "trainer.accumulate_grad_batches": Annotated[int, Ge(1)],
+    "trainer.check_val_every_n_epoch": Annotated[int, Ge(1)] | None,
+    "trainer.log_every_n_steps": Annotated[int, Ge(1)] | None,
     "trainer.gradient_clip_val": NotNegative | None,
     "callbacks": dict[str, Part | None],
     "logger": dict[str, Part | None] | None,
@@ -115,7 +113,7 @@ def _check_given(config: DictConfig) -> None:
     if "root" in config.data:
         check_value("data.root", config.data.root, PathText)
         check_folder("data.root", config.data.root)
-    check_table({key: hint for key, hint in SETTINGS.items() if key != "optimizer.backbone_lr"}, with_folder(config))
+    check_table(SETTINGS, with_folder(config))
     check_value("optimizer.backbone_lr", config.optimizer.get("backbone_lr"), Positive | None)
     if config.init_from is not None:
         check_checkpoint("init_from", config.init_from)

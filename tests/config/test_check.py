@@ -128,7 +128,7 @@ def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> 
         assert part in explain(refusal.value)
 
 
-# by each kind of judgement: our table, the type of a parameter, the part that is built; bounds have tests in their rooms
+# by each kind of judgement: our table, the type of a parameter, the part that is built; rooms have tests of bounds
 REFUSED = """
 seed=-1 seed=1.5 resume=maybe test=1 name=null runs= cache=5 metrics=null metrics.val=[] metrics.test=[1]
 metrics.timeout=inf metrics.timeout=nan data.batch_size=0 data.eval_batch_size=100000000 data.num_workers=-1
