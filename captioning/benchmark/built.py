@@ -1,4 +1,4 @@
-"""The parts of the framework that are measured, from the configuration: the one place of the benchmark that composes.
+"""Build the parts that are measured from the configuration.
 
 B images, N captions per image, L context vectors of D features.
 """
@@ -25,13 +25,13 @@ from captioning.training.objectives import BatchRandom, Objective
 
 
 def chosen_device(config: DictConfig) -> torch.device:
-    """`auto` is the GPU if there is one."""
+    """Device of `device=auto|cpu|cuda`; `auto` is the GPU if there is one."""
     cuda = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
     return torch.device("cuda" if cuda else "cpu")
 
 
 def built_model(config: DictConfig) -> nn.Module:
-    """The captioner with random weights, on its device, in training mode."""
+    """Captioner with random weights, on its device, in training mode."""
     torch.manual_seed(0)
     grid = tuple(config.context.grid)
     model: nn.Module = instantiate(
@@ -41,13 +41,13 @@ def built_model(config: DictConfig) -> nn.Module:
 
 
 def built_backbone(config: DictConfig) -> Backbone:
-    """The backbone with random weights, on its device."""
+    """Backbone with random weights, on its device."""
     backbone: Backbone = instantiate(without_weights(OmegaConf.to_container(config.backbone, resolve=True)))
     return backbone.to(chosen_device(config))
 
 
 def built_checkpoint(config: DictConfig) -> dict[str, Any]:
-    """What a run of backbone and model would save, with random weights and made-up words."""
+    """Checkpoint of a run of backbone and model, with random weights and made-up words."""
     settings: Any = OmegaConf.to_container(config, resolve=True)
     backbone = built_backbone(config)
     words = [f"word{number}" for number in range(config.vocab_size - len(NAMES))]
@@ -61,15 +61,7 @@ def built_checkpoint(config: DictConfig) -> dict[str, Any]:
 
 @dataclass
 class TrainingStep:
-    """Forward, backward and optimiser step; of the training loop nothing else.
-
-    Attributes:
-        model: in training mode.
-        objective: its loss is divided by the number of words.
-        optimizer: of the model's parameters.
-        grid: (h, w) of the context sets.
-        bfloat16: whether matrices are multiplied in it.
-    """
+    """Forward, backward and optimiser step, without the rest of the training loop."""
 
     model: nn.Module
     objective: Objective
@@ -79,7 +71,7 @@ class TrainingStep:
 
     @classmethod
     def built(cls, config: DictConfig, precision: str) -> "TrainingStep":
-        """A new model with objective and optimiser."""
+        """Build model, objective and optimiser."""
         model = built_model(config)
         objective = instantiate(config.objective).to(chosen_device(config))
         images = max(config.batch.images, config.memory.training_images)
@@ -88,7 +80,7 @@ class TrainingStep:
         return cls(model, objective, optimizer, tuple(config.context.grid), precision == "bf16-mixed")
 
     def __call__(self, batch: Batch, naive: bool = False) -> None:
-        """Learns from features `[B, L, D]` and their captions; naively, as if each caption came with an image."""
+        """Learn from features `[B, L, D]` and captions; naively, as if each caption came with an image."""
         model = OnePerCaption(self.model) if naive else self.model  # type: ignore[arg-type]
         context = ContextSet(batch.inputs.float(), self.grid)
         draws = BatchRandom(0, 0, batch.index)

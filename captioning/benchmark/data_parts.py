@@ -51,7 +51,7 @@ ANNOTATIONS = "dataset_coco.json"
 
 
 class OneFilePerImage:
-    """The naive `Inputs`: `i.pt` holds the features `[L, D]` of photograph i."""
+    """Naive `Inputs`: `i.pt` holds the features `[L, D]` of photograph i."""
 
     pixels = False
 
@@ -64,7 +64,7 @@ class OneFilePerImage:
 
 
 def cache(config: DictConfig) -> Iterator[Measurement]:
-    """An epoch of batches read, then training on them; the files were just written and lie in the page cache."""
+    """Read an epoch of batches, then train on them; the files lie in the page cache."""
     with tempfile.TemporaryDirectory() as name:
         ours, naive = features(config, Path(name))
         images, megabytes = len(ours), ours.layout.total_bytes / 1e6
@@ -85,7 +85,7 @@ def cache(config: DictConfig) -> Iterator[Measurement]:
 
 
 def features(config: DictConfig, folder: Path) -> tuple[FeatureCache, OneFilePerImage]:
-    """The same features of `cache.images` photographs in the project's cache and in a file for each."""
+    """Features of `cache.images` photographs in our cache, and the same in a file for each."""
     height, width = config.context.grid
     free, needed = shutil.disk_usage(folder).free, 4 * config.cache.images * height * width * config.context.features
     if free < 2 * needed:
@@ -113,7 +113,7 @@ def _data(config: DictConfig, inputs: Inputs, num_workers: int) -> CaptionData:
 
 
 def _epochs(config: DictConfig, ours: Inputs, naive: Inputs) -> tuple[dict[str, list[float]], Ceiling, int | None]:
-    """Seconds of whole epochs in this process, the copy that they are measured against, and ours' peak memory."""
+    """Seconds of epochs in this process, the memory copy as their ceiling, and our peak memory."""
     cpu = torch.device("cpu")
     loaders = {name: _data(config, x, 0).train_dataloader() for name, x in (("ours", ours), ("naive", naive))}
     for _ in loaders["ours"]:
@@ -128,14 +128,14 @@ def _epochs(config: DictConfig, ours: Inputs, naive: Inputs) -> tuple[dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """Steps of training on a loader's batches: seconds until each batch came, and until it was learnt from too."""
+    """Seconds of training steps: waiting for the batch, and in all."""
 
     waits: list[float]
     steps: list[float]
 
     @property
     def waiting(self) -> float:
-        """The share of the time, 0-1."""
+        """Share of the time spent waiting, 0-1."""
         return sum(self.waits) / sum(self.steps)
 
 
@@ -157,10 +157,7 @@ def _training(config: DictConfig, inputs: Inputs) -> Fed:
 
 
 def coco(config: DictConfig) -> Iterator[Measurement]:
-    """A data set of `coco.images` photographs in Karpathy's layout with finished features, all made up, from its files.
-
-    The file of features is sparse: all but a few rows are holes that take no room on the disk.
-    """
+    """A made-up data set of `coco.images` photographs in Karpathy's layout, with finished features in sparse files."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         size = isolated(_make, config, folder)
@@ -180,7 +177,7 @@ def coco(config: DictConfig) -> Iterator[Measurement]:
         f"an epoch's batches of {config.batch.images}, {config.coco.workers} loading processes",
         "images",
         Run(config.batch.images * config.coco.batches, [batches]),
-        note=f"memory that is no other process's: {_megabytes(private[0])} of all that is read, in the main process "
+        note=f"private memory: {_megabytes(private[0])} of all that is read, in the main process "
         f"before it starts the others; then {', '.join(map(_megabytes, private[1:]))} in those",
         raw={"private bytes": [float(x) for x in private]},
     )
@@ -238,11 +235,10 @@ def _make_features(config: DictConfig, folder: Path, split: Sequence[Example]) -
 
 
 def _until_training(config: DictConfig, folder: Path) -> tuple[dict[str, float], float, float, list[int]]:
-    """What `captioning.run` does with data before its first step.
+    """Do what `captioning.run` does with data before its first step.
 
-    Returns:
-        Seconds by stage; the time of day when the first batch was there; seconds of `coco.batches` more; and bytes that
-        only this process holds before it starts others, and that each of these holds in the end.
+    Return seconds by stage; the time of day of the first batch; seconds of `coco.batches` more; and private bytes of
+    this process before it starts others, and of each of these in the end.
     """
     stages, begin, before = {}, time.perf_counter(), _private(os.getpid())
 
@@ -282,6 +278,6 @@ def _until_training(config: DictConfig, folder: Path) -> tuple[dict[str, float],
 
 
 def _private(process: int) -> int:
-    """Bytes that only this process holds and that no file could give back."""
+    """Bytes that only this process holds and no file could restore."""
     lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty:"))

@@ -1,4 +1,4 @@
-"""What is measured on, made from a seed: no figure needs a file from elsewhere.
+"""Synthetic benchmark inputs, made from a seed.
 
 B images, N captions per image, L context vectors of D features, V words.
 """
@@ -18,8 +18,7 @@ from captioning.training.objectives import TrainingData
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 WORDS = 2500
-TOPIC = 12
-"""Words that the captions of one image share."""
+TOPIC = 12  # words that the captions of one image share
 
 
 def random_batch(config: DictConfig, images: int, captions: int) -> Batch:
@@ -30,7 +29,7 @@ def random_batch(config: DictConfig, images: int, captions: int) -> Batch:
 
 
 def random_task(config: DictConfig, images: int, captions: int) -> TrainingData:
-    """What those captions are as a training set, for an objective that asks for it."""
+    """Training set of those captions, for objectives that ask for it."""
     vocabulary = Vocabulary([f"w{i}" for i in range(len(NAMES), config.vocab_size)])
     texts = [[[f"w{i}" for i in ids] for ids in row] for row in _captions(config, images, captions)]
     return TrainingData(_examples(texts), vocabulary)
@@ -84,7 +83,7 @@ def examples(images: int, captions: int) -> list[Example]:
 
 
 def _examples(captions: list[list[list[str]]]) -> list[Example]:
-    """Their photographs do not exist and are never opened."""
+    # their photographs do not exist and are never opened
     return [
         Example(i, Path(f"{i}.jpg"), tuple(Reference(" ".join(words), tuple(words)) for words in each))
         for i, each in enumerate(captions)

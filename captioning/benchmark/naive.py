@@ -1,4 +1,4 @@
-"""The same network and weights as an ordinary implementation calls them: what the ratios are taken against.
+"""Naive variants: the same network and weights as an ordinary implementation calls them.
 
 B images, N captions per image, K beams, C prediction steps, t tokens so far, V words, L context vectors.
 """
@@ -19,7 +19,7 @@ from captioning.tokens import BOS, EOS
 
 
 class OnePerCaption(nn.Module):
-    """A captioner for training: an image is repeated for each of its captions, and padding is projected on V words too.
+    """Captioner for training that repeats an image for each of its captions and projects padding on V words too.
 
     Loss and gradient are those of the model itself (without dropout), so that only time and memory differ.
     """
@@ -48,11 +48,11 @@ class OnePerCaption(nn.Module):
         return CaptionOutput(logits.view(b, n, c, -1), attention, policy)
 
     def readout(self, hidden: Tensor) -> Tensor:
-        """What came out of the forward pass is logits already."""
+        """Identity: the forward pass gives logits already."""
         return hidden
 
     def start(self, context: ContextSet, n: int) -> DecodeState:
-        """The state of samples, each of an image of its own."""
+        """State of samples, each with an image of its own."""
         return self.model.start(repeated(context, n), 1)
 
     def step(self, tokens: Tensor, state: DecodeState) -> Step:
@@ -67,7 +67,7 @@ def _one_per_caption(value: Tensor, n: int) -> Tensor:
 
 
 def repeated(context: ContextSet, n: int) -> ContextSet:
-    """Each image `n` times, side by side."""
+    """Repeat each image `n` times."""
     mask = None if context.mask is None else context.mask.repeat_interleave(n, dim=0)
     return ContextSet(context.vectors.repeat_interleave(n, dim=0), context.grid, mask)
 
@@ -76,7 +76,7 @@ def repeated(context: ContextSet, n: int) -> ContextSet:
 def naive_beam(
     model: Captioner, context: ContextSet, width: int, max_length: int, forbidden: Sequence[int] = FORBIDDEN
 ) -> list[Caption]:
-    """The captions of `beam_search` by probability, without maps, from a search with lists that keeps no state.
+    """Captions of `beam_search` without length penalty, by a search with lists that keeps no state.
 
     One image at a time; at each step the image, once for each of the K beams, and the whole of their t tokens go
     through the parallel forward pass.

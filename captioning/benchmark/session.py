@@ -63,11 +63,7 @@ SETTINGS: Mapping[str, Any] = {
 
 
 def check(config: DictConfig) -> None:
-    """Refuses what would only fail after minutes.
-
-    Raises:
-        CaptioningError: a setting is not allowed, there is no such device, or `output` has no folder.
-    """
+    """Refuse settings that would fail after minutes."""
     check_table(SETTINGS, config)
     settings: Any = OmegaConf.to_container(config, resolve=True)
     settings["optimizer"].pop("backbone_lr", None)
@@ -82,11 +78,7 @@ def check(config: DictConfig) -> None:
 
 
 def measure(config: DictConfig) -> None:
-    """Measures the parts that `config` names.
-
-    Raises:
-        CaptioningError: as for `captioning.benchmark.parts.check`.
-    """
+    """Measure the parts that `config` names."""
     check(config)
     device = chosen_device(config)
     content: dict[str, Any] = {

