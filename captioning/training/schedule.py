@@ -20,11 +20,7 @@ def warmup_decay(
 ) -> LambdaLR:
     """Warm up linearly over `warmup_steps`, then decay to `final` times the peak at `total_steps`.
 
-    Args:
-        optimizer: its learning rate is the peak.
-        total_steps: optimiser steps of the training.
-        warmup_steps: the first step has 1 / warmup_steps of the peak.
-        final: share of the peak at the end; unused by constant.
+    The optimiser's learning rate is the peak; the first step has 1 / warmup_steps of it.
     """
 
     def factor(step: int) -> float:

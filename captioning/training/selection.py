@@ -77,16 +77,8 @@ def select_width(
 ) -> dict[int, float]:
     """Validate with each width; set the best in the module and in its best checkpoint.
 
-    The best has the best score that the checkpoint was kept by, such as CIDEr; of equals, the first.
-
-    Args:
-        trainer: that has trained.
-        module: with the weights to test, and a search with a setting `width`.
-        data: of the run.
-        widths: to try.
-
-    Returns:
-        The score of each width.
+    The best has the best score that the checkpoint was kept by, such as CIDEr; of equals, the first. Returns the score
+    of each width.
     """
     kept = trainer.checkpoint_callback
     monitor, sign = kept.monitor.removeprefix("val/"), 1 if kept.mode == "max" else -1  # type: ignore[union-attr]

@@ -29,11 +29,8 @@ class Progress(ProgressBar):
     """Shows epoch, time left, speed, learning rate, loss and the validation scores.
 
     A terminal has one bar below a table with a row per validation. Elsewhere there is a line every `every_seconds` and
-    one for each validation, with captions per second. Only rank 0 prints.
-
-    Args:
-        refresh_rate: batches after which the bar may change; 0: lines on a terminal too.
-        every_seconds: between two lines, unless there is a validation.
+    one for each validation, with captions per second. The bar changes every `refresh_rate` batches at most; with 0, a
+    terminal has lines too. Only rank 0 prints.
     """
 
     @validated
@@ -154,15 +151,11 @@ class Progress(ProgressBar):
 
 
 class TrainingText:
-    """Texts about a training in progress: step, loss, best score, time left.
-
-    Attributes:
-        total: optimiser steps of the training; infinite for one without end.
-    """
+    """Texts about a training in progress: step, loss, best score, time left."""
 
     def __init__(self, trainer: L.Trainer) -> None:
         self._trainer = trainer
-        self.total: float = trainer.estimated_stepping_batches
+        self.total: float = trainer.estimated_stepping_batches  # infinite for a training without end
         self._loss: Tensor | None = None  # a number only where it is printed, since that waits for the device
         self._score: float | None = None
         self._better = False

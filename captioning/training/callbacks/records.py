@@ -126,22 +126,13 @@ class FirstCaptions(CaptionCallback):
 
 
 class AttentionPanels(FirstCaptions):
-    """Save one attention panel per image in `folder`, named by its id.
-
-    Args:
-        folder: made when the first panel is saved.
-        images: number of images, the first of the test split.
-        maps: `mean`, or `all` for a row of every layer's and head's map, which takes seconds per image.
-
-    Attributes:
-        drawn: the panels of the last test by image id, on rank 0.
-    """
+    """Save one attention panel per image in `folder`, named by its id; `maps=all` has every layer's and head's map."""
 
     @validated
     def __init__(self, folder: str | Path, images: Images, maps: Literal["mean", "all"] = "mean") -> None:
         super().__init__(images)
         self.folder, self.maps = Path(folder), maps
-        self.drawn: dict[int | str, Path] = {}
+        self.drawn: dict[int | str, Path] = {}  # panels of the last test by image id, on rank 0
 
     def keep(self, trainer: L.Trainer, module: CaptioningModule, captions: dict[int, Caption]) -> None:
         self.drawn = {}

@@ -35,10 +35,6 @@ class ResumePoints(L.Callback):
     and are never saved.
 
     It must be the first callback: others repeat after resuming what they do at the start of a batch.
-
-    Args:
-        folder: of the checkpoints.
-        every_n_steps: optimiser steps.
     """
 
     @validated

@@ -15,15 +15,7 @@ from captioning.training.module import CaptioningModule
 
 
 class Stopwatch(L.Callback):
-    """Measures training and validation together, from the first step, without data preparation.
-
-    Args:
-        monitor: validation score of the checkpoint that is kept.
-        mode: max or min.
-
-    Attributes:
-        to_best: seconds until the validation with the best score.
-    """
+    """Measures training with validation, from the first step, and `to_best`: until the best score of `monitor`."""
 
     @validated
     def __init__(self, monitor: str, mode: Literal["min", "max"] = "max") -> None:

@@ -57,13 +57,7 @@ def wandb_logger(
     """Make a `WandbLogger` without prompts: without credentials the run is offline, in `save_dir`.
 
     `wandb sync` uploads it later. WANDB_MODE takes precedence. A resumed run has the same id in W&B, kept in
-    `save_dir/wandb_id`; a run started by a sweep agent has the agent's.
-
-    Args:
-        save_dir: the run folder.
-        offline: true keeps the run there anyway.
-        log_model: see `WandbLogger`.
-        settings: for `wandb.init`.
+    `save_dir/wandb_id`; a run started by a sweep agent has the agent's. `settings` are those of `wandb.init`.
     """
     if rank_zero_only.rank > 0:  # type: ignore[attr-defined]
         return WandbLogger(save_dir=save_dir)  # logs nothing
@@ -126,11 +120,7 @@ def _id(file: Path) -> str:
 class WandbRecord(FirstCaptions):
     """Log to W&B the provenance of a run, a table of captions with panels at every validation, and the test.
 
-    Part of `logger=wandb`; it does nothing without that logger.
-
-    Args:
-        folder: the run folder with its `config.yaml`.
-        images: number of images to show, the first of the validation split.
+    Part of `logger=wandb`; it does nothing without that logger. `folder` is the run folder with its `config.yaml`.
     """
 
     splits = ("val",)
