@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from captioning.config.check import FROM_CHECKPOINT, check, data_settings, model_settings, optimizer_settings
+from captioning.config.check import FROM_CHECKPOINT, built, check, data_settings, model_settings, optimizer_settings
 from captioning.config.command import command, start
 from captioning.config.paths import checkpoint_path
 from captioning.config.registry import CONF
@@ -96,11 +95,11 @@ def train(config: DictConfig) -> float | None:
 def build_backbone(config: DictConfig, initial: "InitialWeights | None" = None) -> "Backbone":
     """The backbone with its weights, which are those of `initial` if there is one."""
     if initial is None:
-        backbone: Backbone = instantiate(config.backbone)
+        backbone: Backbone = built(config.backbone)
         return backbone
     settings: Any = OmegaConf.to_container(config, resolve=True)
     initial.check_architecture(settings)
-    backbone = instantiate(without_weights(settings["backbone"]))
+    backbone = built(without_weights(settings["backbone"]))
     initial.fill("backbone", backbone)
     return backbone
 
@@ -111,7 +110,7 @@ def build_splits(config: DictConfig, backbone: "Backbone") -> "Splits":
     from captioning.data.readers.splits import read
     from captioning.features.own import check_features
 
-    splits = read(instantiate(config.data.reader), backbone.reads_photographs)
+    splits = read(built(config.data.reader), backbone.reads_photographs)
     # a frozen backbone computes features of every photograph before training anyway
     if backbone.trainable or (config.data.skip_broken and backbone.reads_photographs):
         splits = readable(splits, backbone.transform, Path(config.cache) / "photographs", config.data.skip_broken)
@@ -139,28 +138,28 @@ def build_module(
     from captioning.training.objectives import TrainingData
 
     vocabulary = build_vocabulary(config, splits, initial)
-    model = instantiate(model_settings(config), vocab_size=len(vocabulary), **backbone.sizes)
+    model = built(model_settings(config), vocab_size=len(vocabulary), **backbone.sizes)
     task = TrainingData(splits["train"], vocabulary)
     if initial is not None:
         initial.fill("model", model)
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
         model.head.begin(task.counts())
     settings: Any = OmegaConf.to_container(config, resolve=True)
-    objective = instantiate(config.objective)
+    objective = built(config.objective)
     objective.prepare(task, model)
     return CaptioningModule(
         backbone=backbone,
         model=model,
         objective=objective,
-        search=instantiate(search_settings(settings["decoding"], vocabulary), _convert_="all"),
+        search=built(search_settings(settings["decoding"], vocabulary)),
         scorers={
             split: Scorer(reference_texts(splits[split]), settings["metrics"][split], config.metrics.timeout)
             for split in ("val", "test")
         },
         vocabulary=vocabulary,
-        optimizer=instantiate(optimizer_settings(config)),
+        optimizer=built(optimizer_settings(config)),
         backbone_lr=config.optimizer.get("backbone_lr"),
-        schedule=instantiate(config.schedule),
+        schedule=built(config.schedule),
         config=settings,
     )
 
@@ -200,7 +199,7 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
         log_info("views: about %s, where they are not in the cache", duration(seconds))
     if config.init_from is None:  # else the model knows them as they were scaled
         to_unit_scale(backbone, inputs["train"])
-    changes: RandomChange = instantiate(config.data.view)
+    changes: RandomChange = built(config.data.view)
     names = {k: f"train, view {k + 1} of {config.data.views}" for k in views}
     more = [inputs_of(splits["train"], backbone.viewed(changes.view(k)), cache, name) for k, name in names.items()]
     data = CaptionData(splits, inputs, module.vocabulary, views=more, **data_settings(config))
@@ -227,10 +226,10 @@ def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":
     from lightning.pytorch.callbacks import ProgressBar
 
     callbacks, loggers = (
-        [instantiate(part) for part in (group or {}).values() if part is not None]
+        [built(part) for part in (group or {}).values() if part is not None]
         for group in (config.callbacks, config.logger)
     )
-    trainer: L.Trainer = instantiate(
+    trainer: L.Trainer = built(
         config.trainer,
         precision=precision,
         logger=loggers,

@@ -96,6 +96,11 @@ def _without(key: str, settings: DictConfig) -> DictConfig:
     return settings
 
 
+def built(settings: DictConfig | dict[str, Any], **given: Any) -> Any:
+    """Build a part of one's own configuration; lists and groups in it become plain ones."""
+    return instantiate(settings, _convert_="all", **given)
+
+
 def with_folder(config: DictConfig) -> DictConfig:
     """The configuration of a run whose folder has no name yet."""
     named = config.copy()
@@ -216,8 +221,8 @@ def _build(config: DictConfig) -> None:
 
     # Lightning's own logger, as its import has left it, tells of devices, files and products; its warnings stay
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    _part(config.data.reader)
-    objective = _part(config.objective)
+    built(config.data.reader)
+    objective = built(config.objective)
     model = _networks(config) or get_object(config.model._target_)
     if objective.stochastic and not getattr(model, "stochastic", False):
         raise CaptioningError(
@@ -235,14 +240,10 @@ def _build(config: DictConfig) -> None:
             "objective.kl_weight holds the model near the one that training begins from, and that has random "
             "weights: set init_from=CHECKPOINT, or objective.kl_weight=0"
         )
-    optimizer = _made("optimizer", _part(optimizer_settings(config)), [nn.Parameter(torch.zeros(1))])
-    _made("schedule", _part(config.schedule), optimizer, 1)
-    callbacks = [_part(part) for part in config.callbacks.values() if part is not None]
-    _part(config.trainer, callbacks=callbacks, logger=False, precision=precision_of(config.trainer))
-
-
-def _part(settings: DictConfig, **given: Any) -> Any:
-    return instantiate(settings, _convert_="all", **given)
+    optimizer = _made("optimizer", built(optimizer_settings(config)), [nn.Parameter(torch.zeros(1))])
+    _made("schedule", built(config.schedule), optimizer, 1)
+    callbacks = [built(part) for part in config.callbacks.values() if part is not None]
+    built(config.trainer, callbacks=callbacks, logger=False, precision=precision_of(config.trainer))
 
 
 def _made(key: str, partial: Any, *arguments: Any) -> Any:
@@ -259,13 +260,13 @@ def _networks(config: DictConfig) -> "nn.Module | None":
 
     described = config.copy()
     described.backbone = without_weights(OmegaConf.to_container(config.backbone, resolve=True))
-    changes = _part(config.data.view)
+    changes = built(config.data.view)
     try:
         with torch.device("meta"):
-            backbone = _part(described.backbone)
+            backbone = built(described.backbone)
             if config.data.views > 1:
                 backbone.viewed(changes.view(1))
-            model: nn.Module = _part(model_settings(described), vocab_size=len(NAMES) + 1, **backbone.sizes)
+            model: nn.Module = built(model_settings(described), vocab_size=len(NAMES) + 1, **backbone.sizes)
             return model
     except InstantiationException as refusal:
         if isinstance(refusal.__cause__, RuntimeError):
