@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -183,14 +184,12 @@ def command_starts() -> Iterator[Finding]:
     """Whether `captioning.run` imports all that it needs and composes its configuration."""
     from hydra import compose, initialize_config_dir
 
-    import captioning.features.inputs
-    import captioning.run
-    import captioning.training.module
-    import captioning.training.selection
+    from captioning.config.registry import CONF
 
-    path = captioning.run.main.config
-    with initialize_config_dir(str(path.parent), version_base="1.3"):
-        compose(path.stem)
+    for name in ("run", "config.check", "features.inputs", "training.selection", "training.module"):
+        import_module(f"captioning.{name}")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        compose("config")
     yield Finding("captioning.run", "ok", "starts")
 
 
