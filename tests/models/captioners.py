@@ -76,7 +76,9 @@ CAPTIONERS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, sizes) for nam
     for name, sizes in MIXTURES.items()
 }
 """Every captioner by a name that tells it, with what to compose and the settings to change."""
-STOCHASTIC = [name for name in CAPTIONERS if "transformer" not in name and not name.startswith(("show_tell", "lstm_"))]
+BLIND = [name for name in CAPTIONERS if name.startswith(("show_tell", "lstm_"))]
+"""Those without attention."""
+STOCHASTIC = [name for name in CAPTIONERS if "transformer" not in name and name not in BLIND]
 """Those with locations to sample."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from models.captioners import (
+    BLIND,
     CAPTIONERS,
     GRID,
     MASK,
@@ -228,7 +229,7 @@ def test_a_masked_pass_is_the_pass_on_the_other_vectors(name: str) -> None:
         assert_same([x[i : i + 1] for x in masked], alone)
 
 
-@pytest.mark.parametrize("name", [name for name in PLACELESS if name not in STOCHASTIC and "flat" not in name])
+@pytest.mark.parametrize("name", [name for name in BLIND if "flat" not in name])
 @torch.no_grad()
 def test_without_attention_only_the_mean_counts(name: str) -> None:
     """Two images with equal means get equal captions, whatever is where; attention tells them apart."""
@@ -260,7 +261,7 @@ def test_attention_maps(name: str, mask: Tensor | None) -> None:
         assert shown.shape[:3] == (B, N, C)
         assert shown.shape[4] == L
         torch.testing.assert_close(shown.sum(dim=-1), torch.ones(shown.shape[:4]).double(), **CLOSE)
-        heads = shown.shape[3] if name in STOCHASTIC else model.decoder[0].inter_attention.project_query.heads
+        heads = model.heads if "transformer" in name else shown.shape[3]
         torch.testing.assert_close(shown[..., -heads:, :].mean(dim=-2), attention, **CLOSE)
 
 
@@ -278,7 +279,7 @@ def test_locations_are_drawn_where_attention_may_be(name: str, mask: Tensor | No
     assert (output.policy.entropy > 0).all()
 
 
-@pytest.mark.parametrize("name", [name for name in CAPTIONERS if name not in STOCHASTIC and "transformer" not in name])
+@pytest.mark.parametrize("name", BLIND)
 def test_what_has_no_attention_samples_none(name: str) -> None:
     with pytest.raises(ValueError, match="has no attention"):
         build(name)(*inputs(), sampled=torch.ones(B, dtype=torch.bool))
