@@ -9,8 +9,17 @@ from pathlib import Path
 
 from captioning.config.types import validated
 from captioning.data.example import Example, Reference
-from captioning.data.readers.schema import KarpathyFile, KarpathyImage, Sentence, SplitImage, T, read_json
+from captioning.data.readers.schema import (
+    MAX_CHARACTERS,
+    KarpathyFile,
+    KarpathyImage,
+    Sentence,
+    SplitImage,
+    T,
+    read_json,
+)
 from captioning.data.readers.splits import SPLITS, Split, check_splits, make_example, make_reference
+from captioning.errors import CaptioningError
 
 NAME = "Karpathy's layout (data=flickr8k, flickr30k or coco)"
 
@@ -60,13 +69,17 @@ class KarpathyReader:
     def _example(self, image: KarpathyImage, place: str) -> Example:
         ids = (image.cocoid, image.imgid, image.filename)
         image_id = next(each for each in ids if each is not None)
-        return make_example(image_id, self._path(image), map(_reference, image.sentences), place)
+        references = [_reference(sentence, place) for sentence in image.sentences]
+        return make_example(image_id, self._path(image), references, place)
 
     def _path(self, image: KarpathyImage) -> Path:
         return self.root / image.filepath / image.filename
 
 
-def _reference(sentence: Sentence) -> Reference | None:
-    if sentence.tokens is None:
-        return make_reference(str(sentence.raw))
-    return make_reference(" ".join(sentence.tokens) if sentence.raw is None else sentence.raw, sentence.tokens)
+def _reference(sentence: Sentence, place: str) -> Reference | None:
+    if sentence.raw is not None:
+        return make_reference(sentence.raw, sentence.tokens)
+    text = None if sentence.tokens is None else " ".join(sentence.tokens)
+    if text is None or len(text) > MAX_CHARACTERS:
+        raise CaptioningError(f"{place}: sentences need raw or tokens of up to {MAX_CHARACTERS} characters")
+    return make_reference(text, sentence.tokens)

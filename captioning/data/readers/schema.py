@@ -21,21 +21,21 @@ T = TypeVar("T")
 
 
 def _inside(name: str) -> str:
-    if PurePath(name).is_absolute() or ".." in PurePath(name).parts or "\0" in name:
+    if (path := PurePath(name)).is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError("must be a path below the folder of photographs")
     return name
 
 
 def _file(name: str) -> str:
-    if not PurePath(name).name:
-        raise ValueError("must name a file")
+    if (path := PurePath(name)).is_absolute() or ".." in path.parts or "\0" in name or not path.name:
+        raise ValueError("must name a file below the folder of photographs")
     return name
 
 
 Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
 ImageId = int | Text
 Folder = Annotated[Text, AfterValidator(_inside)]
-FileName = Annotated[Folder, AfterValidator(_file)]
+FileName = Annotated[Text, AfterValidator(_file)]
 Each = Annotated[list[T], FailFast()]
 """A long list; errors name its first wrong entry."""
 
@@ -45,13 +45,7 @@ class Sentence:
     """A caption of Karpathy's files."""
 
     raw: Text | None = None
-    tokens: list[Text] | None = None
-
-    def __post_init__(self) -> None:
-        if self.raw is None and self.tokens is None:
-            raise ValueError("must have raw or tokens")
-        if len(" ".join(self.tokens or ())) > MAX_CHARACTERS:
-            raise ValueError(f"tokens should have at most {MAX_CHARACTERS} characters")
+    tokens: Annotated[list[Text], MaxLen(MAX_CHARACTERS // 2)] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,7 +123,9 @@ def read_json(path: Path, layout: type[T], name: str) -> T:
     """Read a JSON file of a layout; errors call it `name`."""
     content = _read_bytes(path)
     with at(f"{path}, read as {name}"):
-        return TypeAdapter(layout).validate_json(content.decode(json.detect_encoding(content)), strict=True)
+        encoding = json.detect_encoding(content)
+        text = content if encoding == "utf-8" else content.decode(encoding)  # it may be large
+        return TypeAdapter(layout).validate_json(text, strict=True)
 
 
 def read_json_lines(path: Path, layout: type[T]) -> Iterator[tuple[str, T]]:
