@@ -156,6 +156,7 @@ def browser() -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
         quiet = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+        quiet += ("--disable-quic",)
         ours = (f"--user-data-dir={home}", "--remote-debugging-pipe")
         # the protocol's pipe is what the browser finds open as 3 and 4
         redirected = f'exec "$@" 3<&{theirs_read} 4>&{theirs_write}'

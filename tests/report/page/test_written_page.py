@@ -21,6 +21,7 @@ from captioning.config.registry import CONF
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import difference, resample
+from captioning.report.cards import differences
 from captioning.report.compare import compare
 from captioning.report.gallery import noun_boxes, read_photograph
 from captioning.report.page import table_of
@@ -140,7 +141,8 @@ def test_a_card_says_what_a_run_was_set_otherwise_than_its_experiment(runs: Path
     for strange in ("../../secrets", "demo,flickr8k", "${oc.env:HOME}", "unknown"):
         other["choices"]["experiment"] = strange
         path.write_text(yaml.safe_dump(other))
-        assert "is not among those of this version" in page_of(runs, tmp_path / "report")[0]
+        assert [differences(run) for run in find_runs(runs)[0]] == [None, None]
+    assert "is not among those of this version" in page_of(runs, tmp_path / "report")[0]
 
 
 def test_maps_of_another_test_are_not_laid_on_this_one(runs: Path, tmp_path: Path) -> None:
