@@ -1,7 +1,4 @@
-"""Parts of the benchmark that read data from disk: cached features, and a data set of the size of COCO.
-
-B images in a batch, L context vectors of D features.
-"""
+"""Parts of the benchmark that read data from disk: cached features, and a data set of the size of COCO."""
 
 import io
 import json
@@ -87,11 +84,11 @@ def cache(config: DictConfig) -> Iterator[Measurement]:
 def features(config: DictConfig, folder: Path) -> tuple[FeatureCache, OneFilePerImage]:
     """Features of `cache.images` photographs in our cache, and the same in a file for each."""
     height, width = config.context.grid
-    free, needed = shutil.disk_usage(folder).free, 4 * config.cache.images * height * width * config.context.features
-    if free < 2 * needed:
+    needed = 8 * config.cache.images * height * width * config.context.features  # both, and as much left free
+    if needed > shutil.disk_usage(folder).free:
         raise CaptioningError(
-            f"the features would take {needed / 1e9:.2f} GB of the {free / 1e9:.2f} GB free in {folder.parent}, more "
-            "than half: choose another folder (TMPDIR=FOLDER) or smaller sizes (cache.images)"
+            f"the features would take more than half of what is free in {folder.parent} ({needed / 2e9:.2f} GB): "
+            "choose another folder (TMPDIR=FOLDER) or smaller sizes (cache.images)"
         )
     network = nn.Sequential(nn.AdaptiveAvgPool2d((height, width)), nn.Conv2d(3, config.context.features, 1))
     transform = ImageTransform(max(height, width))
@@ -108,8 +105,8 @@ def _data(config: DictConfig, inputs: Inputs, num_workers: int) -> CaptionData:
     made = examples(config.cache.images, config.batch.captions)
     vocabulary = Vocabulary.from_captions((r.words for e in made for r in e.references), min_count=1)
     settings = {"batch_size": config.batch.images, "captions_per_image": config.batch.captions}
-    settings["max_words"] = config.data.max_words
-    return CaptionData({"train": made}, {"train": inputs}, vocabulary, **settings, num_workers=num_workers)
+    settings |= {"max_words": config.data.max_words, "num_workers": num_workers}
+    return CaptionData({"train": made}, {"train": inputs}, vocabulary, **settings)
 
 
 def _epochs(config: DictConfig, ours: Inputs, naive: Inputs) -> tuple[dict[str, list[float]], Ceiling, int | None]:

@@ -133,9 +133,7 @@ def test_the_naive_features_are_those_of_the_cache(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_said_beforehand(tmp_path: Path) -> None:
-    with pytest.raises(
-        CaptioningError, match=r"the features would take .* GB .*: choose another folder \(TMPDIR=FOLDER"
-    ):
+    with pytest.raises(CaptioningError, match="TMPDIR=FOLDER"):
         data_parts.features(small("cache.images=1000000000000"), tmp_path)
 
 
