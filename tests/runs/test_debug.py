@@ -1,0 +1,44 @@
+"""The preset for a model of one's own."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_conf import composed, pytestmark  # noqa: F401 warnings of Lightning's own
+from test_run import SHAPES
+
+from captioning import run
+from captioning.errors import CaptioningError
+from captioning.run import apply_debug
+
+
+def test_two_batches_go_through_everything(elsewhere: Path) -> None:
+    """Of a frozen backbone no more features are computed than they need."""
+    sizes = [size for size in SHAPES if not size.startswith(("data.num_workers", "trainer"))]
+    config = composed(*sizes, "trainer=cpu", "debug=true", "backbone.trainable=false", "data.batch_size=3",
+                      "data.eval_batch_size=2")  # fmt: skip
+    assert run.main.__wrapped__(config) is not None
+    (folder,) = (elsewhere / "runs").iterdir()
+    assert folder.name == "debug-spatial_transformer-seed1"
+    assert len((folder / "captions.jsonl").read_text().splitlines()) == 4
+    rows = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
+    steps = [row["step"] for row in rows if row["train/nll"]]
+    assert len(steps) == 2
+    cached = [len(np.load(path)) for path in (elsewhere / "cache").glob("features/*/features.npy")]
+    assert sorted(cached) == [5, 5, 6]
+
+
+def test_the_command_line_has_the_last_word(elsewhere: Path) -> None:
+    config = composed("debug=true", "trainer.max_epochs=4", "name=mine")
+    apply_debug(config)
+    assert (config.trainer.max_epochs, config.name) == (4, "mine")
+    assert config.trainer.detect_anomaly is True
+    usual = composed()
+    apply_debug(usual)
+    assert usual == composed()
+
+
+def test_it_is_true_or_false(elsewhere: Path) -> None:
+    with pytest.raises(CaptioningError, match="debug=3"):
+        apply_debug(composed("debug=3"))
