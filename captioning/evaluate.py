@@ -110,44 +110,34 @@ def check(config: DictConfig) -> None:
             config.pop(name, None)
     check_table(SETTINGS, config)
     trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
-    # the settings of a training run's own captions of its validation split, and of nothing else
     altered = config.bfloat16 or config.shuffled or settings_given(config.decoding)
     altered = altered or has_other_photographs(config) or is_another_data_set(config) or config.split != "val"
-    for holds, message in (
-        (
-            trained == (config.captions is not None),
-            "give either checkpoint=FILE, or captions=FILE and references=FILE",
-        ),
-        (
-            trained and config.references is not None and config.images is None,
-            "a checkpoint is scored on the references of its own data set: leave references out, or name their "
-            "photographs with images=FOLDER",
-        ),
-        (
-            not trained and has_other_photographs(config),
-            "images and views are for a checkpoint=FILE to caption: leave them out with captions=FILE",
-        ),
-        (
-            len(set(config.views)) < len(config.views),
-            f"views={list(config.views)} has a view twice: name each once",
-        ),
-        (
-            config.images is not None and is_another_data_set(config),
-            "images=FOLDER and another data set are two things to caption: leave one of them out",
-        ),
-        (
-            config.images is not None and config.against is not None and config.references is None,
-            "against compares scores, and those need references=FILE with images=FOLDER",
-        ),
-        (
-            config.calibrate and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered),
-            "calibrate=true writes into a checkpoint how it scores its own validation captions: give checkpoint=FILE "
-            "and split=val, and leave out decoding, bfloat16, shuffled, images, views and other data",
-        ),
-    ):
-        if holds:
+    images, references = config.images is not None, config.references is not None
+
+    def refuse(condition: Any, message: str) -> None:
+        if condition:
             raise CaptioningError(message)
-    if config.images is not None:
+
+    refuse(
+        trained == (config.captions is not None), "give either checkpoint=FILE, or captions=FILE and references=FILE"
+    )
+    message = "leave references out, or name their photographs with images=FOLDER"
+    refuse(
+        trained and references and not images, f"a checkpoint is scored on references of its own data set: {message}"
+    )
+    message = "images and views are for a checkpoint=FILE to caption: leave them out with captions=FILE"
+    refuse(not trained and has_other_photographs(config), message)
+    refuse(len(set(config.views)) < len(config.views), f"views={list(config.views)} has a view twice: name each once")
+    message = "images=FOLDER and another data set are two things to caption: leave one of them out"
+    refuse(images and is_another_data_set(config), message)
+    message = "against compares scores, and those need references=FILE with images=FOLDER"
+    refuse(images and config.against is not None and not references, message)
+    refuse(
+        config.calibrate and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered),
+        "calibrate=true writes into a checkpoint how it scores its own validation captions: give checkpoint=FILE and "
+        "split=val, and leave out decoding, bfloat16, shuffled, images, views and other data",
+    )
+    if images:
         check_folder("images", config.images)
     check_checkpoints(config)
     if config.data.get("root") is not None:
@@ -164,25 +154,15 @@ def describe(images: int, of: int, given: Mapping[str, Mapping[ImageId, Any]]) -
 
 @dataclass
 class Source:
-    """Captions to score, and what they are scored with.
+    """Captions to score, and what they are scored with."""
 
-    Attributes:
-        references: of each image, perhaps none.
-        captions: of each image in a view.
-        wording: statistics of captions without references.
-        provenance: of the captions.
-        given: captions of a file by its name.
-        photographs: names of the files, if known.
-        kept: attention of the first captions of the first view.
-    """
-
-    references: Mapping[ImageId, Sequence[str]]
-    captions: Callable[[str], Mapping[ImageId, Said]]
-    wording: Callable[[Sequence[Said]], dict[str, float]]
+    references: Mapping[ImageId, Sequence[str]]  # of each image, perhaps none
+    captions: Callable[[str], Mapping[ImageId, Said]]  # of each image in a view
+    wording: Callable[[Sequence[Said]], dict[str, float]]  # statistics without references
     provenance: Mapping[str, Any]
-    given: Mapping[str, Mapping[ImageId, Any]] = field(default_factory=dict)
-    photographs: Mapping[ImageId, str] = field(default_factory=dict)
-    kept: list[KeptCaption] = field(default_factory=list)
+    given: Mapping[str, Mapping[ImageId, Any]] = field(default_factory=dict)  # captions of files, by name
+    photographs: Mapping[ImageId, str] = field(default_factory=dict)  # names of their files, if known
+    kept: list[KeptCaption] = field(default_factory=list)  # attention of the first captions of the first view
 
 
 def of_files(config: DictConfig) -> Source:
@@ -263,13 +243,7 @@ def of_checkpoint(config: DictConfig) -> Source:
 
 
 class Scoring:
-    """Write and score the captions of `images`, view by view.
-
-    Attributes:
-        scored: the images with references.
-        scorer: None if there are none.
-        counts: of images, for the provenance.
-    """
+    """Write and score the captions of `images`, view by view; `scored` are those with references."""
 
     def __init__(self, config: DictConfig, source: Source, images: Sequence[ImageId]) -> None:
         self._source, self._images = source, images

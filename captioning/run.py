@@ -62,13 +62,16 @@ def train(config: DictConfig) -> float | None:
     import lightning as L
 
     from captioning.config.precision import tell_precision
-    from captioning.runs.networks import InitialWeights
     from captioning.training.selection import select
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # else it tells of devices, files and products
     L.seed_everything(config.seed, workers=True, verbose=False)
 
-    initial = None if config.init_from is None else InitialWeights(checkpoint_path(config.init_from))
+    initial = None
+    if config.init_from is not None:
+        from captioning.runs.networks import InitialWeights
+
+        initial = InitialWeights(checkpoint_path(config.init_from))
     backbone = build_backbone(config, initial)
     splits = build_splits(config, backbone)
     run = RunFolder(config, identity(config, splits, backbone, initial))

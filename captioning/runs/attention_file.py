@@ -1,7 +1,7 @@
-"""Attention kept with a run: every map of the first captions, at 8 bits, in one file `attention.npz`.
+"""`attention.npz`: every attention map of the first captions of a test, in 8 bits.
 
-It is NumPy's zip: `captions`, JSON as bytes, and for the i-th of them `maps_i` uint8 `[M, T, h, w]` and `scale_i`
-float32 `[M, T]`, the largest weight of each map; a weight is `maps / 255 * scale`. Nothing in it is unpickled.
+NumPy's zip holds `captions`, JSON as bytes, and for the i-th of them `maps_i` uint8 `[M, T, h, w]` and `scale_i`
+float32 `[M, T]`, the largest weight of each map; a weight is `maps / 255 * scale`. Nothing is unpickled.
 
 M maps, T words, on a grid of (h, w).
 """
@@ -21,13 +21,13 @@ from captioning.files import atomic_write
 
 FILE = "attention.npz"
 LARGEST = 2**29
-"""Bytes of a file once it is unpacked; those of a thousand captions have some ten millions."""
+"""Bytes of an unpacked file; a thousand captions take some ten millions."""
 ADVICE = "test the run again (captioning.evaluate), or take the file away"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptCaption:
-    """A caption and where the model looked.
+    """A caption with its attention maps.
 
     Attributes:
         image_id: of its photograph.
@@ -50,11 +50,7 @@ class _Entry(BaseModel):
 
 
 def write(path: Path, captions: Sequence[KeptCaption]) -> None:
-    """Writes the file, whole or not at all.
-
-    Raises:
-        CaptioningError: it cannot be written.
-    """
+    """Write the file atomically."""
     entries = [{"image_id": c.image_id, "words": c.words, "maps": list(c.maps)} for c in captions]
     arrays = {"captions": np.frombuffer(json.dumps(entries).encode(), np.uint8)}
     for number, caption in enumerate(captions):
@@ -64,7 +60,7 @@ def write(path: Path, captions: Sequence[KeptCaption]) -> None:
 
 
 def quantised(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Maps `[..., h, w]`, not negative, as uint8 of the same shape and the largest weight of each, float32 `[...]`."""
+    """Non-negative maps `[..., h, w]` as uint8 of the same shape, and the largest weight of each, float32 `[...]`."""
     maps = np.nan_to_num(maps.astype(np.float32), posinf=0.0)
     scale = maps.max(axis=(-2, -1))
     units = np.divide(255, scale, out=np.zeros_like(scale), where=scale >= np.finfo(np.float32).tiny)
@@ -72,11 +68,7 @@ def quantised(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read(path: Path) -> list[KeptCaption]:
-    """The captions in the order in which they were written.
-
-    Raises:
-        CaptioningError: the file cannot be read, or is damaged.
-    """
+    """Read the captions in the order in which they were written."""
     try:
         with zipfile.ZipFile(path) as archive:
             if (size := sum(member.file_size for member in archive.infolist())) > LARGEST:

@@ -1,4 +1,4 @@
-"""The jobs of a sweep: what each is called, what is said when it begins or fails, and how they rank in the end."""
+"""The jobs of a sweep: their names, their log lines, and their ranking."""
 
 import atexit
 import json
@@ -26,8 +26,8 @@ NAMED = ("name", "model", "seed")
 log = logging.getLogger(__name__)
 
 
-class Ended(JobReturn):
-    """How a job has ended; what it failed with is raised without Hydra's own line before it."""
+class SweepResult(JobReturn):
+    """Result of a job, whose exception is raised without Hydra's own line before it."""
 
     @property  # type: ignore[misc]  # nobody sets it anew
     def return_value(self) -> Any:
@@ -37,9 +37,9 @@ class Ended(JobReturn):
 
 
 class Jobs(Callback):
-    """Speaks of a sweep's jobs, wherever they run; a run that is no sweep only fails without Hydra's line.
+    """Hydra callback that names, logs and ranks the jobs of a sweep, in whatever processes they run.
 
-    The object travels to the process of each job, and results come back as files in a folder of the sweep's own.
+    The object is pickled into the process of each job, which leaves its result as a file in the sweep's folder.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Jobs(Callback):
         self._folder: Path | None = None
 
     def on_multirun_start(self, config: DictConfig, **settings: Any) -> None:
-        """Has the jobs named by what is swept; ranks them when the program ends, as it may with a failure."""
+        """Name the jobs by what is swept, and rank them even if the program ends with a failure."""
         given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
         swept = [each.key_or_group for each in given if each.is_sweep_override()]
         self._swept = [*(config.hydra.sweeper.get("params") or {}), *swept]
@@ -63,12 +63,12 @@ class Jobs(Callback):
             atexit.register(self._rank)
 
     def on_multirun_end(self, config: DictConfig, **settings: Any) -> None:
-        """Ranks the jobs."""
+        """Rank the jobs."""
         atexit.unregister(self._rank)
         self._rank()
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
-        """Says what the job is of; in a process of its own, in every line which job speaks."""
+        """Log the settings of the job; in a process of its own, number its log lines."""
         if config.hydra.mode != RunMode.MULTIRUN:
             return
         if multiprocessing.parent_process() is not None:
@@ -78,8 +78,8 @@ class Jobs(Callback):
             log.info("job %d: %s", config.hydra.job.num, self._settings(config))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
-        """Leaves the result."""
-        job_return.__class__ = Ended
+        """Write the result for the ranking."""
+        job_return.__class__ = SweepResult
         if config.hydra.mode != RunMode.MULTIRUN or self._folder is None:
             return
         failed = job_return.status is JobStatus.FAILED
@@ -109,11 +109,7 @@ class Jobs(Callback):
 
 
 def ranking(jobs: list[dict[str, Any]]) -> str:
-    """The jobs of a sweep as a table, the best first, those without a score last.
-
-    Args:
-        jobs: of each `settings`, `score`, `folder`, and the `monitor` and `mode` of its checkpoint.
-    """
+    """A table of jobs, the best first and those without a score last."""
     sign = -1 if jobs[0]["mode"] == "max" else 1
     ordered = sorted(jobs, key=lambda job: (job["score"] is None, sign * (job["score"] or 0), job["settings"]))
     width = max(len(job["settings"]) for job in jobs)
