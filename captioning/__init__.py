@@ -24,7 +24,7 @@ def load(
     modules: Sequence[str] = (),
     bfloat16: bool = False,
 ) -> "TrainedCaptioner":
-    """Build a captioner, the one in the box or that of a checkpoint: `captioning.load().caption("photograph.jpg")`.
+    """Build the bundled captioner or that of a checkpoint: `captioning.load().caption("photograph.jpg")`.
 
     The arguments, and what they raise, are those of `captioning.captioner.TrainedCaptioner.from_checkpoint`.
     """

@@ -38,7 +38,7 @@ def test_run_from_a_wheel(tmp_path: Path) -> None:
     shown = python(script, "download", "data=coco", "--cfg", "job", cwd=elsewhere, path=str(installed))
     assert "train2014.zip" in shown
 
-    # with the captioner in the box, in an empty home and without a network
+    # with the bundled captioner, in an empty home and without a network
     alone = {"HOME": str(elsewhere), "XDG_CACHE_HOME": str(elsewhere), "HF_HOME": str(elsewhere)}
     alone |= {"OMP_NUM_THREADS": "1", **dict.fromkeys(("http_proxy", "https_proxy", "HF_ENDPOINT"), NOWHERE)}
     said = python(script, "predict", str(DOG), cwd=elsewhere, path=str(installed), **alone)
