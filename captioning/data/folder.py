@@ -28,12 +28,7 @@ class PhotographFolder:
 
     @classmethod
     def read(cls, folder: Path, references: Path | None) -> "PhotographFolder":
-        """List the folder and read the captions; no photograph is opened.
-
-        Args:
-            folder: of photographs.
-            references: COCO's own layout, Karpathy's, or a table, whose file names count from `folder` on.
-        """
+        """List the folder and read the captions, whose file names count from it on; no photograph is opened."""
         paths = sorted(photographs_below(folder, _raise))
         if not paths:
             raise CaptioningError(
@@ -49,10 +44,10 @@ class PhotographFolder:
         check_splits({"images": [*listed, *(each for each in found if each.path not in captioned)]}, references)
         absent = len(captioned.keys() - paths)
         if absent == len(captioned):
-            first = photographs(list(captioned.values())[:1], folder)[0]
+            first = "".join(map(quoted, photographs(list(captioned.values())[:1], folder)))
             raise CaptioningError(
-                f"references={quoted(references)} and images={quoted(folder)} have no photograph in common: its first "
-                f"is {quoted(first)}, counted from that folder on"
+                f"references={quoted(references)} and images={quoted(folder)} have no photograph in common; the first "
+                f"of the references: {first or 'none'}"
             )
         return cls([captioned.get(example.path, example) for example in found], absent)
 

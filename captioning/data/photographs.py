@@ -13,7 +13,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from captioning.data.example import Splits
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError
 from captioning.files import write_json
 from captioning.machine import is_first
 from captioning.progress import counter
@@ -39,14 +39,12 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     """
     paths = list(dict.fromkeys(example.path for examples in splits.values() for example in examples))
     broken = _broken(paths, transform, folder)
-    if broken and not skip_broken:
-        raise CaptioningError(f"{next(iter(broken.values()))}; {ADVICE}")
-    kept = {}
+    kept = {name: [each for each in examples if each.path not in broken] for name, examples in splits.items()}
     for name, examples in splits.items():
-        kept[name] = [example for example in examples if example.path not in broken]
         skipped = [broken[example.path] for example in examples if example.path in broken]
-        if skipped and not kept[name]:
-            raise CaptioningError(f"no photograph of the split {name} can be read; the first: {skipped[0]}")
+        if skipped and not (skip_broken and kept[name]):
+            advice = f"no other of {name} can be read" if skip_broken else ADVICE
+            raise CaptioningError(f"{skipped[0]}; {advice}")
         for reason in skipped if is_first() else ():
             log.warning("skipped in %s: %s", name, reason)
     return kept
@@ -100,10 +98,6 @@ def fingerprints(paths: Sequence[Path]) -> list[bytes]:
     common = len(Path(os.path.commonpath({path.parent for path in paths})).parts) if paths else 0
     found = []
     for path in paths:
-        try:
-            status = path.stat()
-            name = os.fsencode("/".join(path.parts[common:]))
-        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-            raise CaptioningError(f"cannot read the image {quoted(path)}: {error}; {ADVICE}") from error
+        status, name = path.stat(), os.fsencode("/".join(path.parts[common:]))
         found.append(b"%s\0%d\0%d" % (name, status.st_size, status.st_mtime_ns))
     return found

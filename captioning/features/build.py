@@ -62,13 +62,13 @@ def build_features(
     Args:
         backbone: a frozen backbone.
         paths: the photographs.
-        folder: of all caches; made if absent.
+        folder: of all caches.
         batch_size: B, which changes nothing but speed and memory. None: 32 on a GPU, and 8 on a CPU, where VGG-11
             takes a fifth less time for an image than in batches of 32, which do not fit its caches.
         num_workers: decoding processes; 0 decodes in this one. None: as many as there are cores for a backbone on a
             GPU, which is faster than all of them, and 2 for one on the CPU, which needs the cores itself.
         dtype: precision on disk.
-        progress: the text before the progress bar.
+        progress: text before the progress bar.
     """
     if backbone.trainable:
         raise CaptioningError("the features of a trainable backbone change and cannot be cached; train on images")
@@ -103,14 +103,7 @@ def build_rows(
 ) -> FeatureCache:
     """The cache of the rows that `batches_from(done)` yields from row `done` on, as `[B, L, D]` in `dtype` on the CPU.
 
-    Args:
-        backbone: computed them.
-        photographs: fingerprints of the rows' photographs.
-        batches_from: called where there is something to do.
-        folder: of all caches.
-        dtype: precision on disk.
-        progress: the text before the progress bar.
-        files: `file_digests`, for other caches to copy rows; None: they do not.
+    The rows are of photographs with these `fingerprints`; by `file_digests` other caches find `files` to copy.
     """
     digest = backbone.digest
     key = cache_key(digest, dtype, photographs)
@@ -207,7 +200,7 @@ def _append(
         os.fsync(checksums.fileno())
 
 
-def _write(file: BinaryIO, content: bytes) -> None:
+def _write(file: BinaryIO, content: bytes) -> None:  # a raw file may take a part of it
     view = memoryview(content)
     while view:
         view = view[file.write(view) :]

@@ -44,7 +44,7 @@ def file_digests(
 
 
 def write_files(folder: Path, files: Sequence[bytes], origins: np.ndarray[Any, Any]) -> None:
-    """Record the sources of rows in a cache's folder."""
+    """Record the sources of a cache's rows."""
     records = np.empty(len(files), RECORD)
     records["file"], records["origin"] = files, origins
     records.tofile(folder / FILES)

@@ -33,14 +33,7 @@ class Joined:
 
 
 def inputs_of(examples: Sequence[Example], backbone: Backbone, cache: Path, name: str) -> Inputs:
-    """Photographs for a trainable backbone; features of a frozen one, computed where they are not cached yet.
-
-    Args:
-        examples: the photographs.
-        backbone: computes features where it lies.
-        cache: the folder of cached things.
-        name: of the split, before the progress bar.
-    """
+    """Photographs for a trainable backbone; features of a frozen one, computed where they are not in `cache` yet."""
     if backbone.trainable:
         return Photographs([example.path for example in examples], backbone.transform)
     if isinstance(backbone, SideBySide):

@@ -50,11 +50,14 @@ def check_features(splits: Splits, backbone: Backbone) -> None:
 def move_features(backbones: Sequence[Backbone], path: Path) -> None:
     """Read features of `backbones` or members of them from `path` from now on."""
     members = [member for backbone in backbones for member in _members(backbone)]
-    if not members:
-        raise CaptioningError("features is the path of features of your own, which this checkpoint does not read")
-    if len({member.path for member in members}) > 1:
-        paths = ", ".join(dict.fromkeys(quoted(member.path) for member in members))
-        raise CaptioningError(f"features is one path, but features are read from {paths}: put them there again")
+    paths = list(dict.fromkeys(quoted(member.path) for member in members))
+    if len(paths) != 1:
+        fix = (
+            f"features are read from {', '.join(paths)}: put them there again"
+            if paths
+            else "this checkpoint reads none"
+        )
+        raise CaptioningError(f"features is the one path of features of your own, but {fix}")
     for member in members:
         member.path = path
 
@@ -80,18 +83,18 @@ class FeatureFiles:
 
     def features(self, name: str, dim: int, regions: int) -> Array:
         """Features of one image, `[L, dim]` with L from 1 to `regions`, all finite."""
-        where = f"the features {quoted(name)} in {self.files[name]}"
         try:
             array = np.asarray(self.read(name))
+            fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
+            if not fits or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+                raise ValueError(
+                    f"it must be finite [L, D], L from 1 to backbone.regions={regions}, D = backbone.dim={dim}; "
+                    f"it is {list(array.shape)} of {array.dtype}"
+                )
+            return array
         except Exception as error:  # readers of damaged files raise anything
-            raise CaptioningError(f"cannot read {where}: {type(error).__name__}: {quoted(error)}") from error
-        fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
-        if not fits or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            raise CaptioningError(
-                f"{where} must be finite numbers [L, D], L from 1 to backbone.regions={regions}, D = backbone.dim="
-                f"{dim}; they are {list(array.shape)} of {array.dtype}"
-            )
-        return array
+            reason = f"{type(error).__name__}: {quoted(error)}"
+            raise CaptioningError(f"cannot read the features {quoted(name)} in {self.files[name]}: {reason}") from error
 
 
 @contextmanager
@@ -102,12 +105,10 @@ def opened(path: Path) -> Iterator[FeatureFiles]:
         yield FeatureFiles(files, lambda name: _own_array(files[name]))
         return
     kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
-    if path.suffix not in kinds or not path.is_file():
-        raise CaptioningError(
-            f"backbone.path={quoted(path)} is not a folder of .npy or .npz files, nor a file of {', '.join(kinds)}"
-        )
     with ExitStack() as stack:
         try:
+            if path.suffix not in kinds or not path.is_file():
+                raise ValueError(f"it is not a folder of .npy or .npz files, nor a file of {', '.join(kinds)}")
             names, read = stack.enter_context(kinds[path.suffix](path))
         except Exception as error:  # as above
             reason = f"{type(error).__name__}: {quoted(error)}"
@@ -120,14 +121,9 @@ def _members(backbone: Backbone) -> list[Precomputed]:
 
 
 def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[str, Path]) -> list[str]:
-    names, missing = [], []
-    for example in examples:
-        possible = (str(example.image_id), example.path.name, example.path.stem)
-        name = next((name for name in possible if name in files), None)
-        if name is None:
-            missing.append(f"{example.image_id} ({example.path.name})")
-        else:
-            names.append(name)
+    possible = [(str(example.image_id), example.path.name, example.path.stem) for example in examples]
+    names = [next((name for name in each if name in files), "") for each in possible]
+    missing = [f"{image_id} ({file})" for (image_id, file, _), name in zip(possible, names, strict=True) if not name]
     if missing:
         more = ", ..." if len(missing) > MAX_LISTED else ""
         raise CaptioningError(

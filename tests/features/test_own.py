@@ -155,7 +155,7 @@ def test_damaged_files_and_objects_that_could_run_code_are_refused_by_name(tmp_p
         with pytest.raises(CaptioningError, match=rf"cannot read backbone\.path={tmp_path / name}: "):
             brought(tmp_path / name, tmp_path)
     for name in ("absent", "absent.npz", "a.txt"):
-        with pytest.raises(CaptioningError, match=rf"{name} is not a folder .* file of \.npz, \.npy, \.h5, \.hdf5"):
+        with pytest.raises(CaptioningError, match=rf"{name}: .* is not a folder .* file of \.npz, \.npy, \.h5, \.hdf5"):
             brought(tmp_path / name, tmp_path)
 
 

@@ -17,6 +17,7 @@ from captioning.data.readers.schema import (
     Identified,
     ImageId,
     Text,
+    by_image,
     read_json,
     read_json_lines,
 )
@@ -40,40 +41,20 @@ def read_captions(path: Path) -> dict[ImageId, str]:
         results: Iterable[tuple[str, Annotation]] = read_json_lines(path, Annotation)
     else:
         results = ((f"{path}: [{n}]", each) for n, each in enumerate(read_json(path, Each[Annotation], RESULTS)))
-    captions: dict[ImageId, str] = {}
-    for place, each in results:
-        if each.image_id in captions:
-            raise CaptioningError(f"{place}: the image {each.image_id!r:.200} has a caption already")
-        captions[each.image_id] = each.caption
-    if not captions:
-        raise CaptioningError(f"{path} holds no captions")
-    return captions
+    return by_image((place, each.image_id, each.caption) for place, each in results)
 
 
 def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
-    """The references of each image, in the order of the images.
-
-    Args:
-        path: of the file.
-        bare: whether images may be without references.
-    """
+    """The references of each image, in the order of the images; only if `bare` may an image have none."""
     if path.suffix == ".jsonl":
-        references = _references_of_lines(path)
+        lines = read_json_lines(path, _References)
+        references = by_image((place, line.image_id, line.references) for place, line in lines)
     else:
         references = read_json(path, CocoFile[Identified], ANNOTATIONS).captions(path)
     without = [] if bare else [image_id for image_id, texts in references.items() if not texts]
     if without or not references:
         what = f"references for {len(without)} of {len(references)} images: {_listed(without)}" if without else "images"
         raise CaptioningError(f"{path} has no {what}")
-    return references
-
-
-def _references_of_lines(path: Path) -> dict[ImageId, list[str]]:
-    references: dict[ImageId, list[str]] = {}
-    for place, line in read_json_lines(path, _References):
-        if line.image_id in references:
-            raise CaptioningError(f"{place}: the image {line.image_id!r:.200} occurs twice")
-        references[line.image_id] = line.references
     return references
 
 

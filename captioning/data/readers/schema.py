@@ -4,7 +4,7 @@ An error names the file and the place in it: `dataset.json: images[17].sentences
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -107,16 +107,23 @@ class CocoFile(Generic[Image]):
 
     def captions(self, path: Path) -> dict[ImageId, list[str]]:
         """The captions of each image, in the order of the images; `path` names the file in errors."""
-        captions: dict[ImageId, list[str]] = {}
-        for position, image in enumerate(self.images):
-            if image.id in captions:
-                raise CaptioningError(f"{path}: images[{position}]: the image id {image.id!s:.200} occurs twice")
-            captions[image.id] = []
+        images = enumerate(self.images)
+        captions = by_image((f"{path}: images[{position}]", image.id, list[str]()) for position, image in images)
         for position, each in enumerate(self.annotations):
             if each.image_id not in captions:
                 raise CaptioningError(f"{path}: annotations[{position}]: no image has the id {each.image_id!r:.200}")
             captions[each.image_id].append(each.caption)
         return captions
+
+
+def by_image(found: Iterable[tuple[str, ImageId, T]]) -> dict[ImageId, T]:
+    """Something of each image; `found` are its places in a file, image ids and values."""
+    values: dict[ImageId, T] = {}
+    for place, image_id, value in found:
+        if image_id in values:
+            raise CaptioningError(f"{place}: the image {image_id!r:.200} occurs twice")
+        values[image_id] = value
+    return values
 
 
 def read_json(path: Path, layout: type[T], name: str) -> T:
@@ -148,7 +155,8 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = 1 + content.count(b"\n", 0, error.start)
-        raise CaptioningError(f"{path}, line {line} is not UTF-8 ({error.reason}): save the file as UTF-8") from error
+        error.add_note(f"{path}, line {line} is not UTF-8; save the file as UTF-8")
+        raise
     lines = enumerate(text.split("\n"), start=1)
     return [(f"{path}, line {number}", line.removesuffix("\r")) for number, line in lines if line.strip()]
 

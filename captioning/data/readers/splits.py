@@ -23,10 +23,7 @@ def read(reader: Callable[[], Splits], photographs: bool = True) -> Splits:
     """The examples of a reader, without garbage collection meanwhile: nothing that it builds is garbage.
 
     The collector would go again and again through millions of words; at the size of COCO that is half of the time.
-
-    Args:
-        reader: knows captions and paths; it looks for no photograph.
-        photographs: whether they must be on disk, as they must for every backbone that reads them.
+    With `photographs` these must be on disk, as they must for every backbone that reads them.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -36,21 +33,17 @@ def read(reader: Callable[[], Splits], photographs: bool = True) -> Splits:
             check_photographs(splits)
         return splits
     except FileNotFoundError as error:
-        raise CaptioningError(
-            f"{error.strerror}: {quoted(error.filename)}; set data.root to the folder of the data set, or this file's "
-            "own setting in data.reader"
-        ) from error
+        error.add_note("data.root must be the folder of the data set, or a setting in data.reader name this file")
+        raise
     finally:
         if collecting:
             gc.enable()
 
 
 def make_reference(text: str, words: Sequence[str] | None = None) -> Reference | None:
-    """A caption as a reference, or None where it has no words: neither a model nor a scorer can read it then.
+    """A caption as a reference, or None without words, which neither a model nor a scorer can read.
 
-    Args:
-        text: the caption as written.
-        words: its words, if the file has them; otherwise `split_words(text)`.
+    The words are `split_words(text)` where the file has none.
     """
     words = split_words(text) if words is None else words
     return Reference(text, tuple(words)) if words else None
@@ -69,18 +62,15 @@ def check_splits(splits: Mapping[str, Sequence[Example]], source: object) -> Non
     empty = [split for split, examples in splits.items() if not examples]
     if empty:
         raise CaptioningError(f"{source} has no images for {', '.join(empty)}; each split needs some")
-    ids: dict[int | str, str] = {}
-    paths: dict[Path, str] = {}
-    for split, examples in splits.items():
-        for example in examples:
-            mine = f"{split} {example.path}"
-            if (first := ids.setdefault(example.image_id, mine)) is not mine:
-                twice = f"image id {example.image_id!s:.200} occurs twice, for {first:.200} and {mine:.200}"
-                raise CaptioningError(f"{source}: the {twice}")
-            mine = f"{split} {example.image_id}"
-            if (first := paths.setdefault(example.path, mine)) is not mine:
-                twice = f"photograph {example.path!s:.200} occurs twice, as {first:.200} and {mine:.200}"
-                raise CaptioningError(f"{source}: the {twice}")
+    for key, other in (("image_id", "path"), ("path", "image_id")):
+        seen: dict[object, str] = {}
+        for split, examples in splits.items():
+            for example in examples:
+                mine = f"{split} {getattr(example, other)}"
+                first = seen.setdefault(value := getattr(example, key), mine)
+                if first is not mine:
+                    twice = f"the {key} {value!s:.200} occurs twice, for {first:.200} and {mine:.200}"
+                    raise CaptioningError(f"{source}: {twice}")
 
 
 def check_photographs(splits: Splits) -> None:

@@ -38,23 +38,12 @@ class Subset:
     def choose(self, images: Sequence[ImageId], source: Path) -> list[ImageId]:
         """The chosen of `images`, all that the file `source` holds: a share in their order, a list in its own."""
         if isinstance(self.value, Path):
-            return _listed(self.value, images, source)
+            known = {str(image): image for image in images}
+            lines = [(place, line.strip()) for place, line in read_lines(self.value)]
+            for place, name in lines:
+                if name not in known:
+                    raise CaptioningError(f"{place}: {name:.200} is not among the {len(images)} images of {source}")
+            return [known[name] for _, name in lines]
         start, end = (round(each * len(images)) for each in self.value)
         chosen = set(sorted(images, key=lambda image: sha256(str(image).encode()).digest())[start:end])
-        if not chosen:
-            raise CaptioningError(f"the share {self.value} of the {len(images)} images of {source} is empty; widen it")
         return [image for image in images if image in chosen]
-
-
-def _listed(path: Path, images: Sequence[ImageId], source: Path) -> list[ImageId]:
-    known = {str(image): image for image in images}
-    chosen: dict[ImageId, str] = {}
-    for place, line in read_lines(path):
-        name = line.strip()
-        if name not in known:
-            raise CaptioningError(f"{place}: {name:.200} is not among the {len(images)} images of {source}")
-        if chosen.setdefault(known[name], place) is not place:
-            raise CaptioningError(f"{place}: {name:.200} is listed twice, first in {chosen[known[name]]}")
-    if not chosen:
-        raise CaptioningError(f"{path} lists no images; each split needs some")
-    return list(chosen)

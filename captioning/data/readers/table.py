@@ -88,9 +88,7 @@ def _captions(path: Path) -> dict[str, list[str]]:
 def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
     """Place, file name and caption of every line."""
     lines = read_lines(path)
-    if not lines:
-        raise CaptioningError(f"{path} is empty; {_EXAMPLE}")
-    first = lines[0][1]
+    place, first = lines[0] if lines else (str(path), "")
     if _TOKEN.fullmatch(first):
         for place, line in lines:
             if not (match := _TOKEN.fullmatch(line)):
@@ -98,19 +96,21 @@ def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
             yield place, match[1], match[2]
         return
     delimiter = "\t" if "\t" in first else ","
-    header = [name.strip() for name in _fields(*lines[0], delimiter)]
+    header = [name.strip() for name in _fields(first, delimiter)]
     if header.count("image") != 1 or header.count("caption") != 1:
-        raise CaptioningError(f"{lines[0][0]}: {first!r:.60} does not name the columns; {_EXAMPLE}")
+        raise CaptioningError(f"{place}: {first!r:.60} does not name the columns; {_EXAMPLE}")
     for place, line in lines[1:]:
-        fields = dict(zip(header, values := _fields(place, line, delimiter), strict=False))
+        values = _fields(line, delimiter)
         if len(values) != len(header):
-            raise CaptioningError(f"{place}: {line!r:.60} has {len(values)} columns, not {len(header)}; {_EXAMPLE}")
+            raise CaptioningError(f"{place}: {line!r:.60} is not CSV of {len(header)} columns; {_EXAMPLE}")
+        fields = dict(zip(header, values, strict=True))
         yield place, fields["image"].strip(), fields["caption"]
 
 
-def _fields(place: str, line: str, delimiter: str) -> list[str]:
+def _fields(line: str, delimiter: str) -> list[str]:
+    """The columns of a line, none where it is not CSV."""
     # Each line on its own, so that a quote that is never closed cannot swallow the lines after it.
     try:
         return next(csv.reader([line], delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        raise CaptioningError(f"{place}: {line!r:.60} is not CSV: {error}") from error
+    except csv.Error:
+        return []

@@ -81,7 +81,7 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
     (karpathy, first(filename=".", filepath="a"), ValidationError, "images[0].filename"),
     *((karpathy, first(filepath=name), ValidationError, "images[0].filepath") for name in ("../1", "/1", "a\0", 3)),
     (karpathy, first(filename="1.jpg"), CaptioningError, "1.jpg occurs twice"),
-    (karpathy, first(imgid=2), CaptioningError, "image id 2 occurs twice"),
+    (karpathy, first(imgid=2), CaptioningError, "image_id 2 occurs twice"),
     *((karpathy, first(imgid=each), ValidationError, "images[0].imgid") for each in (True, 1.5, [1], LONG)),
     *((karpathy, first(sentences=each), CaptioningError, "0.jpg") for each in ([], [{"raw": "..."}], [{"tokens": []}])),
     (karpathy, first(sentences=[DOG, {"text": "a dog"}]), CaptioningError, "images[0]"),
@@ -100,8 +100,7 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
     (coco, both(IMAGE, annotations=[CAPTION, {"image_id": 1}]), ValidationError, "annotations[1].caption"),
     *((coco, both(IMAGE | {"id": each}), ValidationError, "images[0].id") for each in (None, [1], 1.5, False)),
     *((coco, both(IMAGE | {"file_name": n}), ValidationError, "images[0].file_name") for n in ("../1.jpg", "", None)),
-    (coco, both(annotations=[]), CaptioningError, "the 0 images"),
-    (table, "", CaptioningError, "is empty"),
+    (table, "", CaptioningError, "file.json: '' does not name the columns"),
     *(
         (table, h, CaptioningError, "line 1")
         for h in ("image;caption\n1.jpg;A dog", "1.jpg,A dog", "image,caption,caption")
@@ -112,20 +111,17 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
     ),
     (table, TABLE + "1.jpg," + LONG * 20, CaptioningError, "line 3"),
     *((table, TABLE + line, ValidationError, "line 3") for line in ("1.jpg," + LONG, "../1.jpg,A dog", ",A dog")),
-    (table, b"image,caption\n1.jpg,A caf\xe9\n", CaptioningError, "line 2 is not UTF-8"),
-    (table, TABLE.encode("utf-16"), CaptioningError, "line 1 is not UTF-8"),  # a spreadsheet's "Unicode text"
+    (table, b"image,caption\n1.jpg,A caf\xe9\n", UnicodeDecodeError, "line 2 is not UTF-8"),
+    (table, TABLE.encode("utf-16"), UnicodeDecodeError, "line 1 is not UTF-8"),  # a spreadsheet's "Unicode text"
     *((table, TOKENS + line, CaptioningError, "line 2") for line in ("1.jpg\tA dog", "1.jpg#2 A dog")),
     (table, TABLE + "2.jpg,...", CaptioningError, "2.jpg has no caption"),
     (table, TABLE, CaptioningError, "1.jpg occurs twice"),
     (chosen, "3\n\n8\n", CaptioningError, "line 3: 8"),
-    (chosen, "3\n4\n3\n", CaptioningError, "line 3: 3"),
-    (chosen, "\n", CaptioningError, "lists no images"),
     *((read_captions, each, ValidationError, "read as") for each in ("[{", "null", both(), "[" * 100_000)),
     *((read_captions, [RESULT | {"caption": c}], ValidationError, "[0].caption") for c in (None, 3, LONG)),
     *((read_captions, [RESULT | {"image_id": i}], ValidationError, "[0].image_id") for i in (1.5, True, [1], None)),
     (read_captions, [RESULT, 5], ValidationError, "[1]"),
     (read_captions, [{"image_id": 1, "text": "a"}], ValidationError, "[0].caption"),
-    (read_captions, [], CaptioningError, "no captions"),
     (read_captions, [RESULT] * 2, CaptioningError, "[1]: the image 1"),
     (lines(read_captions), json.dumps(RESULT) + '\n{"image_id": 1}', ValidationError, "line 2: caption"),
     (lines(read_captions), f"{json.dumps(RESULT)}\n" * 2, CaptioningError, "line 2: the image 1"),
@@ -167,8 +163,9 @@ def test_files_that_are_not_there_are_named(tmp_path: Path, read: Callable[[Path
 
 
 def test_what_must_be_set_for_a_data_set_is_said(tmp_path: Path) -> None:
-    with pytest.raises(CaptioningError, match=r"file; set data\.root"):
+    with pytest.raises(FileNotFoundError) as refused:
         read(KarpathyReader(tmp_path, tmp_path / "file"))
+    assert "data.root" in explain(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +202,7 @@ def one(image_id: int | str, name: str) -> Example:
             "id 1 occurs twice, for train .*1.jpg and train .*2.jpg",
         ),
         ([one(1, "1.jpg")], [one(1, "2.jpg")], "id 1 occurs twice, for train .*1.jpg and val .*2.jpg"),
-        ([one(1, "1.jpg")], [one(2, "1.jpg")], "photograph root.1.jpg occurs twice, as train 1 and val 2"),
+        ([one(1, "1.jpg")], [one(2, "1.jpg")], "path root.1.jpg occurs twice, for train 1 and val 2"),
     ],
 )
 def test_splits_that_cannot_be_compared_on(train: list[Example], val: list[Example], message: str) -> None:

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from captioning.data.readers.subset import Subset
-from captioning.errors import CaptioningError
 
 SOURCE = Path("captions.json")
 
@@ -31,8 +30,3 @@ def test_a_list_chooses_in_its_own_order(tmp_path: Path) -> None:
     path = tmp_path / "ids.txt"
     path.write_bytes(b"\xef\xbb\xbf12\r\n\r\n b c.jpg \r\n3")
     assert Subset(str(path)).choose([3, "b c.jpg", 7, 12], SOURCE) == [12, "b c.jpg", 3]
-
-
-def test_a_share_without_images() -> None:
-    with pytest.raises(CaptioningError, match=r"the 4 images of captions\.json"):
-        Subset([0, 0.1]).choose([1, 2, 3, 4], SOURCE)
