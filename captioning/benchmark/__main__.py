@@ -1,4 +1,4 @@
-"""Measures speed on this machine: `python -m captioning.benchmark`."""
+"""Measure speed on this machine: `python -m captioning.benchmark`."""
 
 from omegaconf import DictConfig
 
@@ -8,7 +8,7 @@ from captioning.config.registry import CONF
 
 @command(CONF / "benchmark.yaml")
 def main(config: DictConfig) -> None:
-    """Prints a line per measurement, then all as one table; writes `output`."""
+    """Print a line per measurement, then all as one table; write `output`."""
     from captioning.benchmark.session import measure  # here, because PyTorch and Lightning take seconds
 
     measure(config)

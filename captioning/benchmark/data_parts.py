@@ -6,78 +6,67 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import nn
 
 from captioning.backbones import Backbone
 from captioning.backbones.images import ImageTransform
-from captioning.benchmark.built import TrainingStep, chosen_device
+from captioning.benchmark.built import training_step
 from captioning.benchmark.material import examples, photographs, sentences
-from captioning.benchmark.measure import Ceiling, Measurement, Run, isolated, memory_copy, peak_bytes, timed
+from captioning.benchmark.measure import CPU, Variants, compare, isolated
+from captioning.benchmark.naive import OneFilePerImage
+from captioning.benchmark.rows import Measurement, Run
 from captioning.data.dataset import Inputs
-from captioning.data.example import Example
+from captioning.data.example import Example, Splits
 from captioning.data.module import CaptionData
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.splits import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
-from captioning.features.build import build_features
+from captioning.features.build import build_features, layout_of
 from captioning.features.cache import (
     CHECKSUM,
     CHECKSUMS,
     DATA,
     SCALE_SAMPLE,
     FeatureCache,
-    Layout,
     cache_key,
     checksum,
     row_origins,
 )
+from captioning.machine import device_called
 
 STARTING = 2  # batches of training that do not count: the loader's processes start with the first
 ANNOTATIONS = "dataset_coco.json"
 
 
-class OneFilePerImage:
-    """Naive `Inputs`: `i.pt` holds the features `[L, D]` of photograph i."""
-
-    pixels = False
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def rows(self, indices: Sequence[int]) -> Tensor:
-        """`[B, L, D]`."""
-        return torch.stack([torch.load(self.folder / f"{i}.pt", weights_only=True) for i in indices])
-
-
 def cache(config: DictConfig) -> Iterator[Measurement]:
     """Read an epoch of batches, then train on them; the files lie in the page cache."""
-    with tempfile.TemporaryDirectory() as name:
-        ours, naive = features(config, Path(name))
-        images, megabytes = len(ours), ours.layout.total_bytes / 1e6
-        seconds, ceiling, peak = isolated(_epochs, config, ours, naive)
-        epochs = {which: Run(images, seconds[which]) for which in ("ours", "naive")}
-        label = f"{images} images ({megabytes:.0f} MB) in batches of {config.batch.images}"
-        yield Measurement("cache", label, "images", epochs["ours"], epochs["naive"], ceiling, peak)
-        fed, fed_naively = (isolated(_training, config, inputs) for inputs in (ours, naive))
+    with tempfile.TemporaryDirectory() as folder:
+        ours, naive = features(config, Path(folder))
+        images = len(ours)
+        name = f"{images} images ({ours.layout.total_bytes / 1e6:.0f} MB) in batches of {config.batch.images}"
+        row = Measurement("cache", name, "images")
+        yield isolated(compare, row, partial(_epochs, config, ours, naive), (images, images), config.repeats, 1)
+        (waits, steps), (naive_waits, naive_steps) = (isolated(_fed, config, inputs) for inputs in (ours, naive))
     yield Measurement(
         "cache",
         f"training on them, {config.data.num_workers} loading processes",
         "images",
-        Run(config.batch.images, fed.steps),
-        Run(config.batch.images, fed_naively.steps),
-        note=f"waiting for data {fed.waiting:.2%} of the time; naive {fed_naively.waiting:.2%}",
-        raw={"seconds of waiting": fed.waits, "naive seconds of waiting": fed_naively.waits},
+        Run(config.batch.images, steps),
+        Run(config.batch.images, naive_steps),
+        note=f"waiting for data {sum(waits) / sum(steps):.2%} of the time; "
+        f"naive {sum(naive_waits) / sum(naive_steps):.2%}",
+        raw={"seconds of waiting": waits, "naive seconds of waiting": naive_waits},
     )
 
 
@@ -93,138 +82,112 @@ def features(config: DictConfig, folder: Path) -> tuple[FeatureCache, OneFilePer
     network = nn.Sequential(nn.AdaptiveAvgPool2d((height, width)), nn.Conv2d(3, config.context.features, 1))
     transform = ImageTransform(max(height, width))
     backbone = Backbone("benchmark", network, config.context.features, (height, width), transform, trainable=False)
-    (path,) = photographs(folder, 1, 64, 64)
     with redirect_stderr(io.StringIO()):  # the progress bar
-        cache = build_features(backbone, [path] * config.cache.images, folder)
+        cache = build_features(backbone, photographs(folder, 1, 64, 64) * config.cache.images, folder)
     for i in range(len(cache)):
         torch.save(torch.from_numpy(cache[i]), folder / f"{i}.pt")
     return cache, OneFilePerImage(folder)
 
 
-def _data(config: DictConfig, inputs: Inputs, num_workers: int) -> CaptionData:
+def _cached_data(config: DictConfig, inputs: Inputs, workers: int) -> CaptionData:
     made = examples(config.cache.images, config.batch.captions)
-    vocabulary = Vocabulary.from_captions((r.words for e in made for r in e.references), min_count=1)
-    settings = {"batch_size": config.batch.images, "captions_per_image": config.batch.captions}
-    settings |= {"max_words": config.data.max_words, "num_workers": num_workers}
-    return CaptionData({"train": made}, {"train": inputs}, vocabulary, **settings)
+    vocabulary = Vocabulary.from_captions((r.words for example in made for r in example.references), min_count=1)
+    return data_module(config, {"train": made}, {"train": inputs}, vocabulary, workers)
 
 
-def _epochs(config: DictConfig, ours: Inputs, naive: Inputs) -> tuple[dict[str, list[float]], Ceiling, int | None]:
-    """Seconds of epochs in this process, the memory copy as their ceiling, and our peak memory."""
-    cpu = torch.device("cpu")
-    loaders = {name: _data(config, x, 0).train_dataloader() for name, x in (("ours", ours), ("naive", naive))}
-    for _ in loaders["ours"]:
-        pass
-    peak = peak_bytes(cpu)
-    copy, size = memory_copy(cpu)
-    actions = {name: lambda loader=loader: [None for _ in loader] for name, loader in loaders.items()}
-    seconds = timed(actions | {"copy": copy}, config.repeats, cpu)
-    work = config.cache.images * 2 * config.context.grid[0] * config.context.grid[1] * config.context.features
-    return seconds, Ceiling("memory copy", "B", Run(size, seconds["copy"]).rate, work), peak
+def _epochs(config: DictConfig, ours: Inputs, naive: Inputs) -> Variants:
+    fast, slow = (_cached_data(config, inputs, 0).train_dataloader() for inputs in (ours, naive))
+    height, width = config.context.grid
+    read = config.cache.images * 2 * height * width * config.context.features
+    return Variants(lambda: [None for _ in fast], lambda: [None for _ in slow], CPU, read)
 
 
-@dataclass(frozen=True, slots=True)
-class Fed:
+def _fed(config: DictConfig, inputs: Inputs) -> tuple[list[float], list[float]]:
     """Seconds of training steps: waiting for the batch, and in all."""
-
-    waits: list[float]
-    steps: list[float]
-
-    @property
-    def waiting(self) -> float:
-        """Share of the time spent waiting, 0-1."""
-        return sum(self.waits) / sum(self.steps)
-
-
-def _training(config: DictConfig, inputs: Inputs) -> Fed:
-    device, step = chosen_device(config), TrainingStep.built(config, config.precisions[0])
-    found = Fed([], [])
+    device, step = device_called(config.device), training_step(config, config.precisions[0])
+    waits, steps = [], []
     begin = time.perf_counter()
-    loader = _data(config, inputs, config.data.num_workers).train_dataloader()
-    for number, batch in enumerate(islice(loader, STARTING + config.cache.steps)):
-        came = time.perf_counter()
-        step(batch.to(device))
+    loader = _cached_data(config, inputs, config.data.num_workers).train_dataloader()
+    for batch in islice(loader, STARTING + config.cache.steps):
+        waits.append(time.perf_counter() - begin)
+        step(batch.to(device), False)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        if number >= STARTING:
-            found.waits.append(came - begin)
-            found.steps.append(time.perf_counter() - begin)
+        steps.append(time.perf_counter() - begin)
         begin = time.perf_counter()
-    return found
+    return waits[STARTING:], steps[STARTING:]
+
+
+def data_module(
+    config: DictConfig, splits: Splits, inputs: Mapping[str, Inputs], vocabulary: Vocabulary, workers: int
+) -> CaptionData:
+    """Data of a run in the batches that are measured."""
+    settings = {"batch_size": config.batch.images, "captions_per_image": config.batch.captions}
+    settings |= {"max_words": config.data.max_words, "num_workers": workers}
+    return CaptionData(splits, inputs, vocabulary, **settings)
 
 
 def coco(config: DictConfig) -> Iterator[Measurement]:
-    """A made-up data set of `coco.images` photographs in Karpathy's layout, with finished features in sparse files."""
+    """`coco.images` photographs in Karpathy's layout, with finished features in sparse files."""
+    captions = config.batch.captions
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        size = isolated(_make, config, folder)
+        size = isolated(_make, config, Path(name))
         begin = time.time()
-        stages, started, batches, private = isolated(_until_training, config, folder)
-    label = f"{config.coco.images} images, {config.batch.captions} captions each, {size / 1e9:.1f} GB of features"
-    spent = "; ".join(f"{stage} {seconds:.2f} s" for stage, seconds in stages.items())
+        stages, started, batches, private = isolated(_until_training, config, Path(name))
     yield Measurement(
         "coco",
-        label,
+        f"{config.coco.images} images, {captions} captions each, {size / 1e9:.1f} GB of features",
         ours=Run(1, [started - begin]),
-        note=f"from the start of a process to the first batch: {spent}",
-        raw={**stages},
+        note="from the start of a process to the first batch: "
+        + "; ".join(f"{stage} {seconds:.2f} s" for stage, seconds in stages.items()),
+        raw=stages,
     )
+    first, *others = (f"{size / 1e6:.0f} MB" for size in private)
     yield Measurement(
         "coco",
         f"an epoch's batches of {config.batch.images}, {config.coco.workers} loading processes",
         "images",
         Run(config.batch.images * config.coco.batches, [batches]),
-        note=f"private memory: {_megabytes(private[0])} of all that is read, in the main process "
-        f"before it starts the others; then {', '.join(map(_megabytes, private[1:]))} in those",
-        raw={"private bytes": [float(x) for x in private]},
+        note=f"private memory: {first} of all that is read, in the main process before it starts the others; "
+        f"then {', '.join(others)} in those",
+        raw={"private bytes": [float(size) for size in private]},
     )
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.0f} MB"
 
 
 def _coco_backbone(config: DictConfig) -> Backbone:
     grid = tuple(config.context.grid)
-    transform = ImageTransform(max(grid))
     torch.manual_seed(0)
+    transform = ImageTransform(max(grid))
     return Backbone("coco", nn.Conv2d(3, 1, 1), config.context.features, grid, transform, trainable=False)
 
 
-def _reader(folder: Path) -> KarpathyReader:
-    return KarpathyReader(folder, folder / ANNOTATIONS)
-
-
 def _make(config: DictConfig, folder: Path) -> int:
-    """Writes photographs of one byte, captions and features; gives the size of the features."""
-    images = config.coco.images
-    texts = sentences(min(images, 5000), config.batch.captions)
+    """Write photographs of one byte, captions and features; return the size of the features."""
+    texts = sentences(min(config.coco.images, 5000), config.batch.captions)
     entries = []
-    for i in range(images):
-        split = "test" if i % 25 == 0 else "val" if i % 25 == 1 else "train"
+    for i in range(config.coco.images):
         (folder / f"{i}.jpg").write_bytes(b"x")
         captions = [{"raw": text, "tokens": text.split()} for text in texts[i % len(texts)]]
+        split = {0: "test", 1: "val"}.get(i % 25, "train")
         entries.append({"filename": f"{i}.jpg", "cocoid": i, "split": split, "sentences": captions})
     (folder / ANNOTATIONS).write_text(json.dumps({"images": entries}))
-    return sum(_make_features(config, folder, split) for split in _reader(folder)().values())
+    splits = KarpathyReader(folder, folder / ANNOTATIONS)()
+    return sum(_make_features(_coco_backbone(config), folder, split) for split in splits.values())
 
 
-def _make_features(config: DictConfig, folder: Path, split: Sequence[Example]) -> int:
-    """A finished cache with numbers in the rows that the scale is measured on."""
-    backbone, photographs = _coco_backbone(config), fingerprints([example.path for example in split])
-    key = cache_key(backbone.digest, "float16", photographs)
-    origins = row_origins(backbone.digest, "float16", photographs)
-    layout = Layout(len(split), backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, "float16")
-    place = folder / key
+def _make_features(backbone: Backbone, folder: Path, split: Sequence[Example]) -> int:
+    """A finished cache with numbers in the rows on which the scale is measured, and holes in the others."""
+    digest, photographs = backbone.digest, fingerprints([example.path for example in split])
+    origins, layout = row_origins(digest, "float16", photographs), layout_of(backbone, len(split), "float16")
+    place = folder / cache_key(digest, "float16", photographs)
     place.mkdir()
     row = np.random.default_rng(0).standard_normal((layout.positions, layout.dim)).astype(np.float16).tobytes()
-    hole = bytes(layout.row_bytes)
-    checksums = [checksum(hole, origin) for origin in origins]
+    checksums = [checksum(bytes(layout.row_bytes), origin) for origin in origins]
     with (place / DATA).open("wb") as file:
         file.write(layout.header)
         file.truncate(layout.total_bytes)
         for i in np.linspace(0, len(split) - 1, min(len(split), SCALE_SAMPLE)).round().astype(int).tolist():
-            file.seek(layout.total_bytes - (len(split) - i) * layout.row_bytes)
+            file.seek(len(layout.header) + i * layout.row_bytes)
             file.write(row)
             checksums[i] = checksum(row, origins[i])
     np.array(checksums, CHECKSUM).tofile(place / CHECKSUMS)
@@ -237,26 +200,21 @@ def _until_training(config: DictConfig, folder: Path) -> tuple[dict[str, float],
     Return seconds by stage; the time of day of the first batch; seconds of `coco.batches` more; and private bytes of
     this process before it starts others, and of each of these in the end.
     """
-    stages, begin, before = {}, time.perf_counter(), _private(os.getpid())
+    stages: dict[str, float] = {}
+    begin, before = time.perf_counter(), _private(os.getpid())
 
     def passed(stage: str) -> None:
-        nonlocal begin
-        now = time.perf_counter()
-        stages[stage], begin = now - begin, now
+        stages[stage] = time.perf_counter() - begin - sum(stages.values())
 
-    splits = read(_reader(folder))
+    splits = read(KarpathyReader(folder, folder / ANNOTATIONS))
     passed("reading")
     vocabulary = Vocabulary.from_captions(r.words for example in splits["train"] for r in example.references)
     passed("vocabulary")
     backbone = _coco_backbone(config)
-    caches: dict[str, FeatureCache] = {
-        name: build_features(backbone, [example.path for example in split], folder) for name, split in splits.items()
-    }
+    caches = {name: build_features(backbone, [each.path for each in split], folder) for name, split in splits.items()}
     caches["train"].scale()
     passed("features")
-    settings = {"batch_size": config.batch.images, "captions_per_image": config.batch.captions}
-    settings |= {"max_words": config.data.max_words, "num_workers": config.coco.workers}
-    data = CaptionData(splits, caches, vocabulary, **settings)
+    data = data_module(config, splits, caches, vocabulary, config.coco.workers)
     passed("captions")
     private = [_private(os.getpid()) - before]
     loader = data.train_dataloader()

@@ -1,26 +1,27 @@
-"""Timing, memory and hardware peaks; measurements as lines and as a table."""
+"""Timing, peak memory, and the peaks of this machine."""
 
 import os
 import platform
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context, set_start_method
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from captioning.benchmark.rows import Ceiling, Measurement, Run
 from captioning.errors import CaptioningError
 from captioning.machine import has_bfloat16, keep_memory
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16}
+CPU = torch.device("cpu")
 MATRIX = 2048
 COPY_BYTES, CHUNK = 256 * 2**20, 8 * 2**20
 WARM_UP = 2  # runs until a process holds all of its memory: the optimiser's state comes with the first
@@ -32,83 +33,49 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Seconds of repeated runs of one action, and the images or captions that one of them handles."""
+class Variants:
+    """Work ready to run in this process, by this package and naively.
 
-    amount: float
-    seconds: list[float]
-
-    @property
-    def median(self) -> float:
-        """Seconds of the middle run."""
-        return statistics.median(self.seconds)
-
-    @property
-    def spread(self) -> float:
-        """(slowest - fastest) / median."""
-        return (max(self.seconds) - min(self.seconds)) / self.median
-
-    @property
-    def rate(self) -> float:
-        """Amount per second of the middle run."""
-        return self.amount / self.median
-
-
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """Peak of the machine, timed in turn with the runs: FLOP or B a second, and how many one run of ours takes."""
-
-    name: str
-    unit: str
-    per_second: float
-    work: float
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One row of the table.
-
-    Attributes:
-        part: of the benchmark.
-        name: of what was measured, within its part.
-        unit: of amounts: images or captions.
-        ours: runs of this package; None where only memory was measured, or nothing.
-        naive: the same work done naively.
-        ceiling: peak of the machine.
-        peak: bytes of a process that has run only ours.
-        naive_peak: bytes of a process that has run only the naive variant.
-        note: everything else.
-        raw: further numbers that the note is made of, by name.
+    Its ceiling is matrix multiplication in the precision `limit`, or memory that copies `limit` bytes; None: none.
     """
 
-    part: str
-    name: str
-    unit: str = ""
-    ours: Run | None = None
-    naive: Run | None = None
-    ceiling: Ceiling | None = None
-    peak: int | None = None
-    naive_peak: int | None = None
-    note: str = ""
-    raw: dict[str, float | list[float] | None] = field(default_factory=dict)
+    ours: Action
+    naive: Action
+    device: torch.device
+    limit: torch.dtype | int | None = torch.float32
+    raw: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def ratio(self) -> float | None:
-        """Our rate in multiples of the naive one."""
-        return self.ours.rate / self.naive.rate if self.ours and self.naive else None
 
-    @property
-    def share(self) -> float | None:
-        """Share of the ceiling, 0-1."""
-        return self.ceiling.work / self.ours.median / self.ceiling.per_second if self.ours and self.ceiling else None
+Build = Callable[[], Variants]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, with every second."""
-        content = asdict(self) | {"ratio": self.ratio, "share": self.share}
-        for name, run in (("ours", self.ours), ("naive", self.naive)):
-            if run:
-                content[name] |= {"median": run.median, "spread": run.spread, "rate": run.rate}
-        return content
+
+def compare(
+    row: Measurement, build: Build, amounts: tuple[int, int], repeats: int, first: int = WARM_UP
+) -> Measurement:
+    """Complete a row: peak memory after the `first` runs of ours, then both variants and the ceiling in turn."""
+    variants = build()
+    limit, device, ceiling = variants.limit, variants.device, None
+    peak = peak_after(variants.ours, device, first)
+    actions = {"ours": variants.ours, "naive": variants.naive}
+    if isinstance(limit, torch.dtype):
+        with FlopCounterMode(display=False) as counter:
+            variants.ours()
+        actions["limit"], size = matrix_multiply(limit, device)
+        name, unit, work = "matrix multiply", "FLOP", counter.get_total_flops()
+    elif limit is not None:
+        actions["limit"], size = memory_copy(device)
+        name, unit, work = "memory copy", "B", limit
+    seconds = timed(actions, repeats, device)
+    if limit is not None:
+        ceiling = Ceiling(name, unit, Run(size, seconds["limit"]).rate, work)
+    ours, naive = Run(amounts[0], seconds["ours"]), Run(amounts[1], seconds["naive"])
+    return replace(row, ours=ours, naive=naive, ceiling=ceiling, peak=peak, raw=variants.raw)
+
+
+def peak_of(build: Build, variant: Literal["ours", "naive"], times: int = WARM_UP) -> int | None:
+    """Peak memory of one variant alone."""
+    variants = build()
+    return peak_after(variants.ours if variant == "ours" else variants.naive, variants.device, times)
 
 
 def timed(actions: Mapping[str, Action], repeats: int, device: torch.device) -> dict[str, list[float]]:
@@ -123,28 +90,6 @@ def timed(actions: Mapping[str, Action], repeats: int, device: torch.device) -> 
 
     rounds = [[seconds(action) for action in actions.values()] for _ in range(repeats + 1)][1:]
     return dict(zip(actions, map(list, zip(*rounds, strict=True)), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Seconds of both variants in one process; see `Measurement`."""
-
-    ours: list[float]
-    naive: list[float]
-    ceiling: Ceiling
-    peak: int | None
-
-
-def compare(ours: Action, naive: Action, dtype: torch.dtype, repeats: int, device: torch.device) -> Comparison:
-    """Time both against matrix multiplication in `dtype`; count the arithmetic of our products and convolutions."""
-    peak = peak_after(ours, device)
-    with FlopCounterMode(display=False) as counter:
-        ours()
-    multiply, work = matrix_multiply(dtype, device)
-    seconds = timed({"ours": ours, "naive": naive, "multiply": multiply}, repeats, device)
-    rate = Run(work, seconds["multiply"]).rate
-    ceiling = Ceiling("matrix multiply", "FLOP", rate, counter.get_total_flops())
-    return Comparison(seconds["ours"], seconds["naive"], ceiling, peak)
 
 
 def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -165,15 +110,10 @@ def _as_commands_start() -> None:
     set_start_method(None, force=True)
 
 
-def peak_after(action: Action, device: torch.device, times: int = WARM_UP) -> int | None:
-    """Peak memory of this process, bytes, after some runs of an action."""
+def peak_after(action: Action, device: torch.device, times: int) -> int | None:
+    """Peak bytes of this process after some runs: of a GPU's tensors, or resident; None where the kernel has none."""
     for _ in range(times):
         action()
-    return peak_bytes(device)
-
-
-def peak_bytes(device: torch.device) -> int | None:
-    """Peak memory of this process: on a GPU of its tensors, on a CPU resident; None where the kernel does not tell."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     if not STATUS.exists():  # `getrusage` counts what the process was before it became this program
@@ -184,9 +124,12 @@ def peak_bytes(device: torch.device) -> int | None:
 
 def machine(device: torch.device) -> dict[str, Any]:
     """Hardware and versions, for the record."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "cpu": _cpu_name(),
+        "cpu": names[0] if names else platform.processor() or platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "bfloat16": has_bfloat16(device),
         "cores": os.cpu_count(),
@@ -199,13 +142,6 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def _cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
 def matrix_multiply(dtype: torch.dtype, device: torch.device) -> tuple[Action, float]:
     """Product of large matrices, and its floating-point operations."""
     matrix = torch.randn(MATRIX, MATRIX, device=device).to(dtype)
@@ -215,8 +151,7 @@ def matrix_multiply(dtype: torch.dtype, device: torch.device) -> tuple[Action, f
 def memory_copy(device: torch.device) -> tuple[Action, float]:
     """Copy of a large tensor into allocated memory, and its bytes."""
     source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    target.zero_()
+    target = source.clone()
     return lambda: target.copy_(source), COPY_BYTES
 
 
@@ -228,20 +163,15 @@ def ceilings(device: torch.device, repeats: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bytes"
         if shutil.disk_usage(folder).free > 4 * COPY_BYTES:
-            _write(path)
+            with path.open("wb") as file:
+                file.write(os.urandom(COPY_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
             actions["file in the page cache, B/s"] = (lambda: _read(path, evict=False), COPY_BYTES)
             if hasattr(os, "posix_fadvise"):
                 actions["file on the disk, B/s"] = (lambda: _read(path, evict=True), COPY_BYTES)
         seconds = timed({name: action for name, (action, _) in actions.items()}, repeats, device)
     return {name: Run(amount, seconds[name]).rate for name, (_, amount) in actions.items()}
-
-
-def _write(path: Path) -> None:
-    with path.open("wb") as file:
-        for _ in range(COPY_BYTES // CHUNK):
-            file.write(os.urandom(CHUNK))
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _read(path: Path, evict: bool) -> None:

@@ -3,11 +3,18 @@
 B images, N captions per image, K beams, C prediction steps, t tokens so far, V words, L context vectors.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.meteor.meteor import Meteor
+from pycocoevalcap.rouge.rouge import Rouge
+from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
@@ -34,18 +41,13 @@ class OnePerCaption(nn.Module):
         b, n, c = tokens.shape
         rows = {name: _one_per_caption(value, n) for name, value in path.items()}
         output = self.model(repeated(context, n), tokens.flatten(0, 1)[:, None], need_weights, **rows)
-        logits = self.model.readout(output.hidden)
         attention, policy = output.attention, output.policy
         if attention is not None:
             attention = attention.view(b, n, c, -1)
         if policy is not None:
-            policy = replace(
-                policy,
-                log_prob=policy.log_prob.view(b, n, c),
-                entropy=policy.entropy.view(b, n, c),
-                sampled=path["sampled"],
-            )
-        return CaptionOutput(logits.view(b, n, c, -1), attention, policy)
+            per_step = {"log_prob": policy.log_prob.view(b, n, c), "entropy": policy.entropy.view(b, n, c)}
+            policy = replace(policy, sampled=path["sampled"], **per_step)
+        return CaptionOutput(self.model.readout(output.hidden).view(b, n, c, -1), attention, policy)
 
     def readout(self, hidden: Tensor) -> Tensor:
         """Identity: the forward pass gives logits already."""
@@ -110,3 +112,44 @@ def _search(model: Captioner, image: ContextSet, width: int, max_length: int, fo
             break
     score, words = max(ended + unfinished)
     return Caption(words, score, None)
+
+
+class OneFilePerImage:
+    """`Inputs` from files: `i.pt` holds the features `[L, D]` of photograph i."""
+
+    pixels = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def rows(self, indices: Sequence[int]) -> Tensor:
+        """`[B, L, D]`."""
+        return torch.stack([torch.load(self.folder / f"{i}.pt", weights_only=True) for i in indices])
+
+
+def tokenized(captions: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
+    """Captions tokenised by pycocoevalcap, without the line that its Java writes to standard error."""
+    kept = os.dup(2)
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        tokens: dict[int, list[str]] = PTBTokenizer().tokenize(
+            {i: [{"caption": text} for text in texts] for i, texts in captions.items()}
+        )
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+    return tokens
+
+
+def raw_scores(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> dict[str, float]:
+    """The corpus scores, 0-1, of pycocoevalcap's own classes as its `COCOEvalCap.evaluate` calls them.
+
+    References are tokenised, candidates are not.
+    """
+    captions = tokenized({i: [text] for i, text in candidates.items()})
+    bleu, _ = Bleu(4).compute_score(references, captions, verbose=0)
+    scores = {f"BLEU-{n}": score for n, score in enumerate(bleu, 1)}
+    for name, scorer in (("METEOR", Meteor()), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
+        scores[name] = float(scorer.compute_score(references, captions)[0])
+    return scores

@@ -4,19 +4,18 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 from annotated_types import Interval, MinLen
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.benchmark import data_parts, parts
-from captioning.benchmark.built import chosen_device
-from captioning.benchmark.measure import DTYPES, Measurement, ceilings, isolated, machine
-from captioning.benchmark.table import line, table
+from captioning.benchmark.measure import DTYPES, ceilings, isolated, machine
+from captioning.benchmark.rows import Measurement, line, table
 from captioning.config.registry import check_parts
 from captioning.config.settings import check_table
 from captioning.config.types import BatchSize, Count, Length, PathText, PixelSize, Width, Workers
 from captioning.errors import CaptioningError
 from captioning.files import write_json
+from captioning.machine import device_called
 from captioning.tokens import NAMES
 
 PARTS: Mapping[str, Callable[[DictConfig], Iterator[Measurement]]] = {
@@ -71,8 +70,7 @@ def check(config: DictConfig) -> None:
     shortest, longest = config.batch.words
     if shortest > longest:
         raise CaptioningError(f"batch.words={config.batch.words} is not allowed; the fewest words come first")
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise CaptioningError("device=cuda, and PyTorch finds no GPU here; use device=cpu or device=auto")
+    device_called(config.device)
     if config.output is not None and not Path(config.output).absolute().parent.is_dir():
         raise CaptioningError(f"output={config.output} cannot be written: its folder does not exist")
 
@@ -80,7 +78,7 @@ def check(config: DictConfig) -> None:
 def measure(config: DictConfig) -> None:
     """Measure the parts that `config` names."""
     check(config)
-    device = chosen_device(config)
+    device = device_called(config.device)
     content: dict[str, Any] = {
         "settings": OmegaConf.to_container(config, resolve=True),
         "machine": machine(device),

@@ -5,12 +5,12 @@ Only the standard library is imported at first, so that it starts where packages
 
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 
 from captioning.doctor.checks import CHECKS
 from captioning.doctor.findings import Finding, Settings, guarded
 from captioning.errors import CaptioningError, no_setting
 
+SETTINGS = {"data.root": "root", "runs": "runs", "cache": "cache", "timeout": "timeout"}
 MAX_TIMEOUT = 86_400  # as of a run, whose own check needs packages that may be missing here
 USAGE = """python -m captioning.doctor [data.root=FOLDER] [runs=FOLDER] [cache=FOLDER] [timeout=SECONDS]
 
@@ -30,24 +30,21 @@ def main(arguments: Sequence[str]) -> int:
         for finding in guarded(name, check(settings)):
             print(show(finding), flush=True)
             missing += finding.mark == "missing"
-    print(
-        f"\n`python -m captioning.run` {'can run' if not missing else 'cannot run'} here"
-        + (f": {missing} missing, each with its fix below" if missing else "")
-    )
+    verdict = f"cannot run here: {missing} missing, each with its fix below" if missing else "can run here"
+    print(f"\n`python -m captioning.run` {verdict}")
     return 1 if missing else 0
 
 
 def read_settings(arguments: Sequence[str]) -> Settings:
     """Settings of a command line of `key=value`."""
-    names = {"data.root" if field.name == "root" else field.name: field.name for field in fields(Settings)}
     given: dict[str, object] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not equals:
             raise CaptioningError(f"{argument} is not a setting; settings have the form KEY=VALUE")
-        if key not in names:
-            raise CaptioningError(no_setting("", key, list(names)))
-        given[names[key]] = _seconds(value) if key == "timeout" else value
+        if key not in SETTINGS:
+            raise CaptioningError(no_setting("", key, list(SETTINGS)))
+        given[SETTINGS[key]] = _seconds(value) if key == "timeout" else value
     return Settings(**given)  # type: ignore[arg-type]
 
 
@@ -57,9 +54,8 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0
     if not 0 < seconds <= MAX_TIMEOUT:
-        raise CaptioningError(
-            f"timeout={text:.200} is not allowed; it must be a number above 0 and at most {MAX_TIMEOUT}"
-        )
+        allowed = f"it must be a number above 0 and at most {MAX_TIMEOUT}"
+        raise CaptioningError(f"timeout={text:.200} is not allowed; {allowed}")
     return seconds
 
 

