@@ -64,14 +64,7 @@ class Batch:
 def collate(
     index: Sequence[int], inputs: Tensor, captions: Sequence[Sequence[Sequence[int]]], pixels: bool = False
 ) -> Batch:
-    """Make a batch from word ids without BOS and EOS.
-
-    Args:
-        index: B positions in the split.
-        inputs: `[B, ...]`.
-        captions: for each image its captions as ids, possibly none.
-        pixels: whether the inputs are images.
-    """
+    """Make a batch of inputs `[B, ...]` and the captions of each image, if any, as word ids without BOS and EOS."""
     n = max(1, *map(len, captions))
     length = 2 + max((len(words) for image in captions for words in image), default=0)
     tokens = torch.full((len(captions), n, length), PAD)

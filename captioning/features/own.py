@@ -81,8 +81,8 @@ class FeatureFiles:
     files: Mapping[str, Path]
     read: Callable[[str], Array]
 
-    def features(self, name: str, dim: int, regions: int) -> Array:
-        """Features of one image, `[L, dim]` with L from 1 to `regions`, all finite."""
+    def features(self, name: str, dim: int, regions: int) -> Tensor:
+        """Features of one image in half precision, `[L, dim]` with L from 1 to `regions`, all finite."""
         try:
             array = np.asarray(self.read(name))
             fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
@@ -91,7 +91,13 @@ class FeatureFiles:
                     f"it must be finite [L, D], L from 1 to backbone.regions={regions}, D = backbone.dim={dim}; "
                     f"it is {list(array.shape)} of {array.dtype}"
                 )
-            return array
+            vectors = torch.tensor(array).half()
+            if not vectors.isfinite().all():
+                raise ValueError(
+                    f"the largest is {np.abs(array).max():.4g}, which half precision cannot hold: divide all features "
+                    "by one number, since their scale does not count"
+                )
+            return vectors
         except Exception as error:  # readers of damaged files raise anything
             reason = f"{type(error).__name__}: {quoted(error)}"
             raise CaptioningError(f"cannot read the features {quoted(name)} in {self.files[name]}: {reason}") from error
@@ -141,13 +147,8 @@ def _read(names: Sequence[str], backbone: Precomputed, files: FeatureFiles) -> I
         batch = names[first : first + BATCH]
         rows = torch.full((len(batch), regions, backbone.dim), torch.nan, dtype=torch.float16)
         for row, name in zip(rows, batch, strict=True):
-            vectors = torch.tensor(files.features(name, backbone.dim, regions))
+            vectors = files.features(name, backbone.dim, regions)
             row[: len(vectors)] = vectors
-            if not row[: len(vectors)].isfinite().all():
-                raise CaptioningError(
-                    f"the largest of the features {name} in {files.files[name]} is {vectors.abs().max():.4g}, which "
-                    "half precision cannot hold: divide all features by one number, since their scale does not count"
-                )
         yield rows
 
 

@@ -157,16 +157,11 @@ def test_truncated_and_foreign_caches_are_never_served(tmp_path: Path, paths: li
     cache = build(CountingCNN(), paths, folder)
     other = build(CountingCNN(factor=2), paths, folder)
     data, checksums = cache.folder / DATA, cache.folder / CHECKSUMS
-    content, numbers = data.read_bytes(), checksums.read_bytes()
-
-    data.write_bytes(content[:-1])
-    with pytest.raises(CaptioningError, match=r"cut short.*: delete the"):
-        build(CountingCNN(), paths, folder)
-
-    checksums.write_bytes(numbers[:-4])
-    data.write_bytes(content)
-    with pytest.raises(CaptioningError, match=r"cut short.*: delete the"):
-        build(CountingCNN(), paths, folder)
+    for file, old in ((data, data.read_bytes()), (checksums, checksums.read_bytes())):
+        file.write_bytes(old[:-4])
+        with pytest.raises(CaptioningError, match=r"cut short.*: delete the"):
+            build(CountingCNN(), paths, folder)
+        file.write_bytes(old)
 
     shutil.copy(other.folder / DATA, data)
     shutil.copy(other.folder / CHECKSUMS, checksums)

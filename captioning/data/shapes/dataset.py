@@ -113,7 +113,7 @@ class ShapesReader:
             scene = random_scene(rng, split, self.max_objects)
             file_name = f"{split}/{number:06d}.png"
             draw(scene, self.side).save(folder / file_name)
-            images.append(_image(first + number, file_name, self.side))
+            images.append({"id": first + number, "file_name": file_name, "width": self.side, "height": self.side})
             for position, phrase in enumerate(phrases(scene, rng)):
                 caption_id = (first + number) * REFERENCES + position
                 captions.append(_caption(caption_id, first + number, phrase, self.side))
@@ -123,10 +123,6 @@ class ShapesReader:
 
 
 ShapesReader.__init__ = validated(ShapesReader.__init__)  # type: ignore[method-assign]
-
-
-def _image(image_id: int, file_name: str, size: int) -> dict[str, Any]:
-    return {"id": image_id, "file_name": file_name, "width": size, "height": size}
 
 
 def _caption(caption_id: int, image_id: int, phrase: Phrase, size: int) -> dict[str, Any]:

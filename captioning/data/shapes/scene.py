@@ -161,13 +161,16 @@ def _is_plain(scene: Scene) -> bool:
             min(value, 1 - value) <= EDGE_ZONE or abs(value - 0.5) <= CENTRE_ZONE
             for value in (scene.things[0].x, scene.things[0].y)
         )
-    if not all(_apart(a, b) for a, b in combinations(scene.things, 2)):
-        return False
+    for a, b in combinations(scene.things, 2):
+        if max(abs(a.x - b.x), abs(a.y - b.y)) < a.radius + b.radius + GAP:
+            return False
     if scene.layout == "pair":
         return relation(*scene.things) in ("left", "above")
     if scene.layout == "corner":
         a, b, c = scene.things
-        return relation(a, b) in ("left", "right") and relation(a, c) in ("above", "below") and _diagonal(b, c)
+        short, long = sorted((abs(b.x - c.x), abs(b.y - c.y)))
+        diagonal = long <= DIAGONAL * short
+        return relation(a, b) in ("left", "right") and relation(a, c) in ("above", "below") and diagonal
     if scene.layout == "row":
         a, b, c = scene.things
         return relation(a, c) in ("left", "above") and relation(a, b) == relation(b, c) == relation(a, c)
@@ -175,12 +178,3 @@ def _is_plain(scene: Scene) -> bool:
     rows_apart = max(a.box[3], b.box[3]) + GAP <= min(c.box[1], d.box[1])
     left_of = relation(a, b) == relation(c, d) == "left"
     return rows_apart and left_of and relation(a, c) == relation(b, d) == "above"
-
-
-def _apart(a: Thing, b: Thing) -> bool:
-    return max(abs(a.x - b.x), abs(a.y - b.y)) >= a.radius + b.radius + GAP
-
-
-def _diagonal(a: Thing, b: Thing) -> bool:
-    short, long = sorted((abs(a.x - b.x), abs(a.y - b.y)))
-    return long <= DIAGONAL * short
