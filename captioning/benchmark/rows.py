@@ -43,31 +43,18 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        part: of the benchmark.
-        name: within its part.
-        unit: of amounts: images or captions.
-        ours: runs of this package; None where only memory was measured, or nothing.
-        naive: the same work done naively.
-        ceiling: peak of the machine.
-        peak: bytes of a process that has run only ours.
-        naive_peak: bytes of a process that has run only the naive variant.
-        note: everything else.
-        raw: further numbers, by name, from which the note is made.
-    """
-
-    part: str
-    name: str
-    unit: str = ""
-    ours: Run | None = None
-    naive: Run | None = None
+    part: str  # of the benchmark
+    name: str  # within its part
+    unit: str = ""  # of amounts: images or captions
+    ours: Run | None = None  # None where only memory was measured, or nothing
+    naive: Run | None = None  # the same work done naively
     ceiling: Ceiling | None = None
-    peak: int | None = None
-    naive_peak: int | None = None
+    peak: int | None = None  # bytes of a process that has run only ours
+    naive_peak: int | None = None  # bytes of a process that has run only the naive variant
     note: str = ""
-    raw: dict[str, Any] = field(default_factory=dict)
+    raw: dict[str, Any] = field(default_factory=dict)  # numbers, by name, from which the note is made
 
     @property
     def ratio(self) -> float | None:
