@@ -57,9 +57,7 @@ class Photographs:
 class Views:
     """Several views of the same photographs, of which each epoch shows one, whatever batch a photograph is in.
 
-    Args:
-        views: of the same photographs in the same order, the untouched ones first.
-        seed: of the draws.
+    All `views` have the same order, and the untouched ones come first.
     """
 
     def __init__(self, views: Sequence[Inputs], seed: int) -> None:

@@ -91,11 +91,9 @@ class CaptionData(L.LightningDataModule):
         self._resumed = dict(state_dict)
 
     def val_dataloader(self) -> Loader[Batch]:
-        """In the order of the split."""
         return self._loader("val", self.eval_batch_size, shuffle=False)
 
     def test_dataloader(self) -> Loader[Batch]:
-        """In the order of the split."""
         return self._loader("test", self.eval_batch_size, shuffle=False)
 
     def _loader(self, split: str, batch_size: int, shuffle: bool) -> Loader[Batch]:

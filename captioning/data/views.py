@@ -140,7 +140,6 @@ class RandomChange:
 
     @property
     def settings(self) -> str:
-        """The settings as one line of text for a digest."""
         return ", ".join(f"{name[1:]} {value}" for name, value in vars(self).items())
 
     def change(self, *key: int) -> Change:
@@ -178,7 +177,6 @@ class RandomView:
 
     @property
     def settings(self) -> str:
-        """The settings as one line of text for a digest."""
         return f"drawn {self.number} of {self.changes.settings}"
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:

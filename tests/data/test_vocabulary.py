@@ -18,14 +18,10 @@ def test_words_by_falling_count_then_alphabetically() -> None:
     assert vocabulary.encode(["a", "zebra", "red"]) == [4, UNK, 9]
 
 
-def test_rare_words_are_left_out() -> None:
+def test_rare_words_are_left_out_and_the_special_tokens_counted() -> None:
     assert Vocabulary.from_captions(CAPTIONS, min_count=2).words == ["a", "cat", "dog"]
-
-
-def test_max_size_counts_the_special_tokens() -> None:
     vocabulary = Vocabulary.from_captions(CAPTIONS, min_count=1, max_size=6)
-    assert vocabulary.words == ["a", "cat"]
-    assert len(vocabulary) == 6
+    assert (vocabulary.words, len(vocabulary)) == (["a", "cat"], 6)
 
 
 def test_decode_stops_at_eos_and_drops_special_tokens() -> None:

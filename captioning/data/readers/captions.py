@@ -61,12 +61,9 @@ def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
 def common_images(
     references: Mapping[ImageId, Collection[str]], files: Mapping[str, Mapping[ImageId, str]], common_only: bool
 ) -> list[ImageId]:
-    """The images to score, in the order of `references`.
+    """The images to score, in the order of `references`: with `common_only` those that all have, else all must.
 
-    Args:
-        references: by image.
-        files: captions by image, and these by what the errors call them.
-        common_only: leave out images that `references` or one of the files has not; without it, all must have all.
+    `files` are captions by image, and these by what the errors call them.
     """
     for name, captions in {} if common_only else files.items():
         missing = [image_id for image_id in references if image_id not in captions]
