@@ -94,8 +94,11 @@ def miniature(config: DictConfig) -> DictConfig:
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_photographs(tmp_path_factory.mktemp("photographs"))
+
+
+def make_photographs(folder: Path) -> Path:
     """Photographs in every layout that a data set's configuration reads, each with two captions."""
-    folder = tmp_path_factory.mktemp("photographs")
     texts = ("A dog runs .", "Dogs")
     for below in ("images", "train2014", "val2014"):
         (folder / below).mkdir(parents=True)

@@ -252,7 +252,7 @@ def test_another_data_set(home: Path, elsewhere: Path, command: Command, refused
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["images=photographs", "views=[full,sepia]"], ["views=", "full, png, jpeg75"]),
+        (["images=photographs", "views=[full,sepia]"], ["views[1]=sepia", "'full', 'png'"]),
         (["images=photographs", "views=[]"], ["views=[]"]),
         (["images=photographs", "views=[png,png]"], ["views=", "twice"]),
         (["images=nothing"], ["images=nothing"]),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_conf import composed, miniature, photographs
+from test_conf import composed, make_photographs, miniature
 
 import captioning
 from captioning import evaluate, predict, run
@@ -28,7 +28,7 @@ TEST = ["test=true", "model=sat_soft", "trainer.max_epochs=1", "callbacks.attent
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Photographs three times as wide as high."""
     monkeypatch.chdir(tmp_path)
-    photographs(Path("photographs"))
+    make_photographs(Path("photographs"))
     for number, path in enumerate(sorted(Path("photographs/images").glob("*.jpg"))):
         Image.fromarray(np.random.default_rng(number).integers(0, 256, (*WIDE[::-1], 3), np.uint8)).save(path)
 

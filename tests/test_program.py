@@ -34,7 +34,7 @@ def test_all_commands_are_listed_with_what_they_do(program: Program) -> None:
     assert set(COMMANDS) == names - {"captioning"}
     said = program("--help")
     assert [line.split()[0] for line in said.splitlines() if line.startswith("  ")] == list(COMMANDS)
-    assert "  run         Trains a captioner and tests it\n" in said
+    assert "  run         Train a captioner and test it\n" in said
     assert program() == said
 
 

@@ -117,13 +117,13 @@ def test_a_broken_photograph_is_left_out_of_training_and_scoring(
         return capsys.readouterr().out
 
     said = printed(run, *flowing, "data.skip_broken=true", "metrics.test=[CIDEr]", "name=flowing")
-    assert "left out of train: cannot read the image data/images/2.jpg: " in said
+    assert "skipped in train: cannot read the image data/images/2.jpg: " in said
     assert "images: train 3, val 1, test 1" in said
     (checkpoint,) = elsewhere.glob("runs/flowing-*/checkpoints/best.ckpt")
     said = printed(evaluate, f"checkpoint={checkpoint}", "metrics=[CIDEr]")  # refuses a data set of other words
-    assert "left out of train: cannot read the image data/images/2.jpg: " in said
+    assert "skipped in train: cannot read the image data/images/2.jpg: " in said
     said = printed(run, *PHOTOGRAPHS, "data.skip_broken=true", "test=false", "name=cached")
-    assert "left out of train: cannot read the image data/images/2.jpg: " in said
+    assert "skipped in train: cannot read the image data/images/2.jpg: " in said
     assert "images: train 3, val 1, test 1" in said
 
 
