@@ -245,13 +245,14 @@ def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":
 
 
 def fit(trainer: "L.Trainer", module: "CaptioningModule", data: "CaptionData", checkpoint: Path | None) -> None:
-    """Train, from `checkpoint` on if there is one."""
+    """Train, from `checkpoint` on if there is one; what fails before the first step is due to settings or the file."""
     try:
         trainer.fit(module, data, ckpt_path=checkpoint)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        if checkpoint is None or module.training_has_begun:
+        if module.training_has_begun or not (checkpoint or isinstance(error, ValueError)):
             raise
-        raise CaptioningError(f"training cannot resume from checkpoint={checkpoint}: {quoted(error)}") from error
+        begin = "begin" if checkpoint is None else f"resume from checkpoint={checkpoint}"
+        raise CaptioningError(f"training cannot {begin}: {quoted(error)}") from error
 
 
 def log_info(message: str, *values: object) -> None:

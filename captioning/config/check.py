@@ -54,15 +54,24 @@ SETTINGS: Mapping[str, Any] = {
     "trainer.check_val_every_n_epoch": Annotated[int, Ge(1)] | None,
     "trainer.log_every_n_steps": Annotated[int, Ge(1)] | None,
     "trainer.gradient_clip_val": NotNegative | None,
+    "trainer.max_steps": Annotated[int, Ge(1)] | Literal[-1],
+    "trainer.val_check_interval": Positive | str | dict[str, int] | None,
+    "optimizer.backbone_lr": Positive | None,
     "callbacks": dict[str, Part | None],
     "logger": dict[str, Part | None] | None,
 }
-"""Settings that are no argument of a part."""
+"""Settings that are no argument of a part, and bounds that Lightning misses."""
+OF_CALLBACKS: Mapping[str, Any] = {
+    "patience": Annotated[int, Ge(0)],  # of early stopping, else an end without a word or a failure
+    "save_top_k": Annotated[int, Ge(1)] | Literal[-1],
+}
 DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
 
 
 def check(config: DictConfig) -> None:
     """Refuse a configuration of a run that cannot work; the error names the setting and what to change."""
+    config = config.copy()
+    OmegaConf.update(config, "folder", "folder")  # which has no name yet
     _check_given(config)
     _check_combinations(config)
     _check_processes(config)
@@ -71,7 +80,7 @@ def check(config: DictConfig) -> None:
     _check_values(config)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come when the parts are built to be used
-        _build(with_folder(config))
+        _build(config)
 
 
 def data_settings(config: DictConfig) -> dict[str, Any]:
@@ -101,13 +110,6 @@ def built(settings: DictConfig | dict[str, Any], **given: Any) -> Any:
     return instantiate(settings, _convert_="all", **given)
 
 
-def with_folder(config: DictConfig) -> DictConfig:
-    """The configuration of a run whose folder has no name yet."""
-    named = config.copy()
-    OmegaConf.update(named, "folder", "folder")
-    return named
-
-
 def _check_given(config: DictConfig) -> None:
     """Refuse missing settings, files and folders, and wrong values of settings that are no argument of a part."""
     for key, value in each_setting(OmegaConf.to_container(config, resolve=False)):
@@ -118,8 +120,7 @@ def _check_given(config: DictConfig) -> None:
     if "root" in config.data:
         check_value("data.root", config.data.root, PathText)
         check_folder("data.root", config.data.root)
-    check_table(SETTINGS, with_folder(config))
-    check_value("optimizer.backbone_lr", config.optimizer.get("backbone_lr"), Positive | None)
+    check_table(SETTINGS, config)
     if config.init_from is not None:
         check_checkpoint("init_from", config.init_from)
     elif config.data.vocabulary == FROM_CHECKPOINT:
@@ -169,6 +170,8 @@ def _check_validation(config: DictConfig) -> None:
     chosen = list(config.metrics.val)
     known = [f"val/{name}" for name in scores_of(chosen)]
     for name, callback in config.callbacks.items():
+        for key in () if callback is None else OF_CALLBACKS.keys() & callback.keys():
+            check_value(f"callbacks.{name}.{key}", callback[key], OF_CALLBACKS[key])
         monitor = None if callback is None else callback.get("monitor")
         if monitor is not None and monitor not in known:
             raise CaptioningError(
@@ -202,7 +205,7 @@ def _check_values(config: DictConfig) -> None:
     check_arguments("data", CaptionData, data_settings(config))
     if config.data.vocabulary != FROM_CHECKPOINT:
         check_arguments("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
-    settings: Any = OmegaConf.to_container(with_folder(config), resolve=True)
+    settings: Any = OmegaConf.to_container(config, resolve=True)
     for place in ("backbone", "model", "decoding"):
         check_loadable(place, settings[place])
     check_loadable("data.reader", settings["data"]["reader"])

@@ -10,19 +10,17 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.core.utils import JobReturn, JobStatus
-from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_asked, help_text
 from captioning.errors import CaptioningError, Stopped, quoted
-from captioning.machine import end_with, end_with_launcher, keep_memory, on_signal
+from captioning.machine import end_with_launcher, keep_memory, on_signal
 
 NOT_HERE = (
     # Cached features are read faster without workers.
@@ -105,7 +103,7 @@ def start(main: Command) -> None:
             print(help_text(str(sys.modules[main.__module__].__doc__), main.config, sys.argv[1:]))
         return
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises, and the message is ours
-    _prepare()
+    prepare()
     end_with_launcher()
     try:
         with on_signal(_stop):
@@ -125,27 +123,6 @@ def _stop(number: int) -> NoReturn:
     raise Stopped(f"\nstopped by {name}. What is finished is kept, and the same command goes on from there", number)
 
 
-class JobProcess(Callback):
-    """Prepare the process of a job, since some launchers start processes themselves."""
-
-    def __init__(self) -> None:
-        self._launcher = os.getpid()  # this object travels to the process of the job
-
-    def on_job_start(self, config: DictConfig, **settings: Any) -> None:
-        _prepare()
-        if os.getppid() == self._launcher:  # joblib's processes would go on with the sweep without it
-            end_with(self._launcher)
-        elif self._launcher != os.getpid() and end_with.cache_info().currsize:
-            os._exit(1)  # the sweep has ended since this process began a job of it, and no other is to begin
-
-    def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
-        # a sweep of several processes ends with its first failure, which the others may not have had
-        distributed = sys.modules.get("torch.distributed")
-        if job_return.status is JobStatus.FAILED and distributed and distributed.is_initialized():
-            print(f"error: {explain(job_return._return_value)}", file=sys.stderr)
-            sys.exit(1)
-
-
 @contextmanager
 def while_read() -> Iterator[None]:
     """End the program quietly when its output is no longer read (`| head`); inside a Hydra main, which would report."""
@@ -156,7 +133,8 @@ def while_read() -> Iterator[None]:
         sys.exit(141)  # as of a program that the signal SIGPIPE has ended
 
 
-def _prepare() -> None:
+def prepare() -> None:
+    """Prepare the process of a command or of a job."""
     keep_memory()
     logging.raiseExceptions = False  # nor of an output that nobody reads any more
     for message in NOT_HERE:

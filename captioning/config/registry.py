@@ -21,35 +21,24 @@ from captioning.errors import CaptioningError, no_setting, quoted
 PACKAGE = Path(__file__).parents[1]
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 """The configuration: inside an installed wheel, else beside the package in a checkout."""
-OLD_PATHS: Mapping[str, str] = {
-    "captioning.models.parts.pairs.UpDown": "captioning.models.parts.cells.UpDown",
-    "captioning.models.parts.pairs.ConditionalGRU": "captioning.models.parts.cells.ConditionalGRU",
-    "captioning.models.parts.initial.MLP": "captioning.models.parts.image.MLP",
-    "captioning.models.parts.initial.Zero": "captioning.models.parts.image.Zero",
-    "captioning.models.parts.inject.Mean": "captioning.models.parts.image.Mean",
-    "captioning.models.parts.inject.State": "captioning.models.parts.image.State",
-    "captioning.models.parts.transposed.Transposed": "captioning.models.parts.encoders.Transposed",
-    "captioning.backbones.small_cnn.SmallCNN": "captioning.backbones.scratch.SmallCNN",
-    "captioning.backbones.patches.Patches": "captioning.backbones.scratch.Patches",
-    # never built from stored configurations, but compared when a run is resumed
-    **{
-        f"captioning.training.callbacks.{old}": f"captioning.training.callbacks.{new}"
-        for old, new in {
-            "attention_panels.AttentionPanels": "records.AttentionPanels",
-            "attention_statistics.LogAttentionStatistics": "statistics.LogAttentionStatistics",
-            "caption_wording.LogWording": "statistics.LogWording",
-            "compiled.Compile": "timing.Compile",
-            "kept_attention.KeepAttention": "records.KeepAttention",
-            "pointing.Pointing": "statistics.Pointing",
-            "results.Results": "records.Results",
-            "resume_points.ResumePoints": "resume.ResumePoints",
-            "stopwatch.Stopwatch": "timing.Stopwatch",
-            "throughput.Throughput": "timing.Throughput",
-        }.items()
-    },
-    "captioning.data.readers.csv.TableReader": "captioning.data.readers.table.TableReader",
+CALLBACKS = {
+    "records": ("attention_panels", "kept_attention", "results"),
+    "statistics": ("attention_statistics", "caption_wording", "pointing"),
+    "timing": ("compiled", "stopwatch", "throughput"),
+    "resume": ("resume_points",),
 }
-"""Dotted paths of parts that have moved, and where they are now: stored configurations name the old ones."""
+OLD_PATHS: dict[str, str] = {
+    "models.parts.pairs": "models.parts.cells",
+    "models.parts.initial": "models.parts.image",
+    "models.parts.inject": "models.parts.image",
+    "models.parts.transposed": "models.parts.encoders",
+    "backbones.small_cnn": "backbones.scratch",
+    "backbones.patches": "backbones.scratch",
+    "data.readers.csv": "data.readers.table",
+    # never built from stored configurations, but compared when a run is resumed
+    **{f"training.callbacks.{old}": f"training.callbacks.{new}" for new, olds in CALLBACKS.items() for old in olds},
+}
+"""Modules of captioning whose parts have moved, and where to: stored configurations name the old ones."""
 ATTENTION = {"_target_": "captioning.models.parts.attention.SoftmaxAttention", "_partial_": True}
 ATTENTION_SETTINGS = ("gate", "choice", "temperature", "smoothing", "energy_bias", "window")
 """These were settings of the model until attention was a part."""
@@ -95,7 +84,7 @@ def renewed(node: Any) -> Any:
     """Stored settings in today's terms: each `_target_` of `OLD_PATHS` replaced, and attention as a part."""
     if isinstance(node, Mapping):
         settings = {
-            key: OLD_PATHS.get(value, value) if key == "_target_" and isinstance(value, str) else renewed(value)
+            key: _moved(value) if key == "_target_" and isinstance(value, str) else renewed(value)
             for key, value in node.items()
         }
         if settings.get("_target_") == "captioning.models.Recurrent" and "attention" not in settings:
@@ -105,11 +94,16 @@ def renewed(node: Any) -> Any:
     return [renewed(value) for value in node] if isinstance(node, list) else node
 
 
+def _moved(target: str) -> str:
+    module, _, name = target.removeprefix("captioning.").rpartition(".")
+    return f"captioning.{OLD_PATHS[module]}.{name}" if module in OLD_PATHS else target
+
+
 def locate(place: str, target: Any, modules: Sequence[str] = ()) -> Callable[..., Any]:
     """The class or function called `target`, if it may stand at `place`."""
     if not isinstance(target, str):
         raise CaptioningError(f"{place}._target_={quoted(target)} must be text")
-    target = OLD_PATHS.get(target, target)
+    target = _moved(target)
     module, _, name = target.rpartition(".")
     ours = target in registered(place)
     if not ours and module not in modules:

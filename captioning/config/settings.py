@@ -61,16 +61,6 @@ def without_weights(backbone: Any) -> Any:
     return {key: None if key == "weights" else without_weights(value) for key, value in backbone.items()}
 
 
-def targets(node: Any) -> Iterator[str]:
-    """Every `_target_` in settings, nested or by their keys."""
-    if isinstance(node, Mapping):
-        yield from (value for key, value in node.items() if key.rpartition(".")[2] == "_target_")
-        node = list(node.values())
-    if isinstance(node, list):
-        for value in node:
-            yield from targets(value)
-
-
 def relocate(node: Any, old: str, new: str) -> Any:
     """The same settings with the folder `old` replaced where a path begins with it."""
     if isinstance(node, Mapping):
@@ -83,15 +73,13 @@ def relocate(node: Any, old: str, new: str) -> Any:
 
 
 def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
-    """Check the settings of a configuration that `table` has types for; there may be others."""
+    """Check the settings of a configuration that `table` has types for; there may be others, and an absent one is null."""
     for key, hint in table.items():
         group, _, name = key.rpartition(".")
         node = OmegaConf.select(config, group) if group else config
         if group:
             check_value(group, OmegaConf.to_container(node) if isinstance(node, DictConfig) else node, dict[str, Any])
-        if name not in node:
-            raise CaptioningError(f"{key} has to be set, if only to null")
-        value = node[name]
+        value = node.get(name)
         check_value(key, OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value, hint)
 
 

@@ -11,7 +11,8 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 
 from captioning import __version__
-from captioning.config.settings import relocate, targets
+from captioning.config.registry import each_part
+from captioning.config.settings import relocate
 from captioning.files import write_text
 from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
 from captioning.report.runs import Record, read_record
@@ -124,7 +125,9 @@ def card(
         ]
         or None,
     )
-    used = (name for section in ("backbone", "model", "decoding") for name in targets(config[section]))
+    used = {
+        part["_target_"] for section in ("backbone", "model", "decoding") for _, part in each_part("", config[section])
+    }
     theirs = sorted({name.rpartition(".")[0] for name in used if not name.startswith("captioning.")})
     table = markdown_table([score.heading for score in shown], [[score.printed(found[score.name]) for score in shown]])
     return CARD.format(

@@ -4,6 +4,7 @@ import atexit
 import json
 import logging
 import multiprocessing
+import os
 import shutil
 import sys
 import tempfile
@@ -16,9 +17,10 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from captioning.config.command import prepare
 from captioning.config.explain import explain
 from captioning.files import write_json
-from captioning.machine import is_first
+from captioning.machine import end_with, is_first
 
 NAMED = ("name", "model", "seed")
 """Settings that every run folder is called by."""
@@ -37,12 +39,13 @@ class SweepResult(JobReturn):
 
 
 class Jobs(Callback):
-    """Hydra callback that names, logs and ranks the jobs of a sweep, in whatever processes they run.
+    """Hydra callback that prepares the process of each job, and names, logs and ranks the jobs of a sweep.
 
     The object is pickled into the process of each job, which leaves its result as a file in the sweep's folder.
     """
 
     def __init__(self) -> None:
+        self._launcher = os.getpid()
         self._swept: list[str] = []
         self._folder: Path | None = None
 
@@ -68,7 +71,12 @@ class Jobs(Callback):
         self._rank()
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
-        """Log the settings of the job; in a process of its own, number its log lines."""
+        """Prepare the process; log the settings of the job, with its number in a process of its own."""
+        prepare()
+        if os.getppid() == self._launcher:  # joblib's processes would go on with the sweep without it
+            end_with(self._launcher)
+        elif self._launcher != os.getpid() and end_with.cache_info().currsize:
+            os._exit(1)  # the sweep has ended since this process began a job of it, and no other is to begin
         if config.hydra.mode != RunMode.MULTIRUN:
             return
         if multiprocessing.parent_process() is not None:
@@ -78,11 +86,18 @@ class Jobs(Callback):
             log.info("job %d: %s", config.hydra.job.num, self._settings(config))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
-        """Write the result for the ranking."""
+        """Write the result for the ranking; end a failed process of several."""
         job_return.__class__ = SweepResult
-        if config.hydra.mode != RunMode.MULTIRUN or self._folder is None:
-            return
         failed = job_return.status is JobStatus.FAILED
+        if config.hydra.mode == RunMode.MULTIRUN and self._folder is not None:
+            self._record(self._folder, config, job_return, failed)
+        # a sweep of several processes ends with its first failure, which the others may not have had
+        distributed = sys.modules.get("torch.distributed")
+        if failed and distributed and distributed.is_initialized():
+            print(f"error: {explain(job_return._return_value)}", file=sys.stderr)
+            sys.exit(1)
+
+    def _record(self, folder: Path, config: DictConfig, job_return: JobReturn, failed: bool) -> None:
         what = self._settings(config)
         if failed:
             print(f"job {config.hydra.job.num} ({what}) failed: {explain(job_return._return_value)}", file=sys.stderr)
@@ -94,7 +109,7 @@ class Jobs(Callback):
             "monitor": done.callbacks.checkpoint.monitor,
             "mode": done.callbacks.checkpoint.mode,
         }
-        write_json(self._folder / f"{config.hydra.job.num}.json", result)
+        write_json(folder / f"{config.hydra.job.num}.json", result)
 
     def _settings(self, config: DictConfig) -> str:
         given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))

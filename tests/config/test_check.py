@@ -50,6 +50,8 @@ def composed(*overrides: str) -> DictConfig:
         ["decoding.filters.forbidden=[red,3]"],
         ["optimizer._target_=torch.optim.SGD", "~optimizer.betas", "+optimizer.momentum=0.9"],
         ["trainer.limit_train_batches=0.5", "+trainer.val_check_interval=0.25"],
+        ["+trainer.val_check_interval='00:15:00:00'", "trainer.max_steps=100"],
+        ["+callbacks.checkpoint.save_top_k=2", "callbacks.early_stopping.patience=0"],
         ["logger=wandb"],
         ["~callbacks.early_stopping"],
         ["~callbacks.pointing", "~callbacks.attention", "~callbacks.stopwatch"],
@@ -105,6 +107,8 @@ def test_what_works_passes(overrides: list[str]) -> None:
         (["optimizer.backbone_lr=1e-5", "backbone=side_by_side"], ["backbone_lr=1e-05", "backbone.trainable=true"]),
         (["+optimizer.foreach=true"], ["optimizer: `fused` and `foreach` cannot be `True` together."]),
         (["+trainer.overfit_batches=-1"], ["trainer: "]),
+        (["+trainer.val_check_interval=0"], ["trainer.val_check_interval=0"]),
+        (["+callbacks.checkpoint.save_top_k=0"], ["callbacks.checkpoint.save_top_k=0"]),
         (["+callbacks.checkpoint.every_n_train_steps=5", "+callbacks.checkpoint.every_n_epochs=5"], ["mutually excl"]),
         (["data=csv", "data.root=.", "data.reader.splits.test=[1,0]"], ["data.reader"]),
         (["data=flickr8k", "data.root=nowhere"], ["data.root=nowhere does not exist"]),
@@ -134,6 +138,7 @@ trainer.log_every_n_steps=0 trainer.accumulate_grad_batches=0 trainer.devices=0 
 trainer.gradient_clip_val=-1 trainer.limit_train_batches=0 trainer.limit_val_batches=1.5 trainer.accelerator=abacus
 trainer.precision=8 +trainer.strategy=chess trainer.enable_model_summary=maybe trainer.plugins=[abacus]
 callbacks.checkpoint.mode=best callbacks.checkpoint.monitor=null callbacks.early_stopping.patience=nan
+callbacks.early_stopping.patience=-1 trainer.max_steps=0
 callbacks.resume.every_n_steps=0 callbacks.results=5 logger.csv=5
 """
 REFUSED_WITH = """

@@ -42,15 +42,29 @@ COMMANDS = [
 
 
 def test_parts_that_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(OLD_PATHS, "captioning.decoding.old.greedy", "captioning.decoding.greedy")
+    monkeypatch.setitem(OLD_PATHS, "decoding.old", "decoding")
     old = {**GREEDY, "_target_": "captioning.decoding.old.greedy"}
     assert renewed({"decoding": [old]}) == {"decoding": [GREEDY]}
     assert build("decoding", old).func is greedy
 
 
-@pytest.mark.parametrize("path", OLD_PATHS.values())
+MOVED = """
+models.parts.pairs.UpDown models.parts.pairs.ConditionalGRU models.parts.initial.MLP models.parts.initial.Zero
+models.parts.inject.Mean models.parts.inject.State models.parts.transposed.Transposed
+backbones.small_cnn.SmallCNN backbones.patches.Patches data.readers.csv.TableReader
+training.callbacks.attention_panels.AttentionPanels training.callbacks.attention_statistics.LogAttentionStatistics
+training.callbacks.caption_wording.LogWording training.callbacks.compiled.Compile
+training.callbacks.kept_attention.KeepAttention training.callbacks.pointing.Pointing
+training.callbacks.results.Results training.callbacks.resume_points.ResumePoints
+training.callbacks.stopwatch.Stopwatch training.callbacks.throughput.Throughput
+"""
+
+
+@pytest.mark.parametrize("path", MOVED.split())
 def test_moved_parts_exist(path: str) -> None:
-    assert get_object(path)
+    moved = renewed({"_target_": f"captioning.{path}"})["_target_"]
+    assert get_object(moved)
+    assert not moved.endswith(path)
 
 
 def test_parts_are_what_the_shipped_configuration_names_at_their_place() -> None:
