@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.check import FROM_CHECKPOINT, built, check, data_settings, model_settings, optimizer_settings
 from captioning.config.command import command, start
 from captioning.config.paths import checkpoint_path
 from captioning.config.registry import CONF
-from captioning.config.settings import each_setting, without_weights
-from captioning.config.types import check_value
+from captioning.config.settings import apply_debug, without_weights
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import is_first
 from captioning.progress import duration
@@ -43,18 +40,6 @@ def main(config: DictConfig) -> float | None:
     apply_debug(config)
     check(config)
     return train(config)
-
-
-def apply_debug(config: DictConfig) -> None:
-    """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something else."""
-    check_value("debug", config.debug, bool)
-    if not config.debug:
-        return
-    given = {each.key_or_group for each in OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)}
-    with open_dict(config):
-        for key, value in each_setting(OmegaConf.to_container(OmegaConf.load(CONF / "debug.yaml"))):
-            if key not in given:
-                OmegaConf.update(config, key, value)
 
 
 def train(config: DictConfig) -> float | None:

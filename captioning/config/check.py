@@ -49,6 +49,8 @@ SETTINGS: Mapping[str, Any] = {
     "data.view": Part,
     "data.skip_broken": bool,
     **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
+    # training calls these itself
+    **dict.fromkeys(("decoding._partial_", "optimizer._partial_", "schedule._partial_"), Literal[True]),
     # what Lightning takes and fails with in the middle of a run
     "trainer.accumulate_grad_batches": Annotated[int, Ge(1)],
     "trainer.check_val_every_n_epoch": Annotated[int, Ge(1)] | None,
@@ -57,6 +59,7 @@ SETTINGS: Mapping[str, Any] = {
     "trainer.max_steps": Annotated[int, Ge(1)] | Literal[-1],
     "trainer.val_check_interval": Positive | str | dict[str, int] | None,
     "optimizer.backbone_lr": Positive | None,
+    "callbacks.checkpoint": Part,  # a run keeps its best
     "callbacks": dict[str, Part | None],
     "logger": dict[str, Part | None] | None,
 }
@@ -115,8 +118,6 @@ def _check_given(config: DictConfig) -> None:
     for key, value in each_setting(OmegaConf.to_container(config, resolve=False)):
         if value == MISSING:
             raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
-    if OmegaConf.select(config, "callbacks.checkpoint") is None:
-        raise CaptioningError("a run keeps its best checkpoint: callbacks.checkpoint cannot be null or deleted")
     if "root" in config.data:
         check_value("data.root", config.data.root, PathText)
         check_folder("data.root", config.data.root)
@@ -128,9 +129,6 @@ def _check_given(config: DictConfig) -> None:
 
 
 def _check_combinations(config: DictConfig) -> None:
-    for name in ("decoding", "optimizer", "schedule"):
-        if config[name].get("_partial_") is not True:
-            raise CaptioningError(f"{name}._partial_ must be true: training calls this part itself")
     if config.test and config.callbacks.get("results") is None:
         raise CaptioningError("callbacks.results writes the test's captions and scores: without it set test=false")
     if config.callbacks.get("learning_rate") is not None and not any((config.logger or {}).values()):

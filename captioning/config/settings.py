@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import create_config_search_path
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
-from captioning.config.registry import renewed
+from captioning.config.registry import CONF, renewed
 from captioning.config.types import check_value
-from captioning.errors import CaptioningError
 from captioning.files import read_state
 
 PLACES = ("folder", "cache", "data.root")
@@ -73,7 +79,7 @@ def relocate(node: Any, old: str, new: str) -> Any:
 
 
 def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
-    """Check the settings of a configuration that `table` has types for; there may be others, and an absent one is null."""
+    """Check the settings that `table` has types for; there may be others, and an absent one is null."""
     for key, hint in table.items():
         group, _, name = key.rpartition(".")
         node = OmegaConf.select(config, group) if group else config
@@ -87,6 +93,18 @@ def settings_given(settings: DictConfig) -> dict[str, Any]:
     """The settings of a command that are not null, and so replace a run's."""
     given: dict[str, Any] = _without_null(OmegaConf.to_container(settings, resolve=True))
     return given
+
+
+def apply_debug(config: DictConfig) -> None:
+    """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something else."""
+    check_value("debug", config.debug, bool)
+    if not config.debug:
+        return
+    given = {each.key_or_group for each in OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)}
+    with open_dict(config):
+        for key, value in each_setting(OmegaConf.to_container(OmegaConf.load(CONF / "debug.yaml"))):
+            if key not in given:
+                OmegaConf.update(config, key, value)
 
 
 def is_another_data_set(config: DictConfig) -> bool:
@@ -107,6 +125,29 @@ def _without_null(node: Any) -> Any:
 def is_in(key: str, groups: Sequence[str]) -> bool:
     """Tell whether a setting is one of `groups`, or in one."""
     return any(key == group or key.startswith(f"{group}.") for group in groups)
+
+
+def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
+    """The resolved configuration of an experiment with one of its models; `PLACES` are called by their own names.
+
+    The experiment `null` has the defaults. None where there are no such files, or they have settings without a value.
+    """
+    chosen = {"model": model} | ({} if experiment == "null" else {"experiment": experiment})
+    for group, name in chosen.items():  # both may be a stranger's, and only our files are composed
+        if CONF / group / f"{name}.yaml" not in set((CONF / group).rglob("*.yaml")):
+            return None
+    loader = ConfigLoaderImpl(create_config_search_path(str(CONF)))  # `compose` works for one command at a time
+    try:
+        config = loader.load_configuration("config", [f"{key}={name}" for key, name in chosen.items()], RunMode.RUN)
+        with open_dict(config):
+            config.choices = {name: config.hydra.runtime.choices[name] for name in ("model", "data")}
+            del config.hydra, config.logger
+            for place in PLACES:
+                OmegaConf.update(config, place, place)
+        found: Any = OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException):
+        return None
+    return found
 
 
 class _PlainLoader(yaml.SafeLoader):

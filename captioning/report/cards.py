@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from captioning.config.experiments import composed_experiment
-from captioning.config.settings import each_setting
+from captioning.config.settings import composed_experiment, each_setting
 from captioning.report.gallery import Gallery
 from captioning.report.runs import Run, settings_as_text, system_settings
 from captioning.report.systems import System

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones import Backbone
+from captioning.config.explain import explain
 from captioning.config.registry import build, defaults
 from captioning.config.settings import each_setting, without_weights
 from captioning.data.vocabulary import Vocabulary
@@ -103,7 +104,7 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except CaptioningError as error:
-        raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: {error}") from error
+        raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: {explain(error)}") from error
 
 
 def _fill(name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:

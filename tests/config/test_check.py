@@ -99,7 +99,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
         (["trainer.max_epochs=0"], ["trainer.max_epochs=0", "test=false"]),
         (["model.heads=3"], ["model: d_feat is 512 and heads is 3"]),
         (["backbone.size=100"], ["backbone.size=100 cannot be halved down to backbone.grid=7"]),
-        (["optimizer._partial_=false"], ["optimizer._partial_ must be true"]),
+        (["optimizer._partial_=false"], ["optimizer._partial_=false"]),
         (
             ["optimizer.backbone_lr=1e-5", "backbone.trainable=false"],
             ["backbone_lr=1e-05", "backbone.trainable=true"],

@@ -9,8 +9,8 @@ from test_conf import composed, pytestmark  # noqa: F401 warnings of Lightning's
 from test_run import SHAPES
 
 from captioning import run
+from captioning.config.settings import apply_debug
 from captioning.errors import CaptioningError
-from captioning.run import apply_debug
 
 
 def test_two_batches_go_through_everything(elsewhere: Path) -> None:
