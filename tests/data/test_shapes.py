@@ -1,6 +1,9 @@
 """The drawn data set, judged from its pictures and captions alone: by pixels, CSS colours and a parser of its own."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -355,6 +358,26 @@ def test_the_slower_of_two_drawings_takes_what_the_faster_published(tmp_path, mo
     monkeypatch.setattr(dataset, "draw", overtaken)
     assert reader() == faster[0]
     assert list(tmp_path.iterdir()) == [reader.writes_to]
+
+
+def test_two_processes_at_once_both_end_well(tmp_path):
+    program = (
+        "import sys; from captioning.data.shapes import ShapesReader; "
+        "print(sum(map(len, ShapesReader(sys.argv[1], train=150, val=1, test=1, size=32)().values())))"
+    )
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)],
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    ends = [racer.communicate(timeout=600) for racer in racers]
+    assert [out.strip() for out, _ in ends] == ["152", "152"], ends
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_damaged_folder_is_named(tmp_path):
