@@ -114,29 +114,28 @@ def check(config: DictConfig) -> None:
     altered = altered or has_other_photographs(config) or is_another_data_set(config) or config.split != "val"
     images, references = config.images is not None, config.references is not None
 
-    def refuse(condition: Any, message: str) -> None:
-        if condition:
-            raise CaptioningError(message)
-
-    refuse(
-        trained == (config.captions is not None), "give either checkpoint=FILE, or captions=FILE and references=FILE"
-    )
-    message = "leave references out, or name their photographs with images=FOLDER"
-    refuse(
-        trained and references and not images, f"a checkpoint is scored on references of its own data set: {message}"
-    )
-    message = "images and views are for a checkpoint=FILE to caption: leave them out with captions=FILE"
-    refuse(not trained and has_other_photographs(config), message)
-    refuse(len(set(config.views)) < len(config.views), f"views={list(config.views)} has a view twice: name each once")
-    message = "images=FOLDER and another data set are two things to caption: leave one of them out"
-    refuse(images and is_another_data_set(config), message)
-    message = "against compares scores, and those need references=FILE with images=FOLDER"
-    refuse(images and config.against is not None and not references, message)
-    refuse(
-        config.calibrate and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered),
+    refused = {
+        "give either checkpoint=FILE, or captions=FILE and references=FILE": trained == (config.captions is not None),
+        "a checkpoint is scored on references of its own data set: leave references out, or name their photographs "
+        "with images=FOLDER": trained and references and not images,
+        "images and views are for a checkpoint=FILE to caption: leave them out with captions=FILE": (
+            not trained and has_other_photographs(config)
+        ),
+        f"views={list(config.views)} has a view twice: name each once": len(set(config.views)) < len(config.views),
+        "images=FOLDER and another data set are two things to caption: leave one of them out": (
+            images and is_another_data_set(config)
+        ),
+        "against compares scores, and those need references=FILE with images=FOLDER": (
+            images and config.against is not None and not references
+        ),
         "calibrate=true writes into a checkpoint how it scores its own validation captions: give checkpoint=FILE and "
-        "split=val, and leave out decoding, bfloat16, shuffled, images, views and other data",
-    )
+        "split=val, and leave out decoding, bfloat16, shuffled, images, views and other data": (
+            config.calibrate and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered)
+        ),
+    }
+    for message, holds in refused.items():
+        if holds:
+            raise CaptioningError(message)
     if images:
         check_folder("images", config.images)
     check_checkpoints(config)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel
 
-from captioning.config.registry import renewed
 from captioning.config.settings import decisive_settings, read_settings
 from captioning.data.example import Splits, digest
 from captioning.errors import CaptioningError
@@ -213,7 +212,7 @@ def _identified(folder: Path, identity: Mapping[str, str]) -> bool:
     if "configuration" in before:  # of a version whose digest of the settings had names of modules
         del before["configuration"], before["code"]
         if before.items() <= identity.items():
-            before["settings"] = _digest(result_settings(renewed(read_settings(folder / "config.yaml"))))
+            before["settings"] = _digest(result_settings(read_settings(folder / "config.yaml")))
     return before == identity
 
 
@@ -228,7 +227,7 @@ def _numbered(base: Path) -> list[Path]:
 
 
 def _check_settings(config: DictConfig, folder: Path) -> None:
-    before = result_settings(renewed(read_settings(folder / "config.yaml")))
+    before = result_settings(read_settings(folder / "config.yaml"))
     now = result_settings(_with_folder(config, str(folder)))
     differing = [
         f"{key}={now.get(key, 'nothing')} (it has {before.get(key, 'nothing')})"

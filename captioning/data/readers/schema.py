@@ -21,15 +21,19 @@ T = TypeVar("T")
 
 
 def _inside(name: str) -> str:
-    if (path := PurePath(name)).is_absolute() or ".." in path.parts or "\0" in name:
+    if not _is_inside(PurePath(name)):
         raise ValueError("must be a path below the folder of photographs")
     return name
 
 
 def _file(name: str) -> str:
-    if (path := PurePath(name)).is_absolute() or ".." in path.parts or "\0" in name or not path.name:
+    if not (_is_inside(path := PurePath(name)) and path.name):
         raise ValueError("must name a file below the folder of photographs")
     return name
+
+
+def _is_inside(path: PurePath) -> bool:
+    return not (path.is_absolute() or ".." in path.parts or "\0" in str(path))
 
 
 Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
