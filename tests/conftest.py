@@ -1,25 +1,27 @@
-"""What several tests stand on: how many examples a property is tried with, an empty directory for a command, and two
-small runs, each trained once."""
+"""How many examples a property is tried with, an empty directory for a command, and two small runs, each trained once
+for all workers."""
 
-import json
 import logging
 import os
+import pickle
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import torch
 import torchvision
-from forked import run
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
-from test_run import SHAPES, TINY, folder_of, miniature
-from trained_runs import LONGER, CachedRun, Run
+from processes import fresh, run
+from support import FROZEN, LONGER, TINY, WORLD, CachedRun, Run, captions_of, flickr8k, folder_of
 
 from captioning.backbones.torchvision import TorchvisionBackbone
 from captioning.config.command import Command, start
 
+T = TypeVar("T")
 PROFILES = {"test": 60, "soak": 1500}
 for name, examples in PROFILES.items():
     settings.register_profile(
@@ -39,53 +41,89 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("soak")
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], T]) -> T:
+    """What `make` leaves in a folder and gives, once for all workers of pytest-xdist."""
+    base = factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, given = base / name, base / f"{name}.pickle"
+    with FileLock(base / f"{name}.lock"):
+        if not given.exists():
+            folder.mkdir(exist_ok=True)
+            given.write_bytes(pickle.dumps(make(folder)))
+    return pickle.loads(given.read_bytes())
+
+
 @pytest.fixture(scope="session")
 def shapes_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A trainable backbone on drawn scenes, trained until it says different things of different images."""
-    home = tmp_path_factory.mktemp("shapes")
-    folder = folder_of(home, run(home, *SHAPES, *LONGER, "data.reader.train=64", "optimizer.lr=0.003"))
-    lines = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
-    moved = tmp_path_factory.mktemp("moved")
-    shutil.move(folder / "checkpoints" / "best.ckpt", moved)
-    photographs = [Path(shutil.move(drawn, moved)) for drawn in sorted((home / "cache").rglob("test/*.png"))]
-    assert len(photographs) == len(lines)
-    shutil.rmtree(home)
-    return Run(moved / "best.ckpt", photographs, [line["caption"] for line in lines])
+
+    def make(folder: Path) -> Run:
+        (folder / "trained").mkdir()
+        ended = fresh(folder / "trained", *WORLD)
+        home = (folder / "trained").rename(folder / "home")
+        where = folder_of(home, ended)
+        moved = Path(shutil.copytree(next(home.glob("cache/**/test")), folder / "moved"))
+        checkpoint = Path(shutil.copy(where / "checkpoints" / "best.ckpt", moved))
+        captions = [line["caption"] for line in captions_of(where)]
+        photographs = sorted(moved.glob("*.png"))
+        assert len(photographs) == len(captions)
+        return Run(checkpoint, photographs, captions, home, where, ended.stdout, ended.stderr)
+
+    return once(tmp_path_factory, "shapes", make)
 
 
 @pytest.fixture(scope="session")
 def cached_run(tmp_path_factory: pytest.TempPathFactory) -> CachedRun:
-    """A frozen SqueezeNet with weights from a file; afterwards that file, the cache and the data set are gone."""
-    home = tmp_path_factory.mktemp("cached")
-    miniature(home / "data")
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        network = torchvision.models.squeezenet1_1(weights=None)
-    torch.save(network.state_dict(), home / "weights.pt")
-    command = ["data=flickr8k", "data.root=data", "backbone=squeezenet1_1", "backbone.size=48"]
-    folder = folder_of(home, run(home, *TINY, *LONGER, *command, "backbone.weights=weights.pt", "optimizer.lr=0.01"))
-    (line,) = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
-    digest = TorchvisionBackbone("squeezenet1_1", "features.12", str(home / "weights.pt"), size=48).digest
-    moved = tmp_path_factory.mktemp("moved")
-    for path in (folder / "checkpoints" / "best.ckpt", home / "data" / "images" / "5.jpg"):
-        shutil.move(path, moved)
-    shutil.rmtree(home)
-    return CachedRun(moved / "best.ckpt", [moved / "5.jpg"], [line["caption"]], digest)
+    """A frozen SqueezeNet with weights from a file, which is gone afterwards, on photographs and their mirrors."""
+
+    def make(folder: Path) -> CachedRun:
+        trained, moved = folder / "trained", folder / "moved"
+        flickr8k(trained / "data")
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            network = torchvision.models.squeezenet1_1(weights=None)
+        torch.save(network.state_dict(), trained / "weights.pt")
+        views = ["backbone.weights=weights.pt", "data.views=2", "data/view=mirrored"]
+        ended = run(trained, *TINY, *LONGER, *FROZEN, *views, "optimizer.lr=0.01")
+        digest = TorchvisionBackbone("squeezenet1_1", "features.12", str(trained / "weights.pt"), size=48).digest
+        moved.mkdir()
+        shutil.move(trained / "weights.pt", moved)
+        home = trained.rename(folder / "home")
+        where = folder_of(home, ended)
+        checkpoint, photograph = (
+            Path(shutil.copy(path, moved)) for path in (where / "checkpoints" / "best.ckpt", home / "data/images/5.jpg")
+        )
+        captions = [line["caption"] for line in captions_of(where)]
+        return CachedRun(checkpoint, [photograph], captions, home, where, ended.stdout, ended.stderr, digest)
+
+    return once(tmp_path_factory, "cached", make)
+
+
+@pytest.fixture
+def printed(elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs a command in this process; gives what it prints."""
+
+    def run(main: Command, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["command", *arguments])
+        start(main)
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Runs a command that must end with exit code 1 and one sentence alone; gives the sentence."""
 
-    def run(main: Command, *arguments: str, out: str = "") -> str:
+    def run(main: Command, *arguments: str, out: str | None = "") -> str:
         monkeypatch.setattr(sys, "argv", ["command", *arguments])
         with pytest.raises(SystemExit) as ended:
             start(main)
         assert ended.value.code == 1
-        printed = capsys.readouterr()
-        assert printed.out == out
-        assert "Traceback" not in printed.err
-        (line,) = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+        said = capsys.readouterr()
+        assert out is None or said.out == out
+        assert "Traceback" not in said.err
+        (line,) = [line for line in said.err.splitlines() if line.startswith("error: ")]
         return line.removeprefix("error: ")
 
     return run

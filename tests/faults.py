@@ -1,15 +1,25 @@
-"""A callback that lets one process of a run die, while the others wait as if for an answer that never comes."""
+"""What happens inside of the processes that tests start: parts that let them die, and commands that last."""
 
 import os
 import signal
+import subprocess
 import time
+from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
+import torch
+from torch import Tensor
+
+from captioning import run
+from captioning.backbones.scratch import SmallCNN
+from captioning.data.shapes import ShapesReader
+from captioning.features.build import build_features
 
 
 class Fault(L.Callback):
-    """In the second step the process `rank` is killed, as the system does where memory is short, or has an error."""
+    """In the second step the process `rank` is killed, as the system does where memory is short, or has an error; the
+    others wait as if for an answer that never comes."""
 
     def __init__(self, rank: int, kind: Literal["kill", "error"]) -> None:
         self.rank, self.kind = rank, kind
@@ -22,3 +32,78 @@ class Fault(L.Callback):
         if self.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         raise RuntimeError("an error of one process")
+
+
+class Killer(L.Callback):
+    """KILL=train:7 kills its own process before the seventh batch of training, validation:2 before the second of
+    validation, save:3 in the middle of the third writing of a checkpoint; KILL_WITH is the signal, KILL_GROUP lets
+    another process send it to all of the group."""
+
+    def __init__(self) -> None:
+        point, _, number = os.environ.get("KILL", "never:0").partition(":")
+        self.point, self.left = point, int(number)
+        self.signal = getattr(signal, os.environ.get("KILL_WITH", "SIGKILL"))
+        synced = os.fsync
+
+        def fsync(file: int) -> None:
+            if ".ckpt" in str(Path(f"/proc/self/fd/{file}").readlink()):
+                if self.left == 1:
+                    os.ftruncate(file, 1000)  # the rest had not reached the disk
+                self.passed("save")
+            synced(file)
+
+        if point == "save":
+            os.fsync = fsync
+
+    def passed(self, point: str) -> None:
+        if point == self.point:
+            self.left -= 1
+            if self.left == 0:
+                if "KILL_GROUP" in os.environ:
+                    subprocess.run(["sh", "-c", f"kill -s {self.signal.name[3:]} -- -{os.getpgrp()}"])
+                else:
+                    os.kill(os.getpid(), self.signal)
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.passed("train")
+
+    def on_validation_batch_start(self, *_: Any) -> None:
+        self.passed("validation")
+
+    def on_test_batch_start(self, *_: Any) -> None:
+        self.passed("test")
+
+
+class SlowCNN(SmallCNN):
+    """Takes its time, and writes down that it does."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        with Path("batches").open("a") as file:
+            file.write("x")
+        time.sleep(0.1)
+        return super().forward(images)
+
+
+def train() -> object:
+    return run.main()
+
+
+def compute_features() -> None:
+    torch.manual_seed(0)
+    paths = sorted(Path("photographs").iterdir())
+    build_features(SlowCNN(3, 32, 2, trainable=False), paths, Path("cache"), batch_size=2, num_workers=2)
+
+
+def draw() -> None:
+    ShapesReader("cache", train=100_000)()
+
+
+def end_slowly() -> None:
+    """Not within this life, and without a look at signals."""
+    Path("beginning").touch()
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        Path("ending").touch()
+        sum(range(10**12))

@@ -1,18 +1,171 @@
-"""Fresh processes that do not import the libraries each, which takes seconds: forked off one that did nothing else."""
+"""Commands in processes of their own, forked off one that has imported the libraries already, which takes seconds."""
 
+import atexit
+import importlib
 import multiprocessing
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any, NoReturn
+
+import captioning
 
 START = "forkserver"
 PROCESSES = multiprocessing.get_context(START)
 LIBRARIES = ("lightning", "torchmetrics", "torchvision", "hydra", "matplotlib.pyplot")
-ROOMS = (
-    "run",
-    "evaluate",
-    "predict",
-    "captioner",
-    "config.check",
-    "training.selection",
-    "runs.data_set",
-    "report.panels",
-)
+ROOMS = ("run", "evaluate", "predict", "captioner", "config.check", "runs.data_set", "report.panels")
 PROCESSES.set_forkserver_preload([*LIBRARIES, *(f"captioning.{room}" for room in ROOMS)])
+LIMIT = 600
+PACKAGE = str(Path(captioning.__file__).parents[1])
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONPATH": os.pathsep.join([PACKAGE, str(Path(__file__).parent)]),
+}
+CTRL_C = b"\x03"
+
+
+def fresh(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
+    """A run that must end well, from the interpreter's start to its end."""
+    command, variables = [sys.executable, "-m", "captioning.run", *arguments], ENVIRONMENT | environment
+    ended = subprocess.run(command, cwd=home, env=variables, capture_output=True, text=True, timeout=LIMIT)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
+
+
+def forked(command: str, home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
+    """What `python -m captioning.COMMAND` does in the folder `home`."""
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [f"{folder}/stdout", f"{folder}/stderr"]
+        process = PROCESSES.Process(target=_start, args=(command, home, arguments, ENVIRONMENT | environment, outputs))
+        process.start()
+        process.join(LIMIT)
+        process.kill()  # if it has not ended
+        process.join()
+        return CompletedProcess([], process.exitcode or 0, *(Path(output).read_text() for output in outputs))
+
+
+def run(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
+    """A run that must end well."""
+    ended = forked("run", home, *arguments, **environment)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
+
+
+def _start(command: str, home: Path, arguments: tuple[str, ...], variables: dict[str, str], outputs: list[str]) -> None:
+    import torch
+
+    for descriptor, output in enumerate(outputs, start=1):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), descriptor)
+    os.environ.clear()
+    torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
+    sys.path[:0] = [str(home), *variables.get("PYTHONPATH", "").split(os.pathsep)]
+    _execute(importlib.import_module(f"captioning.{command}").main, home, arguments, variables)
+
+
+def _execute(command: Any, home: Path, arguments: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
+    from captioning.config.command import start
+
+    status: Any = 1
+    try:
+        os.chdir(home)
+        os.environ.update(environment)
+        sys.argv = ["command", *arguments]
+        multiprocessing.set_start_method("fork", force=True)  # again
+        start(command)
+        status = 0
+    except SystemExit as ended:
+        status = ended.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # As Python does, which this process is to leave without: joblib ends its processes with the threads.
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """How a command ended: the status, negative for a signal, and all that it said."""
+
+    status: int
+    said: str
+    pid: int
+
+
+def interrupt(
+    command: Callable[[], object], home: Path, ready: Callable[[], bool], *how: bytes | int, **settings: Any
+) -> Interrupted:
+    """Run `command` at a terminal; each time it is `ready` type a key or send a signal to all of its processes."""
+    receiver, sender = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=_interrupt, args=(sender, command, home, ready, how), kwargs=settings)
+    process.start()
+    sender.close()
+    ended: Interrupted = receiver.recv()
+    process.join()
+    return ended
+
+
+def _interrupt(
+    sender: Any,
+    command: Callable[[], object],
+    home: Path,
+    ready: Callable[[], bool],
+    how: tuple[bytes | int, ...],
+    arguments: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        _execute(command, home, arguments, environment or {})
+    said, left, end = b"", list(how), time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        if left and ready():
+            sent = left.pop(0)
+            if isinstance(sent, bytes):
+                os.write(terminal, sent)
+            else:
+                os.killpg(child, sent)
+        if select.select([terminal], [], [], 0.02)[0]:
+            try:
+                said += os.read(terminal, 1 << 16)
+            except OSError:  # nobody has the terminal any more
+                break
+    else:
+        os.killpg(child, signal.SIGKILL)
+    os.close(terminal)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    sender.send(Interrupted(status, said.decode(errors="replace").replace("\r\n", "\n"), child))
+
+
+def wait(come: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT
+    while not come():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def in_session(session: int) -> list[str]:
+    """The processes of a session that have not ended."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, _, its = (process / "stat").read_text().rpartition(") ")[2].split()[:4]
+            if int(its) == session and state != "Z":
+                found.append(process.name)
+    return found

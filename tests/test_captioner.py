@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from pydantic import ValidationError
-from trained_runs import CachedRun, Run
+from support import CachedRun, Run
 
 import captioning
 from captioning.captioner import TrainedCaptioner

@@ -1,27 +1,21 @@
 """Every file of the configuration composes, and all that a CPU can do in miniature takes a step."""
 
-import functools
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
-from PIL import Image
+from omegaconf import OmegaConf
+from support import QUIET, composed, make_photographs, miniature
 from torch import Tensor
 
 from captioning import run
-from captioning.config.command import NOT_HERE
 from captioning.config.registry import CONF
 from captioning.config.settings import each_setting
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+pytestmark = QUIET
 
 OPTIONS = [
     (str(path.parent.relative_to(CONF)), path.stem)
@@ -43,89 +37,11 @@ WITH = {
     **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
 }
 """What an option needs beside it."""
-MEMBER = {"weights": None, "size": 48}
-MINIATURE = {
-    "model.d_feat": 8,
-    "model.d_embed": 8,
-    "model.heads": 2,
-    "model.d_hidden": 8,
-    "data.num_workers": 0,
-    "data.vocabulary.min_count": 1,
-    "data.reader.train": 6,
-    "data.reader.val": 2,
-    "data.reader.test": 2,
-    "backbone.weights": None,
-    "backbone.size": 48,
-    **{f"backbone.{member}.{key}": value for member in ("first", "second") for key, value in MEMBER.items()},
-    "trainer.accelerator": "cpu",
-    "trainer.max_epochs": 1,
-    "trainer.check_val_every_n_epoch": 1,
-    "trainer.limit_train_batches": 1,
-    "metrics.val": ["BLEU", "CIDEr"],
-    "test": False,
-    "callbacks.progress_bar": None,
-}
-SMALL_GRID = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
-
-
-@functools.cache
-def _composed(overrides: tuple[str, ...], name: str, folder: Path) -> DictConfig:
-    with initialize_config_dir(str(folder), version_base="1.3"):
-        return compose(name, list(overrides), return_hydra_config=True)
-
-
-def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> DictConfig:
-    config = _composed(overrides, name, folder).copy()
-    HydraConfig.instance().set_config(config)
-    with open_dict(config):
-        del config["hydra"]
-    return config
-
-
-def miniature(config: DictConfig) -> DictConfig:
-    """The same with every size that it has set to a very small one."""
-    sizes = MINIATURE | (SMALL_GRID if "grid" in config.backbone else {})
-    nothing = object()
-    for key, value in sizes.items():
-        if OmegaConf.select(config, key, default=nothing) is not nothing:
-            OmegaConf.update(config, key, value)
-    return config
 
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_photographs(tmp_path_factory.mktemp("photographs"))
-
-
-def make_photographs(folder: Path) -> Path:
-    """Photographs in every layout that a data set's configuration reads, each with two captions."""
-    texts = ("A dog runs .", "Dogs")
-    for below in ("images", "train2014", "val2014"):
-        (folder / below).mkdir(parents=True)
-        for i in range(16):  # the fewest of which an eighth is two
-            Image.new("RGB", (60, 50), (16 * i, 9, 9)).save(folder / below / f"{i}.jpg")
-    splits = ["train", "train", "val", "test"]
-    sentences = [{"raw": text, "tokens": text.lower().replace(" .", "").split()} for text in texts]
-    karpathy: list[dict[str, Any]] = [
-        {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences} for i, split in enumerate(splits)
-    ]
-    for name in ("flickr8k", "flickr30k"):
-        (folder / f"dataset_{name}.json").write_text(json.dumps({"images": karpathy}))
-    coco = [entry | {"filepath": "val2014", "cocoid": 100 + entry["imgid"]} for entry in karpathy]
-    (folder / "dataset_coco.json").write_text(json.dumps({"images": coco}))
-    (folder / "annotations").mkdir()
-    for first, split in ((100, "train2014"), (200, "val2014")):
-        images = [{"id": first + i, "file_name": f"{i}.jpg"} for i in range(16)]
-        annotations = [{"image_id": image["id"], "caption": text} for image in images for text in texts]
-        content = json.dumps({"images": images, "annotations": annotations})
-        (folder / "annotations" / f"captions_{split}.json").write_text(content)
-    rows = [f"{i}.jpg,{text}" for i in range(len(splits)) for text in texts]
-    (folder / "captions.txt").write_text("\n".join(["image,caption", *rows]))
-    drawn = [1_000_000 * split + i for split in range(3) for i in range(6)]  # the ids of data=shapes
-    np.savez(folder / "features.npz", **{str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn})
-    for split in ("train", "val", "test"):
-        (folder / f"{split}.txt").write_text("\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split))
-    return folder
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import huggingface_hub.constants
 import pytest
 from download.server import Site, serving
 from hub import Hub
-from trained_runs import Run
+from support import Run
 
 import captioning
 from captioning.config.command import NOT_HERE

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from forked import run as train
+from processes import run as train
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from pycocotools.coco import COCO
+from support import SHAPES, TINY, flickr8k
 from test_resume import java_that
-from test_run import SHAPES, TINY, miniature
 
 from captioning import evaluate
 from captioning.config.command import start
@@ -398,7 +398,7 @@ def test_what_only_a_checkpoint_says_is_not_done(
 
 
 def test_photographs_that_have_moved(elsewhere: Path, command: Command, refused: Command) -> None:
-    miniature(elsewhere / "data")
+    flickr8k(elsewhere / "data")
     frozen = ["data=flickr8k", "data.root=data", "backbone=squeezenet1_1", "backbone.weights=null", "backbone.size=48"]
     train(elsewhere, *TINY, *frozen, "metrics.test=[BLEU]")
     run = elsewhere / "runs" / "flickr8k-spatial_transformer-seed1"

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from forked import run as train
 from PIL import Image
+from processes import run as train
+from support import LONGER, TINY, CachedRun, flickr8k, folder_of
 from test_evaluate import annotations, read, results
-from test_run import TINY, folder_of, miniature
-from trained_runs import LONGER, CachedRun
 
 from captioning import evaluate, load
 from captioning.metrics.wording import wording
@@ -43,7 +42,7 @@ Command = Callable[..., str]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a frozen backbone's captioner was trained on photographs, which are still there."""
     home = tmp_path_factory.mktemp("home")
-    miniature(home / "data")
+    flickr8k(home / "data")
     frozen = ["data=flickr8k", "data.root=data", "backbone=squeezenet1_1", "backbone.weights=null"]
     ended = train(home, *TINY, *LONGER, *frozen, f"backbone.size={SIZE}", "optimizer.lr=0.01")
     folder_of(home, ended).rename(home / "run")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_conf import composed, miniature
+from support import composed, miniature
 
 import captioning
 from captioning import evaluate, predict, run

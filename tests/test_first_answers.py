@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 import pytest
-from test_run import PACKAGE
-from trained_runs import Run
+from processes import PACKAGE
+from support import Run
 
 COMMANDS = ("run", "evaluate", "predict", "report.__main__", "download.__main__", "benchmark.__main__", "push.__main__")
 HEAVY = ("torch", "torchvision", "lightning", "torchmetrics", "matplotlib")

@@ -6,10 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import forked
+import processes
 import pytest
 import yaml
-from test_run import PACKAGE, SHAPES
+from processes import PACKAGE
+from support import SHAPES
 
 SETTINGS = [*SHAPES, "model.dropout=0"]
 LAUNCHERS = {
@@ -44,7 +45,7 @@ def files(folder: Path) -> set[str]:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With the run of one process, whose batches are as large as those of two together."""
     folder = tmp_path_factory.mktemp("home")
-    forked.run(folder, *SETTINGS, "data.batch_size=6")
+    processes.run(folder, *SETTINGS, "data.batch_size=6")
     return folder
 
 

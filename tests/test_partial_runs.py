@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_conf import composed, make_photographs, miniature
+from support import composed, make_photographs, miniature
 
 import captioning
 from captioning import evaluate, predict, run

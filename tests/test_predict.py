@@ -9,13 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import forked
 from omegaconf import OmegaConf
 from PIL import Image
-from terminals import Terminal
-from test_conf import composed
-from test_run import PACKAGE
-from trained_runs import Run
+from processes import PACKAGE, forked
+from support import Run, Terminal, composed
 
 import captioning
 from captioning.errors import CaptioningError

@@ -1,5 +1,5 @@
 import pytest
-from terminals import Terminal
+from support import Terminal
 
 from captioning import progress
 from captioning.progress import counter, duration

@@ -5,9 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from forked import forked, run
-from test_conf import composed, miniature
-from test_run import SHAPES, folder_of
+from processes import forked, run
+from support import SHAPES, composed, folder_of, miniature
 
 import captioning
 from captioning.config.command import NOT_HERE

@@ -7,18 +7,11 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import torch
-from forked import forked
-from test_run import PACKAGE
+from processes import ENVIRONMENT, forked
 
 from captioning.metrics.java import find_java
 from captioning.runs.checkpoint import with_digest
 
-HERE = str(Path(__file__).parent)
-ENVIRONMENT = os.environ | {
-    "OMP_NUM_THREADS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-    "PYTHONPATH": os.pathsep.join([PACKAGE, HERE]),
-}
 COMMAND = [
     "data.vocabulary.min_count=1",
     "data.reader.train=80",
@@ -36,7 +29,7 @@ COMMAND = [
     "metrics.test=[BLEU]",
     "callbacks.attention=null",
     "callbacks.resume.every_n_steps=2",
-    "+callbacks.killer._target_=killer.Killer",
+    "+callbacks.killer._target_=faults.Killer",
 ]
 TRANSFORMER = [
     f"model.{size}" for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1")
@@ -56,7 +49,7 @@ TIMES = ("seconds", "train/captions per second")
 
 
 def run(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
-    """The command, in `home`; `killer.Killer` reads the environment."""
+    """The command, in `home`; `faults.Killer` reads the environment."""
     return forked("run", home, *COMMAND, *arguments, **environment)
 
 

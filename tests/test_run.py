@@ -1,116 +1,54 @@
-"""Whole runs, each a process of its own in an empty directory, of a model that learns nothing in a few steps."""
+"""Whole runs of a model that learns little, in an empty directory, and the beam's width that is chosen after them."""
 
 import json
-import os
 import re
-import subprocess
-import sys
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
-from forked import run
-from PIL import Image
-from test_conf import composed
+from processes import forked, run
+from support import FROZEN, LONGER, SHAPES, TINY, WORLD, CachedRun, Run, captions_of, composed, contents, folder_of
+from test_check import config
 
 import captioning
+from captioning.config.check import check
+from captioning.errors import CaptioningError
 from captioning.report.__main__ import main as report
+from captioning.runs.checkpoint import load
 
-MODEL = ["d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1"]
-TINY = [
-    *(f"model.{setting}" for setting in MODEL),
-    "data.vocabulary.min_count=1",
-    "data.num_workers=0",
-    "trainer=cpu",
-    "trainer.max_epochs=1",
-    "trainer.limit_train_batches=2",
-    "metrics.val=[CIDEr]",
-    "metrics.test=[BLEU,CIDEr]",
-    "callbacks.attention.images=1",
-]
-SHAPES = [
-    *TINY,
-    "data.reader.train=24",
-    "data.reader.val=5",
-    "data.reader.test=5",
-    "data.reader.max_objects=1",
-    "backbone.size=32",
-    "backbone.grid=4",
-    "backbone.dim=8",
-]
-PACKAGE = str(Path(captioning.__file__).parents[1])
-"""Where this package lies, so that the process runs no other one that may be installed."""
 BLEU = [f"BLEU-{n}" for n in range(1, 5)]
+NAME = "shapes-spatial_transformer-seed1"
+WIDTHS = (1, 6)
+SELECT = f"decoding.select=[{','.join(map(str, WIDTHS))}]"
 
 
-def fresh(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A run that ends well, from the interpreter's start to its end, where W&B has its last word."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "captioning.run", *arguments],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": PACKAGE} | environment,
-        capture_output=True,
-        text=True,
-        timeout=1000,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
 
 
-def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
-    return {
-        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+def same_weights(one: Path, other: Path) -> bool:
+    return all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(one).items())
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
-def first(home: Path) -> subprocess.CompletedProcess[str]:
-    return fresh(home, *SHAPES)
-
-
-def folder_of(home: Path, ended: subprocess.CompletedProcess[str]) -> Path:
-    line = [line for line in ended.stdout.splitlines() if line.startswith("run folder: ")][-1]
-    return home / line.removeprefix("run folder: ")
-
-
-def test_run_folder(home: Path, first: subprocess.CompletedProcess[str]) -> None:
-    folder = folder_of(home, first)
-    assert folder == home / "runs" / "shapes-spatial_transformer-seed1"
-    assert set(contents(folder)) == {
-        "config.yaml",
-        "checkpoints/best.ckpt",
-        "checkpoints/last.ckpt",
-        "checkpoints/previous.ckpt",
-        "metrics.csv",
-        "run.json",
-        "captions.jsonl",
-        "scores.json",
-        "attention/2000000.png",
-        "attention/2000000.pdf",
-        "attention.npz",
-    }
-    assert {path.name for path in home.iterdir()} == {"runs", "cache"}
-
-
-def test_configuration_is_written_resolved(home: Path, first: subprocess.CompletedProcess[str]) -> None:
-    text = (folder_of(home, first) / "config.yaml").read_text()
+def test_what_a_run_leaves(shapes_run: Run) -> None:
+    folder = shapes_run.folder
+    assert folder == shapes_run.home / "runs" / NAME
+    checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
+    pictures = {f"attention/2000000.{kind}" for kind in ("png", "pdf")} | {"attention.npz"}
+    records = {"config.yaml", "metrics.csv", "run.json", "captions.jsonl", "scores.json"}
+    assert set(contents(folder)) == checkpoints | pictures | records
+    assert {path.name for path in shapes_run.home.iterdir()} == {"runs", "cache"}
+    text = (folder / "config.yaml").read_text()
     assert "${" not in text
-    config = yaml.safe_load(text)
-    assert config["model"]["d_feat"] == 8
-    assert config["name"] == "shapes"
-    assert config["folder"] == "runs/shapes-spatial_transformer-seed1"
+    written = yaml.safe_load(text)
+    assert (written["model"]["d_feat"], written["name"], written["folder"]) == (8, "shapes", f"runs/{NAME}")
 
 
-def test_scores_and_captions(home: Path, first: subprocess.CompletedProcess[str]) -> None:
-    folder = folder_of(home, first)
+def test_scores_and_captions(shapes_run: Run) -> None:
+    folder = shapes_run.folder
     record = json.loads((folder / "scores.json").read_text())
     plain = {*BLEU, *(f"{name} (no brevity penalty)" for name in BLEU), "CIDEr"}
     attention = {f"attention {name}" for name in ("entropy", "entropy variance", "movement", "coverage")}
@@ -121,73 +59,140 @@ def test_scores_and_captions(home: Path, first: subprocess.CompletedProcess[str]
     # strictly, or the stopwatch was set back to the best checkpoint when that was loaded
     assert 0 < provenance["seconds_to_best"] < provenance["seconds_trained"]
     assert {"commit", "versions", "data_digest", "tokenizer", "device"} <= set(provenance)
-    captions = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
-    assert [line["image_id"] for line in captions] == list(range(2000000, 2000005))
-    assert all(set(line) == {"image_id", "caption", "references", "scores", "photograph"} for line in captions)
+    lines = captions_of(folder)
+    assert [line["image_id"] for line in lines] == list(range(2000000, 2000005))
+    assert all(set(line) == {"image_id", "caption", "references", "scores", "photograph"} for line in lines)
     root = yaml.safe_load((folder / "config.yaml").read_text())["data"]["reader"]["root"]
-    assert all((home / root / line["photograph"]).is_file() for line in captions)
-    assert all(len(line["references"]) == 5 for line in captions)
+    assert all((shapes_run.home / root / line["photograph"]).is_file() for line in lines)
+    assert all(len(line["references"]) == 5 for line in lines)
     assert "val/CIDEr" in (folder / "metrics.csv").read_text().splitlines()[0]
 
 
-def test_checkpoint_is_safe_and_complete(home: Path, first: subprocess.CompletedProcess[str]) -> None:
+def test_checkpoints_are_safe_and_complete(shapes_run: Run) -> None:
     for name in ("best", "last"):
-        saved = torch.load(folder_of(home, first) / "checkpoints" / f"{name}.ckpt", weights_only=True)
-        config = saved["captioning"]["config"]
-        assert config["model"]["_target_"] == "captioning.models.Transformer"
-        assert config["data"]["max_words"] == 14
+        saved = torch.load(shapes_run.folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
+        assert saved["captioning"]["config"]["model"]["_target_"] == "captioning.models.Transformer"
+        assert saved["captioning"]["config"]["data"]["max_words"] == 14
         assert {"red", "square"} <= set(saved["captioning"]["words"])
         assert saved["state_dict"]["backbone.scale"] == 1
 
 
-def test_what_a_new_user_reads(home: Path, first: subprocess.CompletedProcess[str]) -> None:
+def test_what_a_new_user_reads(shapes_run: Run) -> None:
     """Sizes, progress, the table, three captions, the folders; on standard error the drawing alone, no warnings."""
-    out = first.stdout
-    assert "images: train 24, val 5, test 5; vocabulary: " in out
+    out = shapes_run.stdout
+    assert "images: train 64, val 20, test 5; vocabulary: " in out
     assert "parameters: model " in out
     table = out[out.index("\nimage 200000") :]
     for name in (*BLEU, "BLEU-1 (no brevity penalty)", "CIDEr", "pointing", "pointing (images shuffled)"):
         assert f"\n{name:<32}" in table
     assert table.count("\nimage 200000") == 3
-    assert "pictures of attention: runs/shapes-spatial_transformer-seed1/attention" in table
-    bars = [line for line in first.stderr.replace("\r", "\n").splitlines() if line.strip()]
-    assert all(line.startswith("Drawing shapes") for line in bars), first.stderr
+    assert f"pictures of attention: runs/{NAME}/attention" in table
+    bars = [line for line in shapes_run.stderr.replace("\r", "\n").splitlines() if line.strip()]
+    assert all(line.startswith("Drawing shapes") for line in bars), bars
     assert "Warning" not in out
 
 
-def test_the_report_measures_again_where_the_run_looked(
-    home: Path, first: subprocess.CompletedProcess[str], tmp_path: Path
-) -> None:
+def test_the_report_measures_again_where_the_run_looked(shapes_run: Run, tmp_path: Path) -> None:
     """From the checkpoint alone what the test had logged, and what other kinds of maps would have said."""
-    folder = folder_of(home, first)
     kinds = ["weights", "rollout", "gradient"]
-    settings = [f"runs={folder}", f"output={tmp_path}", f"cache={home}/cache", f"attention=[{','.join(kinds)}]"]
-    report.__wrapped__(composed(*settings, name="report"))
-    scores = json.loads((folder / "scores.json").read_text())["scores"]
+    settings = [f"runs={shapes_run.folder}", f"output={tmp_path}", f"cache={shapes_run.home}/cache"]
+    report.__wrapped__(composed(*settings, f"attention=[{','.join(kinds)}]", name="report"))
+    scores = json.loads((shapes_run.folder / "scores.json").read_text())["scores"]
     header, _, row = (tmp_path / "table.md").read_text().splitlines()[-3:]
     assert [cell.strip() for cell in header.split("|")[2:-1]] == kinds
-    weights, *others = [cell.strip() for cell in row.split("|")[2:-1]]
-    assert weights == f"{scores['pointing']:.1f} ({scores['pointing (images shuffled)']:.1f})"
+    measured, *others = [cell.strip() for cell in row.split("|")[2:-1]]
+    assert measured == f"{scores['pointing']:.1f} ({scores['pointing (images shuffled)']:.1f})"
     assert all(re.fullmatch(r"\d+\.\d \(\d+\.\d\)", other) for other in others)
 
 
-def test_the_same_again_overwrites_nothing_and_says_the_same(
-    home: Path, first: subprocess.CompletedProcess[str]
-) -> None:
-    before = contents(folder_of(home, first))
-    again = run(home, *SHAPES, "data.num_workers=2")
-    assert again.stderr == ""  # the scenes are drawn already
-    folder = folder_of(home, again)
-    assert folder == home / "runs" / "shapes-spatial_transformer-seed1-2"
-    unchanged = contents(folder_of(home, first)) == before  # pytest would take minutes to show the difference
-    assert unchanged
-    identical = contents(folder)["captions.jsonl"][1] == before["captions.jsonl"][1]
-    assert identical
-    weights = [torch.load(f / "checkpoints" / "best.ckpt")["state_dict"] for f in (folder, folder_of(home, first))]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+@pytest.fixture(scope="module")
+def home(shapes_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(shapes_run.home, tmp_path_factory.mktemp("copied") / "home"))
 
 
-def test_sweep_over_seeds_without_test(home: Path, first: subprocess.CompletedProcess[str]) -> None:
+def evaluated(home: Path, checkpoint: Path, *arguments: str) -> tuple[dict[str, float], list[str]]:
+    """Scores and captions by the other command."""
+    ended = forked("evaluate", home, f"checkpoint={checkpoint}", "metrics=[CIDEr]", *arguments)
+    assert ended.returncode == 0, ended.stderr
+    folder = folder_of(home, ended)
+    scores = json.loads((folder / "scores.json").read_text())["scores"]
+    return scores, [line["caption"] for line in captions_of(folder)]
+
+
+def chosen(home: Path, folder: Path) -> int:
+    """The best width, as the other command finds it; the run must have found the same."""
+    checkpoint = folder / "checkpoints" / "best.ckpt"
+    found = {w: evaluated(home, checkpoint, "split=val", f"decoding.width={w}")[0]["CIDEr"] for w in WIDTHS}
+    assert len(set(found.values())) > 1, "the widths must differ, or nothing is chosen"
+    best = max(WIDTHS, key=found.__getitem__)
+    result = json.loads((folder / "run.json").read_text())["result"]
+    assert result["widths"] == {str(width): pytest.approx(score, abs=1e-3) for width, score in found.items()}
+    assert result["best"] == result["widths"][str(best)]
+    assert json.loads((folder / "scores.json").read_text())["provenance"]["decoding"]["width"] == best
+    return best
+
+
+def test_the_same_again_is_tested_later_with_the_best_width(home: Path, shapes_run: Run) -> None:
+    """A trial touches nothing that was there and trains as the first run has; its test trains nothing."""
+    before = contents(home / "runs" / NAME)
+    command = [*WORLD, SELECT, "data.num_workers=2"]
+    trial = run(home, *command, "test=false")
+    assert trial.stderr == ""  # the scenes are drawn already
+    folder = folder_of(home, trial)
+    assert folder == home / "runs" / f"{NAME}-2"
+    assert (contents(home / "runs" / NAME) == before) is True  # pytest would take minutes to show the difference
+    assert same_weights(folder, home / "runs" / NAME)
+    rows = [(each / "metrics.csv").read_text().splitlines() for each in (folder, shapes_run.folder)]
+    assert len(rows[0]) == len([row for row in rows[1] if row]) - 1  # that of the test; none of the choice
+    assert not (folder / "captions.jsonl").exists()
+
+    record, last = (folder / "run.json").read_bytes(), (folder / "checkpoints" / "last.ckpt").read_bytes()
+    tested = run(home, *command, "resume=true")
+    assert folder_of(home, tested) == folder
+    assert "finished" not in tested.stdout
+    best = chosen(home, folder)
+    assert f"beam width {best}" in trial.stdout
+    assert (folder / "run.json").read_bytes() == record
+    assert ((folder / "checkpoints" / "last.ckpt").read_bytes() == last) is True, "it was trained again"
+    assert "this run is finished" in run(home, *command, "resume=true").stdout
+
+    # that width is tested, and is the checkpoint's from then on
+    checkpoint = folder / "checkpoints" / "best.ckpt"
+    scores, captions = evaluated(home, checkpoint)
+    assert captions == [line["caption"] for line in captions_of(folder)]
+    recorded = json.loads((folder / "scores.json").read_text())["scores"]
+    assert scores["CIDEr"] == pytest.approx(recorded["CIDEr"], abs=1e-3)
+    assert captioning.load(checkpoint, decoding={"n_best": 2, "width": 2}).config["decoding"]["n_best"] == 2
+
+    # it has kept the scores of that beam's validation captions, which are those that can be made anew
+    kept = load(checkpoint).quantiles
+    evaluated(home, Path(shutil.copy(checkpoint, home / "anew.ckpt")), "split=val", "calibrate=true")
+    assert load(home / "anew.ckpt").quantiles == pytest.approx(kept, abs=1e-3)
+    assert kept[0] < kept[-1] < 0
+
+
+def test_of_averaged_weights_the_best_is_asked(home: Path) -> None:
+    """And not those from which training would go on, which are there too."""
+    chosen(home, folder_of(home, run(home, *WORLD, SELECT, "callbacks=averaged")))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["decoding.select=3"], "decoding.select"),
+        (["decoding.select=[]"], "decoding.select"),
+        (["decoding.select=[1,1]"], "decoding.select"),
+        (["decoding.select=[0,1]"], "decoding.(select|width)"),
+        (["decoding=greedy", "+decoding.select=[1,3]"], "decoding.width"),
+        (["decoding.select=[1,3]", "test=false", "trainer.limit_val_batches=0"], "decoding.select=null"),
+    ],
+)
+def test_choices_that_cannot_be(overrides: list[str], key: str) -> None:
+    with pytest.raises(CaptioningError, match=key):
+        check(config(*overrides))
+
+
+def test_sweep_over_seeds_without_test(home: Path) -> None:
     swept = run(home, "-m", *SHAPES, "seed=3,4", "test=false", "name=trial", "callbacks=averaged")
     assert "test score" not in swept.stdout
     folders = sorted((home / "runs").glob("trial-*"))
@@ -198,55 +203,27 @@ def test_sweep_over_seeds_without_test(home: Path, first: subprocess.CompletedPr
         assert yaml.safe_load((folder / "config.yaml").read_text())["seed"] == seed
         assert "test/" not in (folder / "metrics.csv").read_text().splitlines()[0]
     assert (folders[0] / "metrics.csv").read_text() != (folders[1] / "metrics.csv").read_text()
-    assert not list(home.rglob("multirun.yaml")) or (home / "runs" / "multirun.yaml").exists()
 
 
-def miniature(folder: Path) -> None:
-    """Flickr8k in the Karpathy layout: six photographs of several sizes."""
-    (folder / "images").mkdir(parents=True)
-    entries = []
-    for i, split in enumerate(["train", "train", "train", "train", "val", "test"]):
-        Image.new("RGB", (50 + 7 * i, 40), (40 * i, 99, 10)).save(folder / "images" / f"{i}.jpg")
-        captions = [["a", "dog", "runs"], ["two", "dogs"], ["a"] * 20]
-        sentences = [{"raw": " ".join(words).capitalize() + " .", "tokens": words} for words in captions]
-        entries.append({"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences})
-    (folder / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
-
-
-def test_photographs_with_cached_features_and_wandb(tmp_path: Path) -> None:
-    miniature(tmp_path / "data")
-    command = [
-        *TINY,
-        "data=flickr8k",
-        "data.root=data",
-        "backbone=squeezenet1_1",
-        "backbone.weights=null",
-        "backbone.size=48",
-        "data.views=2",
-        "data/view=mirrored",
-    ]
-    first = run(tmp_path, *command)
-    assert "images: train 4, val 1, test 1" in first.stdout
-    assert "(frozen)" in first.stdout
-    folder = folder_of(tmp_path, first)
-    assert folder.name == "flickr8k-spatial_transformer-seed1"
-    (line,) = (folder / "captions.jsonl").read_text().splitlines()
-    assert json.loads(line)["image_id"] == 5
-    assert json.loads(line)["references"][2] == "A" + " a" * 19 + " ."  # too long to train on, not to score with
-    scores = json.loads((folder / "scores.json").read_text())["scores"]
+def test_photographs_with_cached_features(cached_run: CachedRun, tmp_path: Path) -> None:
+    assert "images: train 4, val 1, test 1" in cached_run.stdout
+    assert "(frozen)" in cached_run.stdout
+    assert cached_run.folder.name == "flickr8k-spatial_transformer-seed1"
+    (line,) = captions_of(cached_run.folder)
+    assert line["image_id"] == 5
+    assert line["references"][2] == "A" + " a" * 19 + " ."  # too long to train on, not to score with
+    scores: dict[str, Any] = json.loads((cached_run.folder / "scores.json").read_text())["scores"]
     assert not any("pointing" in name for name in scores)  # these photographs have no boxes
-    saved = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
-    assert saved["state_dict"]["backbone.scale"] != 1
+    assert weights(cached_run.folder)["backbone.scale"] != 1
     for view in ("train", "val", "test", "train, view 2 of 2"):
-        assert f"features of {view}:" in first.stderr
-    cached = contents(tmp_path / "cache")
+        assert f"features of {view}:" in cached_run.stderr
+    cached = contents(cached_run.home / "cache")
     assert sum(name.endswith("features.npy") for name in cached) == 4
 
-    second = fresh(tmp_path, *command, "logger=wandb", WANDB_MODE="offline", WANDB_SILENT="true")
-    assert "features of" not in second.stderr
-    unchanged = contents(tmp_path / "cache") == cached
-    assert unchanged
-    again = folder_of(tmp_path, second)
-    assert (again / "captions.jsonl").read_text() == (folder / "captions.jsonl").read_text()
-    assert list(again.rglob("*.wandb"))
-    assert (again / "metrics.csv").exists()
+    home = Path(shutil.copytree(cached_run.home, tmp_path / "home"))
+    settings = ["backbone.weights=weights.pt", "data.views=2", "data/view=mirrored", "optimizer.lr=0.01"]
+    shutil.copy(cached_run.checkpoint.with_name("weights.pt"), home)
+    again = run(home, *TINY, *LONGER, *FROZEN, *settings, "name=again")
+    assert "features of" not in again.stderr
+    assert (contents(home / "cache") == cached) is True
+    assert captions_of(folder_of(home, again)) == captions_of(cached_run.folder)

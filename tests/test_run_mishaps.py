@@ -9,7 +9,7 @@ import pytest
 import torch
 import torchvision
 from PIL import Image
-from test_run import SHAPES, TINY, miniature
+from support import SHAPES, TINY, flickr8k
 
 from captioning import evaluate, run
 from captioning.config.command import NOT_HERE, start
@@ -54,7 +54,7 @@ def only_java(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_no_java_is_found_before_anything_is_computed(
     elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    miniature(elsewhere / "data")
+    flickr8k(elsewhere / "data")
     only_java(elsewhere / "programs", "", monkeypatch)
     message = failed(capsys, monkeypatch, *PHOTOGRAPHS)
     assert message.startswith("error: no Java found")
@@ -83,7 +83,7 @@ def test_java_that_dies_in_the_test_leaves_the_captions(
 def test_a_broken_photograph_is_named_before_training(
     elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    miniature(elsewhere / "data")
+    flickr8k(elsewhere / "data")
     photograph = elsewhere / "data" / "images" / "5.jpg"  # of the test split
     photograph.write_bytes(photograph.read_bytes()[:300])
     message = failed(capsys, monkeypatch, *PHOTOGRAPHS)
@@ -102,7 +102,7 @@ def test_a_broken_photograph_is_named_before_training(
 def test_a_broken_photograph_is_left_out_of_training_and_scoring(
     elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    miniature(elsewhere / "data")
+    flickr8k(elsewhere / "data")
     photograph = elsewhere / "data" / "images" / "2.jpg"  # of the training split
     photograph.write_bytes(photograph.read_bytes()[:300])
     flowing = [*PHOTOGRAPHS, "backbone.trainable=true"]
@@ -130,7 +130,7 @@ def test_a_broken_photograph_is_left_out_of_training_and_scoring(
 def test_weights_of_another_network_and_weights_with_code_are_refused(
     elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    miniature(elsewhere / "data")
+    flickr8k(elsewhere / "data")
     torch.save(torchvision.models.squeezenet1_0(weights=None).state_dict(), elsewhere / "foreign.pt")
     torch.save({"features.0.weight": Path("executed")}, elsewhere / "code.pt")
     before = {path.name for path in elsewhere.iterdir()}

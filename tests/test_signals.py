@@ -2,27 +2,23 @@
 
 import re
 import signal
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from interrupted import CTRL_C, Interrupted, compute_features, draw, end_slowly, terminals, train, wait_for_the_end_of
+from faults import compute_features, draw, end_slowly, train
 from PIL import Image
+from processes import CTRL_C, Interrupted, in_session, interrupt, wait
 from test_resume import COMMAND, TRANSFORMER
 
-Interrupt = Callable[..., Interrupted]
 RUN = (*COMMAND, *TRANSFORMER, "data.num_workers=2", "callbacks.resume.every_n_steps=9999")
 TRAINING = (*RUN, "trainer.max_epochs=99")
 STOPPED = r"stopped by {} after (\d+) steps, and \S+last\.ckpt has (\d+) of them\. To continue, give the same command"
-
-
-@pytest.fixture(scope="module")
-def interrupt() -> Iterator[Interrupt]:
-    with terminals() as interrupt:
-        yield interrupt
+HOW: list[tuple[bytes | int, signal.Signals]] = [(CTRL_C, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)]
+both = pytest.mark.parametrize(("how", "number"), HOW)
 
 
 def one_sentence(ended: Interrupted, number: int, sentence: str) -> re.Match[str]:
@@ -31,7 +27,7 @@ def one_sentence(ended: Interrupted, number: int, sentence: str) -> re.Match[str
     assert found, ended.said
     assert ended.said[found.start() :].count("\n") == 1, ended.said
     assert not re.search("Traceback|Error|Warning|[Ww]orker", ended.said)
-    wait_for_the_end_of(ended.pid)
+    wait(lambda: not in_session(ended.pid))
     return found
 
 
@@ -40,21 +36,25 @@ def steps_taken(home: Path, count: int) -> bool:
     return any(len(file.read_text().splitlines()) > count for file in home.glob("runs/*/metrics.csv"))
 
 
-def last(home: Path) -> int:
+def last(home: Path) -> Any:
     (path,) = home.glob("runs/*/checkpoints/last.ckpt")
     return torch.load(path, weights_only=True)["global_step"]
 
 
-@pytest.mark.parametrize(("how", "number"), [(CTRL_C, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)])
-def test_training_loses_no_step(interrupt: Interrupt, tmp_path: Path, how: bytes | int, number: signal.Signals) -> None:
-    arguments = (*TRAINING, "data.batch_size=1", "data.reader.train=800")  # an epoch that lasts
+def never() -> bool:
+    return False
+
+
+@both
+def test_training_loses_no_step(tmp_path: Path, how: bytes | int, number: signal.Signals) -> None:
+    arguments = (*TRAINING, "data.batch_size=1", "data.reader.train=400")  # an epoch that lasts
     ended = interrupt(train, tmp_path, partial(steps_taken, tmp_path, 3), how, arguments=arguments)
     begun, saved = map(int, one_sentence(ended, number, STOPPED.format(number.name)).groups())
     assert begun == saved == last(tmp_path) >= 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_validation_costs_one_step(interrupt: Interrupt, tmp_path: Path, number: signal.Signals) -> None:
+def test_validation_costs_one_step(tmp_path: Path, number: signal.Signals) -> None:
     environment = {"KILL": "validation:1", "KILL_GROUP": "", "KILL_WITH": number.name}
     arguments = (*TRAINING, "data.eval_batch_size=1")
     ended = interrupt(train, tmp_path, never, arguments=arguments, environment=environment)
@@ -62,14 +62,9 @@ def test_validation_costs_one_step(interrupt: Interrupt, tmp_path: Path, number:
     assert (begun, saved, last(tmp_path)) == (10, 9, 9)
 
 
-def never() -> bool:
-    return False
-
-
-def test_testing_keeps_the_training(interrupt: Interrupt, tmp_path: Path) -> None:
+def test_testing_keeps_the_training(tmp_path: Path) -> None:
     environment = {"KILL": "test:1", "KILL_GROUP": "", "KILL_WITH": "SIGINT"}
-    arguments = (*RUN, "trainer.max_epochs=1")
-    ended = interrupt(train, tmp_path, never, arguments=arguments, environment=environment)
+    ended = interrupt(train, tmp_path, never, arguments=(*RUN, "trainer.max_epochs=1"), environment=environment)
     one_sentence(ended, signal.SIGINT, "stopped by SIGINT after training")
     assert last(tmp_path) == 10
 
@@ -78,10 +73,8 @@ def batches(home: Path, count: int) -> bool:
     return (home / "batches").exists() and len((home / "batches").read_text()) >= count
 
 
-@pytest.mark.parametrize(("how", "number"), [(CTRL_C, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)])
-def test_features_that_are_computed_stay(
-    interrupt: Interrupt, tmp_path: Path, how: bytes | int, number: signal.Signals
-) -> None:
+@both
+def test_features_that_are_computed_stay(tmp_path: Path, how: bytes | int, number: signal.Signals) -> None:
     (tmp_path / "photographs").mkdir()
     for i in range(40):
         pixels = np.random.default_rng(i).integers(0, 256, (9, 13, 3), dtype=np.uint8)
@@ -98,8 +91,8 @@ def drawn(home: Path) -> bool:
     return len(list(home.glob("cache/.shapes-*/train/*.png"))) > 5
 
 
-@pytest.mark.parametrize(("how", "number"), [(CTRL_C, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)])
-def test_drawing_leaves_no_part(interrupt: Interrupt, tmp_path: Path, how: bytes | int, number: signal.Signals) -> None:
+@both
+def test_drawing_leaves_no_part(tmp_path: Path, how: bytes | int, number: signal.Signals) -> None:
     ended = interrupt(draw, tmp_path, partial(drawn, tmp_path), how)
     one_sentence(ended, number, f"stopped by {number.name}. What is finished is kept")
     assert list((tmp_path / "cache").iterdir()) == []
@@ -113,13 +106,12 @@ def begun_and_ending(home: Path) -> bool:
     return False
 
 
-def test_the_second_one_ends_at_once(interrupt: Interrupt, tmp_path: Path) -> None:
+def test_the_second_one_ends_at_once(tmp_path: Path) -> None:
     ended = interrupt(end_slowly, tmp_path, partial(begun_and_ending, tmp_path), CTRL_C, CTRL_C)
     assert ended.status == -signal.SIGINT, ended.said
 
 
-def test_workers_do_not_outlive_a_killed_process(interrupt: Interrupt, tmp_path: Path) -> None:
-    environment = {"KILL": "train:3"}
-    ended = interrupt(train, tmp_path, never, arguments=TRAINING, environment=environment)
+def test_workers_do_not_outlive_a_killed_process(tmp_path: Path) -> None:
+    ended = interrupt(train, tmp_path, never, arguments=TRAINING, environment={"KILL": "train:3"})
     assert ended.status == -signal.SIGKILL, ended.said
-    wait_for_the_end_of(ended.pid)
+    wait(lambda: not in_session(ended.pid))

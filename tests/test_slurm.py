@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from forked import forked
+from processes import forked
 
 SBATCH = """#!/bin/sh
 for script; do :; done

@@ -16,8 +16,8 @@ import joblib
 import pytest
 import yaml
 from filelock import FileLock
+from support import contents
 from test_resume import COMMAND, ENVIRONMENT, TRANSFORMER, run, same
-from test_run import contents
 
 SWEEP = [*TRANSFORMER, "data.num_workers=0", "trainer.max_epochs=2"]
 

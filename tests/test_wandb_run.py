@@ -13,8 +13,8 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 from PIL import Image
-from test_conf import composed
-from test_run import PACKAGE, SHAPES, fresh
+from processes import PACKAGE, fresh
+from support import SHAPES, composed
 
 from captioning.config.check import check
 from captioning.report.panels import CELL, COLUMNS, DPI, SPACE

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
-from test_conf import composed
+from support import composed
 from test_timm import network, saved, small
 
 from captioning.config.registry import build

@@ -1,7 +1,7 @@
 """Arguments that are no settings: what Hydra makes of the setting that they become."""
 
 import pytest
-from test_conf import composed
+from support import composed
 
 from captioning.config.command import as_setting
 from captioning.errors import CaptioningError

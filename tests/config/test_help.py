@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_run import PACKAGE
+from processes import PACKAGE
 
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark

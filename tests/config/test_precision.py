@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_conf import composed, miniature, pytestmark  # noqa: F401 - its warnings come here too
+from support import QUIET, composed, miniature
 
 from captioning import run
 from captioning.config import precision
+
+pytestmark = QUIET
 
 FITTING = {True: "bf16-mixed", False: "32-true"}
 """By whether the device has bfloat16."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from borders import VALUES, mutated, read_or_refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import VALUES, mutated, read_or_refused
 
 from captioning.data.example import Splits
 from captioning.data.readers.captions import read_captions, read_references

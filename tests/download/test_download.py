@@ -19,10 +19,10 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from PIL import Image
+from processes import PACKAGE
 from pydantic import ValidationError
 from server import Site, serving
-from test_conf import composed
-from test_run import PACKAGE
+from support import composed
 
 from captioning.config.command import start
 from captioning.data.readers.splits import read

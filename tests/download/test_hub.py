@@ -10,12 +10,12 @@ from pathlib import Path
 import hub
 import huggingface_hub.constants
 import pytest
-from borders import read_or_refused
 from hub import COMMIT, Hub, ask_only
 from huggingface_hub import hf_hub_download
 from hypothesis import given
 from hypothesis import strategies as st
 from server import serving_bytes
+from support import read_or_refused
 from test_any_answer import answer as answered
 from test_any_answer import anything, bodies, headers, numbers, statuses
 

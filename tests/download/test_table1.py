@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import PACKAGE
 from server import Site
 from test_download import archives, overrides, site  # noqa: F401 - fixtures
-from test_run import PACKAGE
 
 MODELS = ("spatial_transformer", "sat_soft", "sat_hard")
 MINIATURE = {

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_conf import composed
-from trained_runs import Run
+from support import Run, composed
 
 import captioning
 from captioning.backbones.images import TURNS, ImageTransform

@@ -13,8 +13,7 @@ import pytest
 import yaml
 from hub import Hub
 from huggingface_hub import ModelCard
-from test_conf import composed
-from trained_runs import Run
+from support import Run, composed
 
 import captioning
 from captioning.config.command import NOT_HERE

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_conf import composed
+from support import composed
 
 from captioning.config.registry import CONF
 from captioning.report.published import published_rows

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
-from test_conf import composed
+from support import composed
 
 import captioning
 from captioning.config.registry import build

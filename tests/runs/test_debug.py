@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_conf import composed, pytestmark  # noqa: F401 warnings of Lightning's own
-from test_run import SHAPES
+from support import QUIET, SHAPES, composed
 
 from captioning import run
 from captioning.config.settings import apply_debug
 from captioning.errors import CaptioningError
+
+pytestmark = QUIET
 
 
 def test_two_batches_go_through_everything(elsewhere: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
-from test_conf import composed, miniature
+from support import composed, miniature
 
 from captioning.config.check import check
 from captioning.config.command import NOT_HERE

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from borders import VALUES, mutated, read_or_refused
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from test_conf import composed
+from support import VALUES, composed, mutated, read_or_refused
 
 from captioning.backbones import Backbone
 from captioning.backbones.scratch import SmallCNN

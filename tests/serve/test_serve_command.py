@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from processes import PACKAGE
 from serving import ask, served
-from test_run import PACKAGE
 
 from captioning.serve.__main__ import main
 from captioning.serve.server import FolderHandler

@@ -7,7 +7,7 @@ import lightning as L
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from terminals import Terminal
+from support import Terminal
 from torch import Tensor
 
 from captioning.training.callbacks import progress

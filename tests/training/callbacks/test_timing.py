@@ -9,8 +9,8 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-from forked import run as run_command
-from test_run import SHAPES
+from processes import run as run_command
+from support import SHAPES
 from torch import Tensor
 
 from captioning.data.batch import Batch, collate

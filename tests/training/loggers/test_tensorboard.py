@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import composed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_conf import composed
 
 from captioning.config.check import check
 from captioning.errors import CaptioningError

@@ -1,0 +1,267 @@
+"""What many tests stand on: small settings, configurations and data sets, and what a run has left."""
+
+import fcntl
+import functools
+import json
+import os
+import re
+import struct
+import sys
+import termios
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf, open_dict
+from PIL import Image
+
+from captioning.config.command import NOT_HERE
+from captioning.config.explain import explain, is_expected
+from captioning.config.registry import CONF
+
+T = TypeVar("T")
+QUIET = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+"""Marks of tests that train in their own process: Lightning's warnings that do not hold."""
+
+MODEL = [f"model.{size}" for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1")]
+TINY = [
+    *MODEL,
+    "data.vocabulary.min_count=1",
+    "data.num_workers=0",
+    "trainer=cpu",
+    "trainer.max_epochs=1",
+    "trainer.limit_train_batches=2",
+    "metrics.val=[CIDEr]",
+    "metrics.test=[BLEU,CIDEr]",
+    "callbacks.attention.images=1",
+]
+SCENES = [
+    "data.reader.train=24",
+    "data.reader.val=5",
+    "data.reader.test=5",
+    "data.reader.max_objects=1",
+    "backbone.size=32",
+    "backbone.grid=4",
+    "backbone.dim=8",
+]
+SHAPES = [*TINY, *SCENES]
+FROZEN = [
+    "data=flickr8k",
+    "data.root=data",
+    "backbone=squeezenet1_1",
+    "backbone.weights=null",
+    "backbone.size=48",
+]
+"""Beside `TINY`: the photographs of `flickr8k`, whose features are computed once."""
+LONGER = [
+    "trainer.max_epochs=30",
+    "trainer.check_val_every_n_epoch=30",
+    "trainer.limit_train_batches=1.0",
+    "data.batch_size=8",
+    "model.dropout=0",
+]
+"""Until captions have words, and differ."""
+WORLD = [*SHAPES, *LONGER, "data.reader.train=64", "data.reader.val=20", "optimizer.lr=0.003"]
+"""Of the fixture `shapes_run`."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has left: the checkpoint, moved away from everything else, and the test images with their captions.
+
+    Attributes:
+        home: where it was trained, moved too, with `runs` and `cache`: to be copied, not changed.
+        folder: of the run, below `home`.
+        stdout, stderr: what it has printed.
+    """
+
+    checkpoint: Path
+    photographs: list[Path]
+    captions: list[str]
+    home: Path
+    folder: Path
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class CachedRun(Run):
+    """A run with a frozen backbone, and that backbone's digest before anything was saved."""
+
+    digest: str
+
+
+def folder_of(home: Path, ended: CompletedProcess[str]) -> Path:
+    line = [line for line in ended.stdout.splitlines() if line.startswith("run folder: ")][-1]
+    return home / line.removeprefix("run folder: ")
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def captions_of(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's captions."""
+    return [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+@functools.cache
+def _composed(overrides: tuple[str, ...], name: str, folder: Path) -> DictConfig:
+    with initialize_config_dir(str(folder), version_base="1.3"):
+        return compose(name, list(overrides), return_hydra_config=True)
+
+
+def composed(*overrides: str, name: str = "config", folder: Path = CONF) -> DictConfig:
+    config = _composed(overrides, name, folder).copy()
+    HydraConfig.instance().set_config(config)
+    with open_dict(config):
+        del config["hydra"]
+    return config
+
+
+MINIATURE = {
+    **{f"model.{size}": 8 for size in ("d_feat", "d_embed", "d_hidden")},
+    "model.heads": 2,
+    "data.num_workers": 0,
+    "data.vocabulary.min_count": 1,
+    "data.reader.train": 6,
+    "data.reader.val": 2,
+    "data.reader.test": 2,
+    **{f"backbone.{member}weights": None for member in ("", "first.", "second.")},
+    **{f"backbone.{member}size": 48 for member in ("", "first.", "second.")},
+    "trainer.accelerator": "cpu",
+    "trainer.max_epochs": 1,
+    "trainer.check_val_every_n_epoch": 1,
+    "trainer.limit_train_batches": 1,
+    "metrics.val": ["BLEU", "CIDEr"],
+    "test": False,
+    "callbacks.progress_bar": None,
+}
+SMALL_GRID = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
+
+
+def miniature(config: DictConfig) -> DictConfig:
+    """The same with every size that it has set to a very small one."""
+    for key, value in (MINIATURE | (SMALL_GRID if "grid" in config.backbone else {})).items():
+        if OmegaConf.select(config, key, default=config) is not config:
+            OmegaConf.update(config, key, value)
+    return config
+
+
+def flickr8k(folder: Path) -> None:
+    """Flickr8k in the Karpathy layout: six photographs of several sizes."""
+    (folder / "images").mkdir(parents=True)
+    entries = []
+    for i, split in enumerate(["train", "train", "train", "train", "val", "test"]):
+        Image.new("RGB", (50 + 7 * i, 40), (40 * i, 99, 10)).save(folder / "images" / f"{i}.jpg")
+        captions = [["a", "dog", "runs"], ["two", "dogs"], ["a"] * 20]
+        sentences = [{"raw": " ".join(words).capitalize() + " .", "tokens": words} for words in captions]
+        entries.append({"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences})
+    (folder / "dataset_flickr8k.json").write_text(json.dumps({"images": entries}))
+
+
+def make_photographs(folder: Path) -> Path:
+    """Photographs in every layout that a data set's configuration reads, each with two captions."""
+    texts = ("A dog runs .", "Dogs")
+    for below in ("images", "train2014", "val2014"):
+        (folder / below).mkdir(parents=True)
+        for i in range(16):  # the fewest of which an eighth is two
+            Image.new("RGB", (60, 50), (16 * i, 9, 9)).save(folder / below / f"{i}.jpg")
+    splits = ["train", "train", "val", "test"]
+    sentences = [{"raw": text, "tokens": text.lower().replace(" .", "").split()} for text in texts]
+    karpathy: list[dict[str, Any]] = [
+        {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences} for i, split in enumerate(splits)
+    ]
+    for name in ("flickr8k", "flickr30k"):
+        (folder / f"dataset_{name}.json").write_text(json.dumps({"images": karpathy}))
+    coco = [entry | {"filepath": "val2014", "cocoid": 100 + entry["imgid"]} for entry in karpathy]
+    (folder / "dataset_coco.json").write_text(json.dumps({"images": coco}))
+    (folder / "annotations").mkdir()
+    for first, split in ((100, "train2014"), (200, "val2014")):
+        images = [{"id": first + i, "file_name": f"{i}.jpg"} for i in range(16)]
+        annotations = [{"image_id": image["id"], "caption": text} for image in images for text in texts]
+        content = json.dumps({"images": images, "annotations": annotations})
+        (folder / "annotations" / f"captions_{split}.json").write_text(content)
+    rows = [f"{i}.jpg,{text}" for i in range(len(splits)) for text in texts]
+    (folder / "captions.txt").write_text("\n".join(["image,caption", *rows]))
+    drawn = [1_000_000 * split + i for split in range(3) for i in range(6)]  # the ids of data=shapes
+    np.savez(folder / "features.npz", **{str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn})
+    for split in ("train", "val", "test"):
+        (folder / f"{split}.txt").write_text("\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split))
+    return folder
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just("half \ud83d"),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),
+    max_leaves=8,
+)
+"""All that JSON can say, and numbers that it cannot."""
+
+
+def mutated(content: bytes) -> st.SearchStrategy[bytes]:
+    """The content with some bytes in place of others."""
+    place = st.integers(0, len(content))
+    return st.builds(lambda i, n, new: content[:i] + new + content[i + n :], place, place, st.binary(max_size=9))
+
+
+def read_or_refused(read: Callable[[], T]) -> tuple[T | None, str | None]:
+    """What is read, or the sentence that it is refused with; any other exception is a failure."""
+    try:
+        return read(), None
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        said = explain(error)
+    said.encode()  # it can be printed
+    return None, said
+
+
+class Terminal:
+    """A pseudo-terminal so many columns wide, in the place of a stream; 0: one that does not know its width.
+
+    Attributes:
+        text: all that was written to it, once it is closed.
+    """
+
+    def __init__(self, width: int, monkeypatch: pytest.MonkeyPatch, stream: str = "stderr") -> None:
+        self._width, self._monkeypatch, self._stream, self.text = width, monkeypatch, stream, ""
+
+    def __enter__(self) -> "Terminal":
+        self._reader, writer = os.openpty()
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, self._width, 0, 0))
+        self._file = os.fdopen(writer, "w", encoding="utf-8")
+        self._usual = getattr(sys, self._stream)
+        self._monkeypatch.setattr(sys, self._stream, self._file)
+        self._monkeypatch.setattr("multiprocessing.parent_process", lambda: None)  # as at a person's terminal
+        self._content = bytearray()
+        self._thread = threading.Thread(target=self._read)  # or the writer waits when the terminal's buffer is full
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._monkeypatch.setattr(sys, self._stream, self._usual)
+        self._file.close()
+        self._thread.join()
+        os.close(self._reader)
+        self.text = self._content.decode().replace("\r\n", "\n")
+
+    def _read(self) -> None:
+        try:
+            while block := os.read(self._reader, 4096):
+                self._content += block
+        except OSError:  # what Linux says at the end
+            pass
+
+    def frames(self) -> list[str]:
+        """What was to be seen, one after the other."""
+        return [frame for frame in (re.sub(r"\s+$", "", part) for part in re.split(r"[\r\n]", self.text)) if frame]
