@@ -20,6 +20,7 @@ from captioning.config.settings import check_table, has_other_photographs, is_an
 from captioning.config.types import Name, PathText, Samples, Seconds, Seed
 from captioning.data.readers.captions import ImageId, common_images, read_captions, read_references
 from captioning.data.views import NAMED
+from captioning.download.named import is_elsewhere
 from captioning.errors import CaptioningError
 from captioning.files import write_json
 from captioning.metrics import Scorer, Scores
@@ -31,7 +32,6 @@ from captioning.report.summary import print_comparison, print_summary, print_vie
 from captioning.runs.attention_file import FILE, KeptCaption, write
 from captioning.runs.folder import new_folder
 from captioning.runs.results import device_name, file_record, software, write_captions, write_scores
-from captioning.transfer.named import is_elsewhere
 
 if TYPE_CHECKING:  # PyTorch takes seconds, and files of captions are scored without it
     from captioning.decoding import Caption

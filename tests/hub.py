@@ -25,6 +25,7 @@ class Hub:
         files: of its one repository, by name.
         echoes: whether it takes no commit and says with which token it was asked.
         silent: commits wait for it, without an answer; unset: they do not.
+        etag: of every file; "": of its content.
         repository: the only one that there is.
         branches: of it.
         tokens: that came with commits.
@@ -38,6 +39,7 @@ class Hub:
     address: str = ""
     echoes: bool = False
     silent: threading.Event | None = None
+    etag: str = ""
 
 
 def ask_only(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +128,7 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             if not content:
                 self.send_header("X-Error-Code", "RepoNotFound")
             self.send_header("Content-Length", str(len(content)))
-            self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
+            self.send_header("ETag", f'"{hub.etag or hashlib.sha1(content).hexdigest()}"')
             self.send_header("X-Repo-Commit", COMMIT)
             self.end_headers()
             return content

@@ -6,8 +6,8 @@ from typing import Final
 
 from omegaconf import DictConfig, ListConfig
 
+from captioning.download.named import FILE, check_address, fetched, is_elsewhere
 from captioning.errors import CaptioningError
-from captioning.transfer.named import FILE, check_address, fetched, is_elsewhere
 
 # not the methods of `Path`: they raise for names that no file or home can have
 # ruff: noqa: PTH111, PTH110, PTH112, PTH113

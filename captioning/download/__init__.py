@@ -1,1 +1,1 @@
-"""Data sets downloaded in the layout that their readers expect: `python -m captioning.download`."""
+"""Downloads: data sets as archives (`python -m captioning.download`), and captioners named by an address."""

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pycocoevalcap.spice import get_stanford_models, spice
 
+from captioning.download.fetch import Connection, RemoteFile, fetch
+from captioning.download.unzip import unpack
 from captioning.errors import CaptioningError
 from captioning.metrics.java import Java, java_version
-from captioning.transfer.fetch import Connection, RemoteFile, fetch
-from captioning.transfer.unzip import unpack
 
 OLDEST_JAVA, NEWEST_JAVA = 8, 14
 URL = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.zip"

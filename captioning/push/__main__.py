@@ -4,12 +4,8 @@ It gets a card with data, scores, settings and limits from the record of its run
 to be looked at first.
 """
 
-import io
 import sys
-import warnings
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,9 +17,8 @@ from captioning.config.paths import check_checkpoint, checkpoint_path, given_pat
 from captioning.config.registry import CONF
 from captioning.config.settings import check_table
 from captioning.config.types import PathText
+from captioning.download.named import FILE, REPOSITORY, hub_token, is_elsewhere
 from captioning.errors import CaptioningError, quoted
-from captioning.transfer.named import FILE, HUB, Repository, hub_token, is_elsewhere, patience, repository
-from captioning.transfer.request import within
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
@@ -31,75 +26,56 @@ SETTINGS: Mapping[str, Any] = {
     "half": bool,
     "licence": str | None,
 }
+PATIENCE = 60  # seconds of silence; the library's own client waits for ever
 
 
 @command(CONF / "push.yaml")
 def main(config: DictConfig) -> None:
     """Write captioner and card to a folder, and upload it where it goes to the hub."""
     check_table(SETTINGS, config)
-    for key in ("checkpoint", "to"):
-        if config[key] is None:
-            raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
+    if not config.checkpoint or not config.to:
+        raise CaptioningError("checkpoint and to must be set: add checkpoint=FILE to=hf:USER/NAME")
     check_checkpoint("checkpoint", config.checkpoint)
-    place = repository(config.to)
-    if place and hub_token() is None:
+    of_hub = REPOSITORY.fullmatch(config.to) is not None
+    if of_hub and hub_token() is None:
         raise CaptioningError(
             "you are not logged in to the Hugging Face Hub: give the command `hf auth login`, or set the variable "
             "HF_TOKEN to a token that may write"
         )
-    if not place and (is_elsewhere(config.to) or given_path(config.to).exists()):
+    if not of_hub and (is_elsewhere(config.to) or given_path(config.to).exists()):
         allowed = "hf:USER/NAME, hf:USER/NAME@BRANCH or a new folder"
         raise CaptioningError(f"to={quoted(config.to)} is not allowed; it must be {allowed}")
 
-    from captioning.push.folder import write_folder  # here, because PyTorch takes seconds
+    from captioning.push.card import write_folder  # here, because PyTorch takes seconds
 
-    checkpoint = checkpoint_path(config.checkpoint)
-    if not place:
-        folder = given_path(config.to)
-        write_folder(folder, checkpoint, str(folder / FILE), config.half, config.licence)
-        print(f"{folder}: {', '.join(path.name for path in sorted(folder.iterdir()))}")
-        return
     with TemporaryDirectory() as parent:
-        folder = Path(parent, "captioner")
-        write_folder(folder, checkpoint, config.to, config.half, config.licence)
-        print(upload(folder, place))
+        folder = Path(parent, "captioner") if of_hub else given_path(config.to)
+        called = config.to if of_hub else str(folder / FILE)
+        write_folder(folder, checkpoint_path(config.checkpoint), called, config.half, config.licence)
+        print(
+            upload(folder, config.to) if of_hub else f"{folder}: {', '.join(p.name for p in sorted(folder.iterdir()))}"
+        )
 
 
-def upload(folder: Path, place: Repository, longest: float | None = None) -> str:
-    """Upload the files of a folder as one commit; return its address.
-
-    `longest`: seconds until it has to be done; None: by the size of the files.
-    """
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
-    from huggingface_hub.utils import logging
-
-    name, size = f"{HUB}{place.repo_id}", sum(path.stat().st_size for path in folder.iterdir())
-    longest = patience(size) if longest is None else longest
-    print(f"{size / 1e6:.1f} MB go to {name}", file=sys.stderr)
-    logging.set_verbosity(logging.CRITICAL)
-    # What the library prints is in part the server's. It waits for an answer as long as the server likes.
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return quoted(within(longest, partial(_commit, folder, place)))
-        except TimeoutError as error:
-            reason = quoted(error) if str(error) else f"no end after {longest:g} s, try again later"
-        except RepositoryNotFoundError:
-            reason = "there is no such repository that you may write to: make it, or correct the name"
-        except RevisionNotFoundError:
-            reason = f"it has no branch {place.revision}: make it there, or leave it out"
-        except Exception as error:  # of the HTTP library too, which is another one from version to version
-            reason = quoted(error if isinstance(error, HfHubHTTPError) else error.__cause__ or error)
-    raise CaptioningError(f"the Hugging Face Hub has not taken {name}: {reason}")
-
-
-def _commit(folder: Path, place: Repository) -> str:
+def upload(folder: Path, name: str) -> str:
+    """Upload the files of a folder as one commit to `hf:USER/NAME[@BRANCH]`; return its address."""
     from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.utils import get_session
 
-    files = [CommitOperationAdd(path.name, path) for path in sorted(folder.iterdir())]
-    hub = HfApi(token=hub_token())
-    message = "A captioner and its card"
-    return hub.create_commit(place.repo_id, files, commit_message=message, revision=place.revision).commit_url
+    place, files = REPOSITORY.fullmatch(name), sorted(folder.iterdir())
+    assert place is not None
+    print(f"{sum(path.stat().st_size for path in files) / 1e6:.1f} MB go to {name}", file=sys.stderr)
+    try:
+        get_session().timeout = PATIENCE
+        commit = HfApi(token=hub_token()).create_commit(
+            place["repo_id"],
+            [CommitOperationAdd(path.name, path) for path in files],
+            commit_message="A captioner and its card",
+            revision=place["revision"],
+        )
+    except Exception as error:  # of the HTTP library too, which is another one from version to version
+        raise CaptioningError(f"the Hugging Face Hub has not taken {name}: {quoted(error)}") from error
+    return quoted(commit.commit_url)
 
 
 if __name__ == "__main__":

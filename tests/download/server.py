@@ -1,10 +1,9 @@
-"""Servers on real sockets: one of files that can misbehave, and writes down what it was asked for; one of any bytes."""
+"""A server of files on a real socket that can break off, and writes down what it was asked for."""
 
 import hashlib
-import socket
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -12,28 +11,18 @@ from typing import Any
 
 @dataclass
 class Site:
-    """What is served, and how.
+    """What is served, and how."""
 
-    Attributes:
-        files: by path.
-        redirects: from path to path.
-        ranges: whether a part of a file can be had.
-        names: whether files have ETags.
-        breaks: after how many bytes of a file the connection is closed; used up one by one.
-        answers: codes instead of files; used up one by one.
-        stall: after so many bytes of a file nothing comes, until `go_on` is set.
-        requests: path, Range and If-Range of every request for a file.
-    """
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    redirects: dict[str, str] = field(default_factory=dict)
-    ranges: bool = True
-    names: bool = True
-    breaks: list[int] = field(default_factory=list)
-    answers: list[int] = field(default_factory=list)
-    stall: int | None = None
+    files: dict[str, bytes] = field(default_factory=dict)  # by path
+    redirects: dict[str, str] = field(default_factory=dict)  # from path to path
+    ranges: bool = True  # whether a part of a file can be had
+    names: bool = True  # whether files have ETags
+    breaks: list[int] = field(default_factory=list)  # bytes after which the connection is closed; used up one by one
+    answers: list[int] = field(default_factory=list)  # codes instead of files; used up one by one
+    lengths: bool = True  # whether it says how long a file is
+    stall: int | None = None  # after so many bytes of a file nothing comes, until `go_on` is set
     go_on: threading.Event = field(default_factory=threading.Event)
-    requests: list[tuple[str, str | None, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str | None, str | None]] = field(default_factory=list)  # path, Range, If-Range
     address: str = ""
 
     def ranges_asked(self, path: str) -> list[str | None]:
@@ -48,46 +37,38 @@ def serving(site: Site) -> Iterator[Site]:
         def do_GET(self) -> None:
             self.close_connection = True
             if self.path in site.redirects:
-                self.send_response(302)
-                self.send_header("Location", site.redirects[self.path])
-                self.send_header("Connection", "close")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self._head(302, {"Location": site.redirects[self.path], "Content-Length": 0})
                 return
             asked, condition = self.headers.get("Range"), self.headers.get("If-Range")
             site.requests.append((self.path, asked, condition))
-            content = site.files.get(self.path)
-            if site.answers or content is None:
-                self.send_error(site.answers.pop(0) if site.answers else 404)
-                return
-            etag = f'"{hashlib.md5(content).hexdigest()}"'
-            first = 0
+            answer = site.answers.pop(0) if site.answers else site.files.get(self.path, 404)
+            if isinstance(answer, int):
+                self.send_error(answer)
+            else:
+                self._file(answer, asked, condition)
+
+        def _file(self, content: bytes, asked: str | None, condition: str | None) -> None:
+            etag, size, first = f'"{hashlib.md5(content).hexdigest()}"', len(content), 0
+            headers: dict[str, Any] = {"ETag": etag} if site.names else {}
             if asked and site.ranges and condition in (None, etag):
                 first = int(asked.removeprefix("bytes=").removesuffix("-"))
-                if first >= len(content):
-                    self.send_response(416)
-                    self.send_header("Content-Range", f"bytes */{len(content)}")
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                    return
-                self.send_response(206)
-                self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
-            else:
-                self.send_response(200)
-            self.send_header("Content-Length", str(len(content) - first))
-            if site.names:
-                self.send_header("ETag", etag)
-            self.end_headers()
-            self._send(content[first:])
-
-        def _send(self, content: bytes) -> None:
-            if site.breaks:
-                content = content[: site.breaks.pop(0)]
-            if site.stall is not None:
-                self.wfile.write(content[: site.stall])
-                site.go_on.wait()
+                headers["Content-Range"] = f"bytes {first}-{size - 1}/{size}"
+            if first >= size:
+                self._head(416, {"Content-Range": f"bytes */{size}", "Content-Length": 0})
                 return
-            self.wfile.write(content)
+            headers |= {"Content-Length": size - first} if site.lengths else {}
+            self._head(206 if first else 200, headers)
+            content = content[first:]
+            content = content[: site.breaks.pop(0)] if site.breaks else content
+            self.wfile.write(content[: site.stall])
+            if site.stall is not None:
+                site.go_on.wait()
+
+        def _head(self, code: int, headers: dict[str, Any]) -> None:
+            self.send_response(code)
+            for name, value in headers.items():
+                self.send_header(name, str(value))
+            self.end_headers()
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -101,47 +82,4 @@ def serving(site: Site) -> Iterator[Site]:
         finally:
             site.go_on.set()
             server.shutdown()
-            thread.join()
-
-
-@dataclass
-class RawSite:
-    """To every connection the pieces of the next answer, the last one again and again; what they are is no matter.
-
-    Attributes:
-        answers: that are to come.
-        asked: the requests, as they came.
-    """
-
-    answers: list[Iterable[bytes]] = field(default_factory=list)
-    asked: list[bytes] = field(default_factory=list)
-    address: str = ""
-    closed: bool = False
-
-    def serve(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection, suppress(OSError):
-                self.asked.append(connection.recv(1 << 16))
-                for piece in self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]:
-                    if self.closed:
-                        return
-                    connection.sendall(piece)
-
-
-@contextmanager
-def serving_bytes(*answers: Iterable[bytes]) -> Iterator[RawSite]:
-    site = RawSite(list(answers))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        site.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread = threading.Thread(target=site.serve, args=(listener,))
-        thread.start()
-        try:
-            yield site
-        finally:
-            site.closed = True
-            listener.shutdown(socket.SHUT_RDWR)
             thread.join()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pycocoevalcap.spice import get_stanford_models, spice
 
+from captioning.download.fetch import Connection
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
-from captioning.transfer.fetch import Connection
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a script stands in for java")
 

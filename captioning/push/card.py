@@ -1,9 +1,6 @@
-"""Captioner and card as a folder, the content of a repository of the hub.
+"""A captioner and its card in Markdown, the content of a repository of the hub."""
 
-The card has the front matter of model cards (huggingface.co/docs/hub/model-cards), scores as its `model-index`.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +10,16 @@ from huggingface_hub import EvalResult, ModelCardData
 from captioning import __version__
 from captioning.config.registry import each_part
 from captioning.config.settings import relocate
+from captioning.download.named import FILE
 from captioning.files import write_text
 from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
 from captioning.report.runs import Record, read_record
 from captioning.report.systems import system_name
 from captioning.report.tables import markdown_table
 from captioning.runs.checkpoint import load, write_safetensors
-from captioning.transfer.named import FILE
 
 TASK = "image-to-text"
-SECTIONS = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule", "trainer", "decoding")
+SETTINGS = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule", "trainer", "decoding")
 CARD = """---
 {front}
 ---
@@ -60,23 +57,15 @@ Photographs and captions of the training split of {data}. Its vocabulary is {wor
 
 
 def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licence: str | None) -> None:
-    """Make `folder` with `captioner.safetensors` and `README.md`.
-
-    Args:
-        folder: a new one.
-        checkpoint: of a run, or an export.
-        called: what `checkpoint=` will be for those who use it.
-        half: write matrices in half precision.
-        licence: of the weights, by the hub's name for it.
-    """
+    """Make `folder` with `captioner.safetensors` and `README.md`; `called`: by which `checkpoint=` others name it."""
     saved = load(checkpoint)
     config = without_places(saved.config)
     scores = checkpoint.parent.parent / "scores.json"  # of a run folder that this is the best checkpoint of
     record = read_record(scores) if checkpoint.stem == "best" and scores.is_file() else None
-    text = card(config, saved.words, record, called, licence)
-    folder.mkdir(parents=True)
     tested = None if record is None else record.scores.get(HEADLINE)
     score = saved.score if tested is None else f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
+    text = card(config, len(saved.words), record, called, licence)
+    folder.mkdir(parents=True)
     write_safetensors(folder / FILE, config, saved.words, saved.networks, half, score, saved.quantiles)
     write_text(folder / "README.md", text)
 
@@ -86,23 +75,21 @@ def without_places(config: dict[str, Any]) -> dict[str, Any]:
 
     What lies below `data.root` still does, so that `data.root=FOLDER` moves all of it.
     """
+
+    def named(node: Any) -> Any:
+        if isinstance(node, Mapping):
+            return {key: named(value) for key, value in node.items()}
+        if isinstance(node, list):
+            return [named(value) for value in node]
+        return Path(node).name if isinstance(node, str) and Path(node).is_absolute() else node
+
     root = str(config["data"].get("root", ""))
-    moved: dict[str, Any] = _names(relocate(config, root, Path(root).name) if Path(root).is_absolute() else config)
+    moved: dict[str, Any] = named(relocate(config, root, Path(root).name) if Path(root).is_absolute() else config)
     return moved
 
 
-def _names(node: Any) -> Any:
-    if isinstance(node, Mapping):
-        return {key: _names(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_names(value) for value in node]
-    return Path(node).name if isinstance(node, str) and Path(node).is_absolute() else node
-
-
-def card(
-    config: Mapping[str, Any], words: Sequence[str], record: Record | None, called: str, licence: str | None
-) -> str:
-    """Card in Markdown; `record` is that of the run's test."""
+def card(config: Mapping[str, Any], words: int, record: Record | None, called: str, licence: str | None) -> str:
+    """Card with the front matter of model cards; `record` is that of the run's test."""
     choices = {"data": "its data set", "model": _class(config["model"]), **(config.get("choices") or {})}
     data, backbone = choices["data"], config["backbone"].get("name") or _class(config["backbone"])
     title = f"{system_name(choices['model'])} on {backbone}"
@@ -111,6 +98,10 @@ def card(
     kinds = {score.name: score.name.partition("-")[0].lower() for score in shown}
     about: dict[str, Any] = {"task_type": TASK, "task_name": "image captioning"}
     about |= {"dataset_type": data, "dataset_name": data, "dataset_split": "test"}
+    results = [
+        EvalResult(**about, metric_type=kind, metric_name=name, metric_value=round(found[name], 1))
+        for name, kind in kinds.items()
+    ]
     front = ModelCardData(
         license=licence,
         library_name="captioning",
@@ -119,26 +110,21 @@ def card(
         datasets=[data],
         metrics=list(dict.fromkeys(kinds.values())) or None,
         model_name=title,
-        eval_results=[
-            EvalResult(**about, metric_type=kind, metric_name=name, metric_value=round(found[name], 1))
-            for name, kind in kinds.items()
-        ]
-        or None,
+        eval_results=results or None,
     )
-    used = {
-        part["_target_"] for section in ("backbone", "model", "decoding") for _, part in each_part("", config[section])
-    }
-    theirs = sorted({name.rpartition(".")[0] for name in used if not name.startswith("captioning.")})
+    parts = [part for section in ("backbone", "model", "decoding") for _, part in each_part("", config[section])]
+    modules = {part["_target_"].rpartition(".")[0] for part in parts}
+    theirs = ",".join(sorted(name for name in modules if not f"{name}.".startswith("captioning.")))
     table = markdown_table([score.heading for score in shown], [[score.printed(found[score.name]) for score in shown]])
     return CARD.format(
         front=front.to_yaml(),
         title=title,
         version=__version__,
         data=data,
-        call=f"checkpoint={called}" + (f" modules=[{','.join(theirs)}]" if theirs else ""),
-        words=len(words),
+        call=f"checkpoint={called}" + (f" modules=[{theirs}]" if theirs else ""),
+        words=words,
         scores=f"Of the test split.\n\n{table}\n\n{_origin(record)}" if record else "It was not tested.",
-        settings=yaml.safe_dump({key: config[key] for key in SECTIONS if key in config}, sort_keys=False),
+        settings=yaml.safe_dump({key: config[key] for key in SETTINGS if key in config}, sort_keys=False),
     )
 
 
@@ -159,4 +145,4 @@ def _origin(record: Record) -> str:
 
 
 def _class(part: Mapping[str, Any]) -> str:
-    return str(part.get("_target_", "")).rpartition(".")[2]
+    return str(part["_target_"]).rpartition(".")[2]

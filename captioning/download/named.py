@@ -1,0 +1,78 @@
+"""Captioners named by an address: `https://HOST/FILE.safetensors#sha256=HEX`, or `hf:USER/NAME[@REVISION]`.
+
+They are downloaded once, into the folder `captioning` of the user's cache or into that of the Hugging Face Hub.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from filelock import FileLock
+
+from captioning.download.fetch import Connection, RemoteFile, fetch
+from captioning.errors import SECRETS, CaptioningError, quoted
+
+HUB: Final = "hf:"
+SUFFIX: Final = ".safetensors"
+FILE: Final = f"captioner{SUFFIX}"  # in its repository
+ADDRESS = re.compile(rf"(?P<url>https?://[^#]+\{SUFFIX})#sha256=(?P<sha256>[0-9a-f]{{64}})")
+REPOSITORY = re.compile(rf"{HUB}(?P<repo_id>[\w.-]+/[\w.-]+)(@(?P<revision>\w[\w.-]*(/\w[\w.-]*)*))?", re.ASCII)
+PATIENT = Connection(timeout=30, retries=4, backoff=1)
+
+
+def is_elsewhere(name: object) -> bool:
+    """Tell whether a checkpoint is named by an address."""
+    return str(name).startswith((HUB, "http://", "https://"))
+
+
+def check_address(key: str, name: object) -> None:
+    """Refuse an address of another form."""
+    if not (ADDRESS.fullmatch(str(name)) or REPOSITORY.fullmatch(str(name))):
+        raise CaptioningError(
+            f"{key}={quoted(name)} is not allowed; a captioner elsewhere is https://HOST/FILE{SUFFIX}#sha256=HEX, "
+            "64 digits, or hf:USER/NAME, or hf:USER/NAME@REVISION"
+        )
+
+
+def fetched(name: str) -> Path:
+    """The file of an address, downloaded if it is not there yet."""
+    check_address("checkpoint", name)
+    if place := REPOSITORY.fullmatch(name):
+        try:
+            return _of_hub(place["repo_id"], place["revision"])
+        except Exception as error:  # of the HTTP library too, which is another one from version to version
+            reason = quoted(error.__cause__ or error)
+            raise CaptioningError(f"cannot get {name} from the Hugging Face Hub: {reason}") from error
+    url, _, sha256 = name.partition("#sha256=")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "captioning"  # noqa: PTH111
+    path = cache / f"{sha256}{SUFFIX}"
+    if not path.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock")):  # another process may be downloading it
+            if not path.exists():
+                fetch(RemoteFile(url=url, checksum=f"sha256:{sha256}"), path, PATIENT)
+    return path
+
+
+def _of_hub(repository: str, revision: str | None) -> Path:
+    """The captioner of a repository, from the hub's cache if the hub does not answer."""
+    from huggingface_hub import hf_hub_download, hf_hub_url  # here, because it takes a second
+
+    path = Path(hf_hub_download(repository, FILE, revision=revision, token=hub_token()))
+    content = path.resolve()  # which the hub's cache calls by the SHA-256 of a large file
+    if re.fullmatch("[0-9a-f]{64}", content.name):
+        expected = RemoteFile(url=hf_hub_url(repository, FILE), checksum=f"sha256:{content.name}")
+        expected.check(content, "it is damaged, delete it")
+    return path
+
+
+def hub_token() -> str | None:
+    """The user's token on the hub, which no message shows from now on."""
+    from huggingface_hub import get_token
+    from huggingface_hub.utils import logging
+
+    logging.set_verbosity_error()  # its warnings quote what servers send
+    token = get_token()
+    SECRETS.update({token} if token else ())
+    return token

@@ -1,1 +1,0 @@
-"""Downloads of files and archives, with every wait and every length bounded."""

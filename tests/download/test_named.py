@@ -1,0 +1,59 @@
+"""Captioners of the hub: their names, its own cache, and a hub that is away or has another file."""
+
+from pathlib import Path
+
+import hub
+import huggingface_hub.constants
+import pytest
+from hub import COMMIT, Hub
+from huggingface_hub import hf_hub_download
+
+from captioning.download.named import FILE, REPOSITORY, fetched
+from captioning.errors import CaptioningError
+
+CONTENT, NAME = b"a captioner", "hf:somebody/small"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_TOKEN", "hf_of_somebody")
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize(
+    "name", ["hf:a/b@../../x", "hf:a/b@/etc/x", "hf:a/b@x/../../y", "hf:a/b@x//y", "hf:a--b/c", "hf:../b", "hf:-a/b"]
+)
+def test_names_that_the_hub_does_not_have(name: str, cache: Path) -> None:
+    with pytest.raises(CaptioningError, match=name):
+        fetched(name)
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("revision", ["main", "v1.0", "refs/pr/1", COMMIT])
+def test_names_that_it_has(revision: str) -> None:
+    match = REPOSITORY.fullmatch(f"hf:some-body/small_1.0@{revision}")
+    assert match.group("repo_id", "revision") == ("some-body/small_1.0", revision)
+
+
+def test_the_cache_is_the_hubs_and_serves_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hub.serving(Hub({FILE: CONTENT}), monkeypatch):
+        ours = fetched(NAME)
+        assert str(ours) == hf_hub_download("somebody/small", FILE)
+    assert ours.read_bytes() == CONTENT
+    assert {fetched(name) for name in (NAME, f"{NAME}@main", f"{NAME}@{COMMIT}")} == {ours}  # the hub is gone
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between the library's tries
+    with pytest.raises(CaptioningError, match=r"hf:somebody/other .*refused"):
+        fetched("hf:somebody/other")
+
+
+def test_offline_by_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hub.serving(Hub({FILE: CONTENT}), monkeypatch):
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(CaptioningError, match="HF_HUB_OFFLINE"):
+            fetched(NAME)
+
+
+def test_another_file_than_the_hub_has_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hub.serving(Hub({FILE: CONTENT}, etag=64 * "0"), monkeypatch), pytest.raises(CaptioningError, match="sha256:"):
+        fetched(NAME)
