@@ -52,15 +52,14 @@ def main(config: DictConfig) -> None:
         )
     # here, because Matplotlib and templates take more than a second
     from captioning.report.compare import compare
-    from captioning.report.drawing import as_svg, save
-    from captioning.report.figures import curves, intervals
+    from captioning.report.figures import as_svg, curves, intervals, save
     from captioning.report.page import Table, write_page
 
     groups = [(title, group(members)) for title, members in _by_data(runs)]
     compared_by, output = scores_of(config.bootstrap.metrics), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
-    tables, pages, pictures = list[Table](), [], []
-    for title, systems in groups:
+    tables, pages, written = list[Table](), [], [output / "table.md", output / "table.csv"]
+    for number, (title, systems) in enumerate(groups, start=1):
         members = [run for system in systems for run in system.runs]
         rows = PUBLISHED.get(config.published, ())
         if config.published == "auto":
@@ -72,32 +71,28 @@ def main(config: DictConfig) -> None:
         if config.attention:
             from captioning.report.pointing import believed  # here, because PyTorch takes seconds
 
-            cache, modules = given_path(config.cache), list(config.modules)
-            pointing, without = believed(systems, list(config.attention), cache, modules)
+            pointing, without = believed(systems, config.attention, given_path(config.cache), list(config.modules))
             page += pointing
             left_out += without
         learning = curves(systems)
-        drawn = {"curves": learning, "intervals": intervals(systems, compared, compared_by)}
-        suffix = f"-{len(tables) + 1}" if tables else ""
-        pictures += [p for name, figure in drawn.items() if figure for p in save(figure, output / (name + suffix))]
+        for name, figure in {"curves": learning, "intervals": intervals(systems, compared, compared_by)}.items():
+            if figure:
+                written += save(figure, output / (f"{name}-{number}" if number > 1 else name))
         pages.append(page)
         tables.append(Table(title, systems, rows, compared, as_svg(learning)))
     write_text(output / "table.md", "\n".join(pages))
-    write_csv(output / "table.csv", [(table.title, table.systems) for table in tables], config.cider)
+    write_csv(output / "table.csv", groups, config.cider)
     shown = {"cider": config.cider, "photographs": config.photographs, **config.page}
     left_out += write_page(output, tables, samples=config.bootstrap.samples, **shown)
     with while_read():
-        for line in (*pages, *(f"left out: {line}" for line in left_out)):
-            print(line)
-        for path in (output / "table.md", output / "table.csv", *pictures, output / "index.html"):
-            print(path)
+        print(*pages, *(f"left out: {line}" for line in left_out), *written, output / "index.html", sep="\n")
 
 
 def _by_data(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     """Runs whose captions answer the same task, below a title; different data have different tables."""
     tasks: dict[str, list[Run]] = {}
     for run in runs:
-        tasks.setdefault(run.data_digest, []).append(run)
+        tasks.setdefault(str(run.provenance.data_digest), []).append(run)
     tables: list[tuple[str, list[Run]]] = []
     for digest, members in tasks.items():
         title = ", ".join(dict.fromkeys(run.name for run in members))

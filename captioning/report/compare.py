@@ -1,18 +1,17 @@
 """Paired bootstrap between any two systems of a table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
 from captioning.errors import CaptioningError
 from captioning.metrics import SCORES, Scorer
 from captioning.metrics.bootstrap import Resampled, difference, resample
 from captioning.metrics.scorer import scores_of
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
-from captioning.report.runs import Caption, ImageId, Run
+from captioning.report.runs import Caption, ImageId
 from captioning.report.systems import Compared, System
 
-References = Mapping[ImageId, list[str]]
+Lines = dict[ImageId, Caption]
 
 
 def compare(systems: Sequence[System], metrics: Sequence[str], samples: int, seed: int) -> tuple[Compared, list[str]]:
@@ -21,67 +20,43 @@ def compare(systems: Sequence[System], metrics: Sequence[str], samples: int, see
     Systems are compared whose `captions.jsonl` hold the same images with the same references, in whatever order. The
     `metrics` are computed again; beside them stand the means of image scores that `captions.jsonl` has.
     """
-    tests: list[_Test] = []
-    scored: list[tuple[int, _Test, Resampled]] = []
-    compared: Compared = {}
+    again = scores_of(metrics)
+    means = [score.name for score in SCORES.values() if score.mean and score.name not in again]
+    tests: list[tuple[dict[ImageId, list[str]], Scorer | None]] = []
+    scored: list[tuple[int, int, Resampled]] = []
     left_out = []
     for place, system in enumerate(systems):
         try:
-            runs = [_by_image(run) for run in system.runs]
-            references = {image_id: line.references for image_id, line in runs[0].items()}
-            if any({i: line.references for i, line in each.items()} != references for each in runs):
-                raise CaptioningError(f"{system.label}: its runs were tested on different images or references")
-            if len(references) < 2:
-                raise CaptioningError(f"{system.label}: a bootstrap over one image says nothing")
-            test = next((test for test in tests if test.references == references), None)
-            if test is None:
-                tests.append(test := _Test(references, metrics))
-            if statistics := test.statistics(runs):
+            runs = [{line.image_id: line for line in run.captions} for run in system.runs]
+            references, *others = ({image: line.references for image, line in lines.items()} for lines in runs)
+            if any(other != references for other in others):
+                raise CaptioningError("its runs were tested on different images or references")
+            test = next((number for number, (known, _) in enumerate(tests) if known == references), len(tests))
+            if test == len(tests):
+                tests.append((references, Scorer(list(references.values()), metrics) if metrics else None))
+            order, scorer = tests[test]
+            if statistics := _statistics([[lines[image] for image in order] for lines in runs], means, scorer):
                 scored.append((place, test, resample(statistics, samples, seed, place)))
         except CaptioningError as error:
-            left_out.append(str(error))
+            left_out.append(f"{system.label}: {error}")
+    compared: Compared = {}
     for (one, test, ours), (other, others_test, theirs) in combinations(scored, 2):
-        if test is others_test:
-            if found := difference(ours, theirs):
-                compared[one, other] = found
-        else:
+        if test != others_test:
             names = f"{systems[one].label} - {systems[other].label}"
             left_out.append(f"{names}: they were tested on different images or references")
+        elif found := difference(ours, theirs):
+            compared[one, other] = found
     return compared, left_out if metrics else []
 
 
-def _by_image(run: Run) -> dict[ImageId, Caption]:
-    if not run.captions:
-        raise CaptioningError(f"{run.folder / 'captions.jsonl'} has no images")
-    return {line.image_id: line for line in run.captions}
-
-
-class _Test:
-    """Images in one order, with the references that runs were tested on."""
-
-    def __init__(self, references: References, metrics: Sequence[str]) -> None:
-        self.references = references
-        self._scorer = Scorer(list(references.values()), metrics) if metrics else None
-        again = scores_of(metrics)
-        self._means = [score.name for score in SCORES.values() if score.mean and score.name not in again]
-
-    def statistics(self, runs: Sequence[Mapping[ImageId, Caption]]) -> list[list[Statistics]]:
-        """Of each run: of the scores that all of its images have, and of those computed again; none: no runs."""
-        every = [[run[image_id] for image_id in self.references] for run in runs]
-        kept = [
-            name for name in self._means if all(line.scores.get(name) is not None for lines in every for line in lines)
-        ]
-        found = []
-        for lines in every:
-            means = [_mean(name, lines) for name in kept]
-            scored: Any = (
-                ()
-                if self._scorer is None
-                else self._scorer.score({place: line.caption for place, line in enumerate(lines)}).statistics
-            )
-            found.append([*means, *scored])
-        return found if found[0] else []
-
-
-def _mean(name: str, lines: Sequence[Caption]) -> Statistics:
-    return mean_statistics(name, [(line.scores[name] or 0) / PERCENT for line in lines])
+def _statistics(
+    runs: Sequence[Sequence[Caption]], means: Sequence[str], scorer: Scorer | None
+) -> list[list[Statistics]]:
+    """Of each run: of the scores that all of its images have, and of those computed again; none: no runs."""
+    kept = [name for name in means if all(line.scores.get(name) is not None for lines in runs for line in lines)]
+    found: list[list[Statistics]] = []
+    for lines in runs:
+        of_images = [mean_statistics(name, [(line.scores[name] or 0) / PERCENT for line in lines]) for name in kept]
+        again = scorer.score(dict(enumerate(line.caption for line in lines))).statistics if scorer else ()
+        found.append([*of_images, *again])
+    return found if found[0] else []

@@ -1,53 +1,89 @@
-"""Figures of a report: learning curves, and differences between systems with their intervals."""
+"""Figures of a report, learning curves and differences between systems, and figures as files."""
 
+import io
+import logging
 import textwrap
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from captioning.metrics.bootstrap import Difference
 from captioning.metrics.scorer import HEADLINE, score_called
-from captioning.report.drawing import any_letters, figure
-from captioning.report.systems import Compared, System, Value
+from captioning.report.systems import Compared, System
 
-ROWS = (
-    ("train/nll", "training loss\n(nats per word)"),
-    ("val/nll", "validation loss\n(nats per word)"),
-    (f"val/{HEADLINE}", f"validation {HEADLINE}\n({score_called(HEADLINE).unit})"),
-)
-"""Of the learning curves: columns of `metrics.csv`, and their names."""
-WIDTH, ROW, PAD = 9.0, 2.5, 0.1
-"""Inches: of a figure; of a row of curves, without the legend; around axes."""
-LONG = 2.0
-"""Hours of training from which on the axis counts hours, not minutes."""
-
+DPI = 200
+# of the learning curves: columns of `metrics.csv`, and their names
+ROWS = {
+    "train/nll": "training loss\n(nats per word)",
+    "val/nll": "validation loss\n(nats per word)",
+    f"val/{HEADLINE}": f"validation {HEADLINE}\n({score_called(HEADLINE).unit})",
+}
+WIDTH, ROW, PAD = 9.0, 2.5, 0.1  # inches: of a figure; of a row of curves, without the legend; around axes
+LONG = 2 * 3600.0  # seconds of training from which on the axis counts hours, not minutes
+# Okabe and Ito's, which the colour-blind can tell apart; pairs with markers repeat after 77 systems
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Okabe and Ito's, which the colour-blind can tell apart."""
-DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (7, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", "*", ">", "h")
-"""As many as have no divisor in common with the colours: pairs repeat after 77 systems."""
-WRAP, TITLE = 40, 100
-"""Letters in a line of a label, and of a title."""
-HEAD, LINE = 0.9, 0.17
-"""Inches of a figure of differences: around its rows, and for each line of a label."""
+DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (7, 1.5, 1, 1.5)))
+WRAP, TITLE = 40, 100  # letters in a line of a label, and of a title
+HEAD, LINE = 0.9, 0.17  # inches of a figure of differences: around its rows, and for each line of a label
 APART, ALIKE = "#d55e00", "#606060"
+
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every table of a font that a PDF takes in
+
+
+def figure(width: float, height: float, **settings: Any) -> Figure:
+    """An empty white page, in inches, which is readable on dark screens too."""
+    made = Figure(figsize=(width, height), dpi=DPI, facecolor="white", **settings)
+    FigureCanvasAgg(made)
+    return made
+
+
+@contextmanager
+def any_letters() -> Iterator[None]:
+    """Letters that the font has not are boxes, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def save(drawn: Figure, path: Path) -> list[Path]:
+    """Save `path` as PNG and beside it as PDF, whose text is text; the same figure gives the same files."""
+    paths = [path.with_suffix(".png"), path.with_suffix(".pdf")]
+    with any_letters(), matplotlib.rc_context({"pdf.fonttype": 42}):  # publishers refuse type 3
+        drawn.savefig(paths[0])
+        drawn.savefig(paths[1], metadata={"CreationDate": None})
+    return paths
+
+
+def as_svg(drawn: Figure) -> bytes:
+    content = io.BytesIO()
+    with any_letters(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "captioning"}):
+        drawn.savefig(content, format="svg", metadata={"Date": None})
+    return content.getvalue()
 
 
 def curves(systems: Sequence[System]) -> Figure:
     """Loss and validation score against epochs and time: each system's mean over seeds, and their deviation."""
-    page = figure(WIDTH, ROW * len(ROWS), ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD))
-    unit, time = _time_unit(systems)
+    page = figure(WIDTH, ROW * len(ROWS), layout="constrained")
+    page.get_layout_engine().set(w_pad=PAD, h_pad=PAD)  # type: ignore[union-attr, call-arg]
+    seconds = [x for system in systems for value in ROWS for x, *_ in system.curve(value, "seconds")]
+    hours = max(seconds, default=0.0) > LONG
     grid = page.subplots(len(ROWS), 2, sharex="col", sharey="row")
-    for row, (value, name) in zip(grid, ROWS, strict=True):
+    for row, (value, name) in zip(grid, ROWS.items(), strict=True):
         row[0].set_ylabel(name)
         _draw_curves(row[0], systems, value, "epoch", 1.0)
-        _draw_curves(row[1], systems, value, "seconds", unit)
+        _draw_curves(row[1], systems, value, "seconds", 3600.0 if hours else 60.0)
     grid[-1][0].xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes, name in zip(grid[-1], ("epochs", time), strict=True):
+    for axes, name in zip(grid[-1], ("epochs", f"{'hours' if hours else 'minutes'} of training"), strict=True):
         axes.set_xlabel(name)
         if (end := axes.get_xlim()[1]) > 0:
             axes.set_xlim(0, end)
@@ -56,42 +92,20 @@ def curves(systems: Sequence[System]) -> Figure:
     return page
 
 
-def _time_unit(systems: Sequence[System]) -> tuple[float, str]:
-    """The seconds of the axis' unit, and its label."""
-    seconds = max((x for s in systems for value, _ in ROWS for x, _ in _points(s, value, "seconds")), default=0.0)
-    return (3600.0, "hours of training") if seconds > 3600 * LONG else (60.0, "minutes of training")
-
-
 def _draw_curves(axes: Axes, systems: Sequence[System], value: str, against: str, unit: float) -> None:
     axes.grid(alpha=0.3)
-    drawn = False
-    for number, system in enumerate(systems):
-        points = _points(system, value, against)
-        x = [place / unit + (against == "epoch") for place, _ in points]  # epoch 0 is over when it is validated
+    found = [system.curve(value, against) for system in systems]
+    for number, (system, points) in enumerate(zip(systems, found, strict=True)):
+        x = [place / unit + (against == "epoch") for place, *_ in points]  # epoch 0 is over when it is validated
         colour = COLOURS[number % len(COLOURS)]
-        axes.plot(
-            x,
-            [mean.mean for _, mean in points],
-            color=colour,
-            linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
-            marker=MARKERS[number % len(MARKERS)],
-            markersize=4.5,
-            linewidth=1.4,
-            label=system.short,
-        )
+        dashes, marker = DASHES[number // len(COLOURS) % len(DASHES)], MARKERS[number % len(MARKERS)]
+        style: Any = {"color": colour, "linestyle": dashes, "marker": marker, "markersize": 4.5, "linewidth": 1.4}
+        axes.plot(x, [mean for _, mean, _ in points], label=system.short, **style)
         if len(system.runs) > 1:
-            low = [mean.mean - (mean.deviation or 0) for _, mean in points]
-            high = [mean.mean + (mean.deviation or 0) for _, mean in points]
+            low, high = ([mean + sign * deviation for _, mean, deviation in points] for sign in (-1, 1))
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-        drawn = drawn or bool(points)
-    if not drawn:
+    if not any(found):
         axes.text(0.5, 0.5, "not logged", transform=axes.transAxes, ha="center", va="center", color="#606060")
-
-
-def _points(system: System, value: str, against: str) -> list[tuple[float, Value]]:
-    if value == "train/nll":
-        return system.curve(lambda run: run.training_loss(against))
-    return system.curve(lambda run: run.curve(value, against))
 
 
 def _add_legend(page: Figure) -> None:
@@ -119,19 +133,15 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     names.sort(key=lambda name: name != HEADLINE)
     if not names:
         return None
-    scores = {one: found[names[0]].ours for (one, _), found in compared.items()}
-    scores |= {other: found[names[0]].theirs for (_, other), found in compared.items()}
-    best = max(scores, key=lambda place: (len(systems[place].runs), scores[place]))
-    others = {one: found for (one, other), found in compared.items() if other == best}
-    others |= {
-        other: {name: _turned(each) for name, each in found.items()}
-        for (one, other), found in compared.items()
-        if one == best
+    both_ways = compared | {
+        (other, one): {name: _turned(each) for name, each in found.items()} for (one, other), found in compared.items()
     }
+    scores = {one: found[names[0]].ours for (one, _), found in both_ways.items()}
+    best = max(scores, key=lambda place: (len(systems[place].runs), scores[place]))
+    others = {one: found for (one, other), found in both_ways.items() if other == best}
     order = sorted(others, key=lambda place: -scores[place])
     labels = [textwrap.wrap(systems[place].short, WRAP) for place in order]
-    rows = sum(1 + len(lines) for lines in labels)
-    page = figure(WIDTH, HEAD + LINE * rows, ConstrainedLayoutEngine())
+    page = figure(WIDTH, HEAD + LINE * sum(1 + len(lines) for lines in labels), layout="constrained")
     (panels,) = page.subplots(1, len(names), sharey=True, squeeze=False)
     for name, axes in zip(names, panels, strict=True):
         _draw_differences(axes, name, [others[place][name] for place in order])
@@ -155,11 +165,5 @@ def _draw_differences(axes: Axes, name: str, rows: Sequence[Difference]) -> None
 
 
 def _turned(found: Difference) -> Difference:
-    return replace(
-        found,
-        ours=found.theirs,
-        theirs=found.ours,
-        difference=-found.difference,
-        low=-found.high,
-        high=-found.low,
-    )
+    low, high = -found.high, -found.low
+    return replace(found, ours=found.theirs, theirs=found.ours, difference=-found.difference, low=low, high=high)

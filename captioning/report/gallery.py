@@ -15,12 +15,12 @@ from PIL import Image, ImageOps
 from captioning.data.example import Box
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
-from captioning.files import FORMATS, WHOLE, Frame, atomic_write, frame_of
+from captioning.files import FORMATS, WHOLE, atomic_write, frame_of
 from captioning.metrics.scorer import ATTENTION, HEADLINE, score_called
 from captioning.report.maps import ATTENDED, packed
 from captioning.report.runs import Caption, ImageId
 from captioning.report.systems import System
-from captioning.runs.attention_file import FILE, KeptCaption, read
+from captioning.runs.attention_file import FILE, read
 
 QUALITY = 72
 MEGABYTE = 1_000_000
@@ -35,7 +35,6 @@ class Photograph:
     height: int
 
     def data_uri(self) -> str:
-        """For a page that holds it."""
         return data_uri("image/jpeg", self.jpeg)
 
     def save(self, folder: Path) -> str:
@@ -47,13 +46,27 @@ class Photograph:
         return f"{folder.name}/{name}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Described:
-    """A photograph of the test split, with the captions of each system's first run by its place in the table."""
+    """A photograph of the test split, with the captions and maps of each system's first run by its place."""
 
     image_id: ImageId
     references: list[str]
     answers: dict[int, Caption] = field(default_factory=dict)
+    maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `packed`
+    photograph: Photograph | None = None
+    boxes: Mapping[str, list[Box]] = field(default_factory=dict)  # by word
+    address: str | None = None  # of the photograph, as the page has it
+
+    def for_script(self, systems: int, metrics: Sequence[str]) -> dict[str, Any]:
+        """As JSON has it; scores in the order of `metrics`."""
+        answers: list[dict[str, Any] | None] = [None] * systems
+        for place, line in self.answers.items():
+            scores = [line.scores.get(name) for name in metrics]
+            answers[place] = {"caption": line.caption, "scores": [s if s is None else round(s, 2) for s in scores]}
+        size = self.photograph and [self.photograph.width, self.photograph.height]
+        found = {"id": self.image_id, "references": self.references, "answers": answers, "size": size}
+        return found | ({"boxes": self.boxes} if self.boxes else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,95 +75,58 @@ class Gallery:
 
     images: Sequence[Described]
     metrics: Sequence[str]  # scores of single captions, by which the best and the worst are told
-    photographs: list[Photograph | None]  # of the images
-    boxes: list[Mapping[str, list[Box]]]  # of the images, by word
-    maps: list[Any]  # of each system, by the images' places; None where none are kept
     attention: list[str]  # of each system: `kept`, `not kept`, or `none` where it has none
 
-    def each_map(self) -> Iterator[tuple[int, int, Any]]:
+    def each_map(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """The places of a system and an image, and the maps; the page reads only those that are looked at."""
-        for system, maps in enumerate(self.maps):
-            yield from ((system, image, kept) for image, kept in (maps or {}).items())
+        for number, image in enumerate(self.images):
+            yield from ((system, number, kept) for system, kept in image.maps.items())
 
-    @property
-    def names(self) -> list[str]:
-        """Of all maps, in the order of their files."""
+    def map_names(self) -> list[str]:
         return list(dict.fromkeys(name for _, _, kept in self.each_map() for name in kept["names"]))
 
-    @property
     def takes_places(self) -> bool:
         """Hard attention has decoded some captions by one place at each word."""
         return any("path" in kept for _, _, kept in self.each_map())
 
-    def for_script(self) -> list[dict[str, Any]]:
-        """The images as JSON has them; scores in the order of `metrics`."""
-        systems = range(len(self.attention))
-        return [
-            {
-                "id": image.image_id,
-                "references": image.references,
-                "answers": [self._answer(image, place) for place in systems],
-                "size": None if photograph is None else [photograph.width, photograph.height],
-                **({"boxes": boxes} if boxes else {}),
-            }
-            for image, photograph, boxes in zip(self.images, self.photographs, self.boxes, strict=True)
-        ]
-
-    def _answer(self, image: Described, place: int) -> dict[str, Any] | None:
-        if (line := image.answers.get(place)) is None:
-            return None
-        scores = [line.scores.get(name) for name in self.metrics]
-        return {"caption": line.caption, "scores": [None if s is None else round(s, 2) for s in scores]}
-
     def worst(self, place: int, number: int = 5) -> list[Described]:
         """The photographs whose captions by one system score least by the first metric."""
-        scored = [
-            (score, number, image)
-            for number, image in enumerate(self.images)
-            if place in image.answers and (score := self._first_score(image, place)) is not None
-        ]
-        return [image for *_, image in sorted(scored, key=lambda each: each[:2])[:number]]
-
-    def _first_score(self, image: Described, place: int) -> float | None:
-        return image.answers[place].scores.get(self.metrics[0]) if self.metrics else None
+        scored = []
+        for image in self.images if self.metrics else ():
+            score = image.answers[place].scores.get(self.metrics[0]) if place in image.answers else None
+            if score is not None:
+                scored.append((score, image))
+        return [image for _, image in sorted(scored, key=lambda each: each[0])[:number]]
 
 
 def gather(systems: Sequence[System], photographs: str | None, side: int, heads: int) -> tuple[Gallery, list[str]]:
     """The gallery of a table, and a line on each file that is left out.
 
-    Args:
-        systems: of the table.
-        photographs: the folder of the photographs; `auto`: that of each run's data; None: the page does without.
-        side: pixels of a photograph's longer side.
-        heads: the images of each system that show every layer and head; others have the mean alone.
+    `photographs` is their folder, `auto` that of each run's data, None does without; their longer side has `side`
+    pixels; `heads` images of each system show every layer and head, others the mean alone.
     """
     images, left_out = _described(systems)
-    places = [_place(systems, image, photographs) for image in images]
-    boxes = noun_boxes([root / name for root, name in filter(None, places)])
-    shown = [place and read_photograph(*place, side) for place in places]
-    maps, attention = [], []
+    found: dict[int, tuple[Path, str]] = {}  # the folder below which a photograph is, and its name there
+    for number, image in enumerate(images):
+        for place, line in image.answers.items():
+            root = systems[place].runs[0].root if photographs == "auto" else photographs
+            if line.photograph and root is not None:
+                found.setdefault(number, (Path(root).expanduser(), line.photograph))
+    boxes = noun_boxes([folder / name for folder, name in found.values()])
+    for number, (folder, name) in found.items():
+        images[number].boxes = boxes.get(folder / name, {})
+        images[number].photograph = read_photograph(folder, name, side)
+    attention = []
     for place, system in enumerate(systems):
-        run = system.runs[0]
-        frames = [frame_of(run.resize, each.width, each.height) if each else WHOLE for each in shown]
-        kept: Mapping[Any, KeptCaption] = {}
         try:
-            if (run.folder / FILE).exists():
-                kept = {caption.image_id: caption for caption in read(run.folder / FILE)}
+            kept = _lay_maps(images, place, system, heads)
         except CaptioningError as error:
+            kept = False
             left_out.append(f"attention of {system.label}: {error}")
-        maps.append(_maps(place, images, frames, kept, heads) or None)
-        attends = any(score_called(name).group == ATTENTION for name in run.scores)
-        attention.append("kept" if maps[-1] else "not kept" if attends else "none")
+        attends = any(score_called(name).group == ATTENTION for name in system.runs[0].scores)
+        attention.append("kept" if kept else "not kept" if attends else "none")
     names = {name for image in images for line in image.answers.values() for name in line.scores}
-    found = Gallery(
-        images=images,
-        metrics=sorted(names, key=lambda name: (name != HEADLINE, name)),
-        photographs=shown,
-        boxes=[boxes.get(place[0] / place[1], {}) if place else {} for place in places],
-        maps=maps,
-        attention=attention,
-    )
-    return found, left_out
+    return Gallery(images, sorted(names, key=lambda name: (name != HEADLINE, name)), attention), left_out
 
 
 def _described(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
@@ -169,31 +145,19 @@ def _described(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
     return list(images.values()), left_out
 
 
-def _place(systems: Sequence[System], image: Described, photographs: str | None) -> tuple[Path, str] | None:
-    """The folder below which a photograph is to be found, and its name there."""
-    for place, line in image.answers.items():
-        root = systems[place].runs[0].root if photographs == "auto" else photographs
-        if line.photograph and root is not None:
-            return Path(root).expanduser(), line.photograph
-    return None
-
-
-def _maps(
-    place: int,
-    images: Sequence[Described],
-    frames: Sequence[Frame],
-    kept: Mapping[Any, KeptCaption],
-    heads: int,
-) -> dict[int, Any]:
-    found: dict[int, Any] = {}
-    for number, (image, frame) in enumerate(zip(images, frames, strict=True)):
+def _lay_maps(images: Sequence[Described], place: int, system: System, heads: int) -> bool:
+    """Give images the maps that a system's first run has kept of the same captions; False where there are none."""
+    run, laid = system.runs[0], 0
+    kept = {each.image_id: each for each in read(run.folder / FILE)} if (run.folder / FILE).exists() else {}
+    for image in images:
         line, caption = image.answers.get(place), kept.get(image.image_id)
         if line is None or caption is None or caption.words != tuple(line.caption.split()) or not caption.words:
             continue  # another test has left these maps
-        every = len(found) < heads
-        shown = {name: maps for name, maps in caption.maps.items() if every or name in ("mean", ATTENDED)}
-        found[number] = packed(shown, frame)
-    return found
+        shown = {name: maps for name, maps in caption.maps.items() if laid < heads or name in ("mean", ATTENDED)}
+        picture = image.photograph
+        image.maps[place] = packed(shown, frame_of(run.resize, picture.width, picture.height) if picture else WHOLE)
+        laid += 1
+    return laid > 0
 
 
 def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]]]:
@@ -250,10 +214,12 @@ def data_uri(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def addresses(photographs: list[Photograph | None], folder: Path, inside: float) -> list[str | None]:
-    """The address of each in the page: itself, if all together have at most `inside` MB, else its file in `folder`."""
-    found = [each for each in photographs if each is not None]
-    if sum(len(each.jpeg) for each in found) * 4 / 3 <= inside * MEGABYTE:  # base64 has 4 letters for 3 bytes
-        return [None if each is None else each.data_uri() for each in photographs]
-    folder.mkdir(exist_ok=True)
-    return [None if each is None else each.save(folder) for each in photographs]
+def address(images: Sequence[Described], folder: Path, inside: float) -> None:
+    """Give photographs addresses: themselves, if all have at most `inside` MB together, else files in `folder`."""
+    found = [image.photograph for image in images if image.photograph]
+    within = sum(len(each.jpeg) for each in found) * 4 / 3 <= inside * MEGABYTE  # base64 has 4 letters for 3 bytes
+    if not within:
+        folder.mkdir(exist_ok=True)
+    for image in images:
+        if image.photograph:
+            image.address = image.photograph.data_uri() if within else image.photograph.save(folder)

@@ -8,17 +8,15 @@ import numpy as np
 
 from captioning.files import Frame
 
+Array = np.ndarray[Any, Any]
+# hard attention's place at each word, which a page has as the number of a cell: its path over the photograph
 ATTENDED = "attended"
-"""Hard attention's place at each word, which a page has as the number of a cell: its path over the photograph."""
+# Of log L: a map of at least this entropy is drawn as even. (D) Its largest weight is then 1.6 to 1.8 times the even
+# 1 / L on the maps recorded on Flickr8k, and its entropy in nats, printed with one decimal, is the even map's.
 ALIKE = 0.99
-"""Of log L: a map of at least this entropy is drawn as even.
-
-(D) Its largest weight is then 1.6 to 1.8 times the even 1 / L on the maps that were recorded on Flickr8k, and its
-entropy in nats, printed with a digit behind the point, is that of the even map.
-"""
 
 
-def looks_alike(maps: np.ndarray[Any, Any], places: int) -> np.ndarray[Any, Any]:
+def looks_alike(maps: Array, places: int) -> Array:
     """Which of the maps `[..., h, w]`, not negative, look at all of L places alike: bool `[...]`."""
     *which, h, w = maps.shape
     cells = maps.reshape(*which, h * w).astype(np.float64)  # of a caption without words there are none
@@ -34,17 +32,19 @@ def places(grid: tuple[int, int], frame: Frame) -> int:
     return int(on_photograph(grid[0], top, bottom).sum() * on_photograph(grid[1], left, right).sum())
 
 
-def on_photograph(cells: int, start: float, end: float) -> np.ndarray[Any, Any]:
-    """Which cells along a side lie on the photograph, by the rule of `backbones.partial.on_photograph`."""
+def on_photograph(cells: int, start: float, end: float) -> Array:
+    """Which cells along a side lie on the photograph, by the rule of `backbones.context.on_photograph`."""
     centres = start + (np.arange(cells) + 0.5) / cells * (end - start)
     found = (centres > -1e-6) & (centres < 1 + 1e-6)
     return found if found.any() else np.arange(cells) == cells // 2
 
 
-def packed(maps: Mapping[str, np.ndarray[Any, Any]], frame: Frame) -> dict[str, Any]:
-    """Maps `[T, h, w]` by name as `maps.js` reads them, with the words at which each looks everywhere alike."""
+def packed(maps: Mapping[str, Array], frame: Frame) -> dict[str, Any]:
+    """Maps `[T, h, w]` by name as `maps.js` reads them: bytes `[M, T, h, w]` in shares of each map's largest weight."""
     weights = {name: each for name, each in maps.items() if name != ATTENDED}
     stacked = np.stack(list(weights.values()))
+    peaks = stacked.max(axis=(2, 3), keepdims=True)
+    shares = np.divide(stacked, peaks, out=np.zeros_like(stacked), where=peaks > 0)
     height, width = stacked.shape[2:]
     cells = places((height, width), frame)
     found = {
@@ -52,14 +52,7 @@ def packed(maps: Mapping[str, np.ndarray[Any, Any]], frame: Frame) -> dict[str, 
         "grid": [height, width],
         "frame": [round(side, 4) for side in frame],
         "places": cells,
-        "even": [np.flatnonzero(even).tolist() for even in looks_alike(stacked, cells)],
-        "maps": _bytes(stacked),
+        "even": [np.flatnonzero(even).tolist() for even in looks_alike(stacked, cells)],  # the words, of each map
+        "maps": base64.b64encode(np.round(255 * shares).astype(np.uint8).tobytes()).decode(),
     }
     return found | ({"path": [int(taken.argmax()) for taken in maps[ATTENDED]]} if ATTENDED in maps else {})
-
-
-def _bytes(maps: np.ndarray[Any, Any]) -> str:
-    """`[M, T, h, w]`, each word's map in shares of its largest weight."""
-    peaks = maps.max(axis=(2, 3), keepdims=True)
-    shares = np.divide(maps, peaks, out=np.zeros_like(maps), where=peaks > 0)
-    return base64.b64encode(np.round(255 * shares).astype(np.uint8).tobytes()).decode()

@@ -1,32 +1,37 @@
-"""The page `index.html` that a browser opens: table, curves, photographs, attention, systems."""
+"""The page `index.html` that a browser opens: table, curves, photographs, attention, systems.
+
+Everything that a reader sees is in `templates/`; they escape every text.
+"""
 
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from captioning.config.settings import composed_experiment, each_setting
 from captioning.files import write_text
 from captioning.metrics.scorer import ATTENTION, GROUPS, score_called
 from captioning.metrics.statistics import NO_PENALTY
-from captioning.report.cards import card, shown_settings
-from captioning.report.gallery import Gallery, addresses, data_uri, gather
+from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.published import Published
-from captioning.report.rendering import asset, environment
+from captioning.report.runs import Run, system_settings
 from captioning.report.systems import Compared, System, Value
-from captioning.report.tables import best_scores, columns, other_scores, overview
+from captioning.report.tables import best_scores, columns, is_cost, other_scores, overview, shown
 
 SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")
-FIRST = 12
-"""Photographs of a gallery that are there without a script."""
-COLOURS, STROKES = 7, ("", " hollow", " dashed")
-"""Of a system's dot: strokes, with all colours each."""
+FIRST = 12  # photographs of a gallery that are there without a script
+COLOURS, STROKES = 7, ("", " hollow", " dashed")  # of a system's dot: strokes, with all colours each
 COST = "cost of training"
-COSTS = ("parameters", "seconds trained", "captions per second")
+ABSENT = "nothing"  # in place of a setting that only the run or only its experiment has, as of another version
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,36 +58,50 @@ def write_page(
 ) -> list[str]:
     """Write `index.html`, and `photographs/` where they have more than `inside` MB; a line on each file left out."""
     galleries, left_out = [], list[str]()
-    for each in tables:
-        gallery, damaged = gather(each.systems, photographs, side, heads)
+    for table in tables:
+        gallery, damaged = gather(table.systems, photographs, side, heads)
         galleries.append(gallery)
         left_out += damaged
-    found = iter(addresses([p for gallery in galleries for p in gallery.photographs], output / "photographs", inside))
-    sections = [
-        _section(each, gallery, [next(found) for _ in gallery.photographs], cider)
-        for each, gallery in zip(tables, galleries, strict=True)
-    ]
+    address([image for gallery in galleries for image in gallery.images], output / "photographs", inside)
     style, script = asset(__package__, "page.css"), "\n".join(asset(__package__, name) for name in SCRIPTS)
-    templates = environment(__package__)
-    templates.filters |= {"tone": _tone, "breakable": _breakable, "number": _number}
-    page = templates.get_template("index.html").render(
-        sections=sections,
+    page = environment(__package__).get_template("index.html")
+    text = page.render(
+        sections=[_section(table, gallery, cider) for table, gallery in zip(tables, galleries, strict=True)],
         samples=samples,
         style=Markup(style),
         script=Markup(script),
         style_digest=_digest(style),
         script_digest=_digest(script),
     )
-    write_text(output / "index.html", page)
+    write_text(output / "index.html", text)
     return left_out
 
 
-def _section(table: Table, gallery: Gallery, pictures: list[str | None], cider: float | None) -> dict[str, Any]:
-    settings = [shown_settings(system) for system in table.systems]
+def environment(package: str) -> Environment:
+    """The templates of a package."""
+    found = Environment(
+        loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    found.filters |= {"tone": _tone, "breakable": _breakable, "number": lambda value, name: shown(name, value)}
+    found.filters |= {"search": _search, "quote": shlex.join}
+    return found
+
+
+def asset(package: str, name: str) -> str:
+    """A style or a script."""
+    return (files(package) / "templates" / name).read_text(encoding="utf-8")
+
+
+def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, Any]:
+    settings = [
+        dict(sorted(_told(*each) for each in system.runs[0].settings.items() if not each[0].endswith("._partial_")))
+        for system in table.systems
+    ]
     common = {key: value for key, value in settings[0].items() if all(each.get(key) == value for each in settings)}
     own = [{key: value for key, value in each.items() if key not in common} for each in settings]
-    shown, rows = table_of(table.systems, table.published, cider)
-    images = gallery.for_script()
+    heads, rows = table_of(table.systems, table.published, cider)
+    images = [image.for_script(len(table.systems), gallery.metrics) for image in gallery.images]
+    pictures = [image.address for image in gallery.images]
     systems = [
         {"label": system.short, "settings": each, "attention": attention}
         for system, each, attention in zip(table.systems, own, gallery.attention, strict=True)
@@ -94,17 +113,17 @@ def _section(table: Table, gallery: Gallery, pictures: list[str | None], cider: 
     return {
         "title": table.title,
         "systems": table.systems,
-        "columns": shown,
+        "columns": heads,
         "rows": rows,
         "overview": overview(table.systems, short=True),
         "published": table.published,
         "curves": table.curves and data_uri("image/svg+xml", table.curves),
         "common": common,
-        "cards": [card(place, system, own[place], gallery) for place, system in enumerate(table.systems)],
+        "own": own,
+        "differences": [differences(system.runs[0]) for system in table.systems],
         "gallery": gallery,
         "pictures": pictures,
         "first": list(zip(images[:FIRST], pictures[:FIRST], strict=True)),
-        "metrics": gallery.metrics,
         "data": {"systems": systems, "metrics": gallery.metrics, "pairs": pairs, "images": images},
     }
 
@@ -113,51 +132,31 @@ def table_of(
     systems: Sequence[System], published: Sequence[Published], cider: float | None
 ) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
     """Columns in which there is something, by their groups, and rows of values: our systems, then quoted ones."""
-    values = [
-        {
-            **columns(system, cider),
-            "seconds trained": system.provenance(lambda run: run.provenance.seconds_trained),
-            "captions per second": system.provenance(lambda run: run.captions_per_second),
-            **{name: system.score(name) for name in (*_attention_scores(systems), *other_scores(systems))},
-        }
-        for system in systems
-    ]
-    names = [n for n in values[0] if any(v[n] for v in values) or any(n in row.scores for row in published)]
-    groups = {name: COST if _is_cost(name) else score_called(name).group for name in names}
-    names.sort(key=lambda name: (*GROUPS, COST).index(groups[name]))
-    shown = [{"name": name, "group": groups[name], "heading": _heading(name, groups[name])} for name in names]
+    scored = sorted({name for system in systems for run in system.runs for name in run.scores})
+    attention = [name for name in scored if score_called(name).group == ATTENTION]
+    values: list[dict[str, Value | None]] = []
+    for system in systems:
+        row = columns(system, cider)
+        row["seconds trained"] = system.mean(lambda run: run.provenance.seconds_trained)
+        row["captions per second"] = system.mean(lambda run: run.captions_per_second)
+        values.append(row | {name: system.score(name) for name in (*attention, *other_scores(systems))})
+    values += [dict.fromkeys(values[0]) | {n: Value(score) for n, score in row.scores.items()} for row in published]
+    groups = {n: COST if is_cost(n) else score_called(n).group for n in values[0] if any(row[n] for row in values)}
+    names = sorted(groups, key=lambda name: (*GROUPS, COST).index(groups[name]))
+    heads = [{"name": name, "group": groups[name], "heading": _heading(name, groups[name])} for name in names]
     best = best_scores(systems)
     ours = [
-        {
-            "label": system.short,
-            "cells": [(n, row[n], system in best.get(n, ())) for n in names],
-            "place": place,
-            "runs": system.counted,
-            "device": ", ".join(sorted({run.provenance.device for run in system.runs})),
-        }
-        for place, (system, row) in enumerate(zip(systems, values, strict=True))
+        {"label": system.short, "place": place, "runs": system.counted, "device": ", ".join(system.devices)}
+        for place, system in enumerate(systems)
     ]
     theirs = [
-        {
-            "label": f"{row.system}, {row.source}",
-            "cells": [(n, Value(row.scores[n], None) if n in row.scores else None, False) for n in names],
-            "place": None,
-            "runs": "",
-            "caveat": row.caveat,
-            "device": "",
-        }
+        {"label": f"{row.system}, {row.source}", "place": None, "runs": "", "device": "", "caveat": row.caveat}
         for row in published
     ]
-    return shown, ours + theirs
-
-
-def _attention_scores(systems: Sequence[System]) -> list[str]:
-    names = {name for system in systems for run in system.runs for name in run.scores}
-    return sorted(name for name in names if score_called(name).group == ATTENTION)
-
-
-def _is_cost(name: str) -> bool:
-    return name in COSTS or name.startswith("seconds to ")
+    rows: list[dict[str, Any]] = [*ours, *theirs]
+    for place, (each, found) in enumerate(zip(rows, values, strict=True)):
+        each["cells"] = [(n, found[n], place < len(systems) and systems[place] in best.get(n, ())) for n in names]
+    return heads, rows
 
 
 def _heading(name: str, group: str) -> str:
@@ -166,13 +165,40 @@ def _heading(name: str, group: str) -> str:
     return name.removeprefix("attention ") if group == ATTENTION else name
 
 
-def _number(value: Value | None, name: str) -> str:
-    """A cell of the table."""
-    if value is None:
-        return ""
-    digits = 0 if _is_cost(name) else score_called(name).digits
-    known = value.deviation is not None and (digits or value.deviation)  # whole numbers may be the same in all runs
-    return f"{value.mean:,.{digits}f}" + (f" ± {value.deviation:,.{digits}f}" if known else "")
+def _told(key: str, value: str) -> tuple[str, str]:
+    """A setting as it is typed, a part by the name of its class."""
+    group, _, last = key.rpartition(".")
+    value = value.strip("'")
+    return (group, value.rpartition(".")[2]) if last == "_target_" else (key, value)
+
+
+def differences(run: Run) -> dict[str, tuple[str, str]] | None:
+    """The settings in which a run differs from its experiment with its model: the run's, and the experiment's.
+
+    None where an earlier version has not recorded the experiment, or this version's `conf` has no such files.
+    """
+    if run.experiment is None or (planned := _planned(run.experiment, run.model)) is None:
+        return None
+    both = {key: (run.settings.get(key, ABSENT), planned.get(key, ABSENT)) for key in {*planned, *run.settings}}
+    return {
+        _told(key, ours)[0]: (_told(key, ours)[1], _told(key, theirs)[1])
+        for key, (ours, theirs) in sorted(both.items())
+        if ours != theirs and not key.endswith("._partial_")
+    }
+
+
+@cache
+def _planned(experiment: str, model: str) -> Mapping[str, str] | None:
+    composed = composed_experiment(experiment, model)
+    return None if composed is None else system_settings(composed)
+
+
+def _search(settings: Mapping[str, object]) -> str:
+    """A search and its arguments, without filters that are off."""
+    search = str(settings.get("_target_", "")).rpartition(".")[2]
+    given = {key: str(value) for key, value in each_setting(dict(settings)) if key.rpartition(".")[2][:1] != "_"}
+    off = ("0", "False", "[]", "None")
+    return " ".join([search, *(f"{key}={value}" for key, value in given.items() if value not in off)])
 
 
 def _tone(place: int) -> str:

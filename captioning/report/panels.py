@@ -18,12 +18,11 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from captioning.files import WHOLE, Frame
-from captioning.report.drawing import DPI, figure, save
+from captioning.report.figures import DPI, figure, save
 from captioning.report.maps import looks_alike, on_photograph, places
 
+# `[colours, 3]` from zero to a peak: perceptually uniform, and to be told apart by the colour-blind and in grey
 PALETTE = torch.tensor(matplotlib.colormaps["viridis"].colors)  # type: ignore[attr-defined]
-"""`[colours, 3]` from zero to a peak: perceptually uniform, and to be told apart by the colour-blind and in grey."""
-
 SMOOTH = 0.6  # standard deviation of the Gaussian that spreads a map's values, in cells of its grid
 LEAST, MOST = 0.45, 0.62  # the share of colour in what is shown, where a map is zero and at its peak
 GREY = 0.6  # the share of the photograph's own colours that is taken out beneath a map
@@ -35,10 +34,9 @@ CELL, SMALL_CELL = 1.5, 0.75  # the longer side of a picture, and of one among t
 FLATTEST = 0.2  # the shorter side of a picture, of its longer: a strip thinner than that is shown wider than it is
 SPACE = 0.12  # between cells and around the panel
 KEY = 0.07  # how high the colours stand that tell what a colour means
-LONGEST = int(2 * CELL * DPI)
-"""Pixels of a photograph's longer side, of which no more can be shown."""
-LINE = 1.6  # of the size of its letters, which are in points: an inch has 72
-WORD, TITLE, NOTE = 12.0, 12.0, 7.5
+LONGEST = int(2 * CELL * DPI)  # pixels of a photograph's longer side, of which no more can be shown
+WORD, TITLE, NOTE = 12.0, 12.0, 7.5  # sizes of letters in points: an inch has 72
+WORD_LINE, TITLE_LINE, NOTE_LINE = (1.6 * size / 72 for size in (WORD, TITLE, NOTE))
 INK, FAINT_INK = "#202020", "#606060"
 
 
@@ -50,8 +48,8 @@ def save_panel(
     title: str = "",
     references: Sequence[str] = (),
     frame: Frame = WHOLE,
-) -> None:
-    """Saves a PNG, and beside it a PDF: the photograph, then for each word the photograph below the word's map.
+) -> Figure:
+    """Save a PNG, and beside it a PDF: the photograph, then for each word the photograph below the word's map.
 
     Every map has a scale of its own, from zero to its peak, and is smoothed by a Gaussian; one that looks everywhere
     alike is drawn as even. Beneath it stand the largest weight of a cell and the entropy.
@@ -64,27 +62,16 @@ def save_panel(
             which there is a line each.
         title: a line, or more where it is long, above the panel.
         references: what people wrote of the photograph, below the panel.
-        frame: where the maps lie on the photograph, see `ImageTransform.frame`.
-
-    Raises:
-        ValueError: the shapes do not fit.
+        frame: where the maps lie on the photograph.
     """
-    save(_panel(photograph, words, maps, title, references, frame), path)
-
-
-def _panel(
-    photograph: Tensor,
-    words: Sequence[str],
-    maps: Tensor | Mapping[str, Tensor],
-    title: str,
-    references: Sequence[str],
-    frame: Frame,
-) -> Figure:
     if photograph.dim() != 3 or photograph.shape[0] != 3:
         raise ValueError(f"the photograph must be [3, H, W], not {list(photograph.shape)}")
     many = isinstance(maps, Mapping)
-    wide, high = _cell(photograph, SMALL_CELL if many else CELL)
-    photograph = _resized(photograph.detach().to("cpu", torch.float32), round(DPI * high), round(DPI * wide))
+    scale = (SMALL_CELL if many else CELL) / max(photograph.shape[1:])
+    high, wide = (max(scale * side, FLATTEST * scale * max(photograph.shape[1:])) for side in photograph.shape[1:])
+    photograph = photograph.detach().to("cpu", torch.float32)
+    shape = round(DPI * high), round(DPI * wide)
+    photograph = interpolate(photograph[None], shape, mode="bicubic", antialias=True)[0].clamp(0, 1)
     pictures, labels, notes, even = list[Tensor](), list[str](), list[str](), ""
     for name, each in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
         if each.dim() != 3 or len(each) != len(words):
@@ -101,11 +88,10 @@ def _panel(
     title_lines = _wrapped(title, across, TITLE)
     below = [line for text in references for line in _wrapped(f"reference: {text}", across, NOTE)]
     below += _wrapped(f"Each map has a scale of its own; {even}", across, NOTE) if words else []
-    row_height = _line(WORD) + high + _line(NOTE)
-    head = SPACE / 2 + len(title_lines) * _line(TITLE)
+    row_height = WORD_LINE + high + NOTE_LINE
+    head = SPACE / 2 + len(title_lines) * TITLE_LINE
     rows_end = head + -(-len(pictures) // columns) * row_height
-    down = rows_end + SPACE + len(below) * _line(NOTE)
-
+    down = rows_end + SPACE + len(below) * NOTE_LINE
     page = figure(across, down)
 
     def write(x: float, y: float, text: str, size: float, ink: str, align: str) -> None:
@@ -113,47 +99,34 @@ def _panel(
         place = x / across, 1 - y / down
         page.text(*place, text, fontsize=size, color=ink, ha=align, va="center", parse_math=False)
 
+    def draw(left: float, upper: float, width: float, height: float, picture: Tensor, how: str | None) -> None:
+        axes = page.add_axes((left / across, 1 - (upper + height) / down, width / across, height / down))
+        axes.imshow(picture.numpy(), interpolation=how, aspect="auto")
+        axes.set_axis_off()
+
     for number, line in enumerate(title_lines):
-        write(SPACE, SPACE / 2 + _line(TITLE) * (number + 0.5), line, TITLE, INK, "left")
+        write(SPACE, SPACE / 2 + TITLE_LINE * (number + 0.5), line, TITLE, INK, "left")
     for number, (picture, label, note) in enumerate(zip(pictures, labels, notes, strict=True)):
         row, column = divmod(number, columns)
-        left, upper = SPACE + column * (wide + SPACE), head + row * row_height + _line(WORD)
-        axes = page.add_axes((left / across, 1 - (upper + high) / down, wide / across, high / down))
-        axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="lanczos", aspect="auto")
-        axes.set_axis_off()
-        write(left + wide / 2, upper - _line(WORD) / 2, label, _fitting(label, wide, WORD), INK, "center")
-        middle = upper + high + _line(NOTE) / 2
+        left, upper = SPACE + column * (wide + SPACE), head + row * row_height + WORD_LINE
+        draw(left, upper, wide, high, picture.permute(1, 2, 0), "lanczos")
+        write(left + wide / 2, upper - WORD_LINE / 2, label, _fitting(label, wide, WORD), INK, "center")
+        middle = upper + high + NOTE_LINE / 2
         write(left + wide / 2, middle, note, _fitting(note, wide, NOTE), FAINT_INK, "center")
     if words:  # the key, beneath the photograph
-        left, middle = SPACE + wide / 4, head + row_height - _line(NOTE) / 2
-        axes = page.add_axes((left / across, 1 - (middle + KEY / 2) / down, wide / 2 / across, KEY / down))
-        axes.imshow(PALETTE[None].numpy(), aspect="auto")
-        axes.set_axis_off()
-        write(left - SPACE / 3, middle, "0", _fitting("peak", wide / 4, NOTE), FAINT_INK, "right")
-        write(left + wide / 2 + SPACE / 3, middle, "peak", _fitting("peak", wide / 4, NOTE), FAINT_INK, "left")
+        left, middle = SPACE + wide / 4, head + row_height - NOTE_LINE / 2
+        draw(left, middle - KEY / 2, wide / 2, KEY, PALETTE[None], None)
+        for x, text, align in ((left - SPACE / 3, "0", "right"), (left + wide / 2 + SPACE / 3, "peak", "left")):
+            write(x, middle, text, _fitting("peak", wide / 4, NOTE), FAINT_INK, align)
     for number, line in enumerate(below):
-        write(SPACE, rows_end + SPACE / 2 + _line(NOTE) * (number + 0.5), line, NOTE, FAINT_INK, "left")
+        write(SPACE, rows_end + SPACE / 2 + NOTE_LINE * (number + 0.5), line, NOTE, FAINT_INK, "left")
+    save(page, path)
     return page
-
-
-def _cell(photograph: Tensor, longer: float) -> tuple[float, float]:
-    """Width and height of a picture in inches."""
-    high, wide = photograph.shape[1:]
-    scale = longer / max(high, wide)
-    return max(scale * wide, FLATTEST * longer), max(scale * high, FLATTEST * longer)
-
-
-def _resized(photograph: Tensor, high: int, wide: int) -> Tensor:
-    return interpolate(photograph[None], (high, wide), mode="bicubic", antialias=True)[0].clamp(0, 1)
 
 
 def _note(weights: Tensor, even: bool) -> str:
     entropy = torch.special.entr(weights.double()).sum().item()
     return f"peak {100 * weights.max():.1f} %, {entropy:z.2f} nats{', even' if even else ''}"
-
-
-def _line(points: float) -> float:
-    return LINE * points / 72
 
 
 def _letters(across: float, points: float) -> float:
@@ -170,18 +143,10 @@ def _fitting(text: str, across: float, points: float) -> float:
 
 
 def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
-    """Lays each map over the photograph, coloured and ever less transparent from zero to its own peak.
+    """Lay maps `[T, h, w]` over a photograph `[3, H, W]`, ever less transparent from zero to each one's own peak.
 
-    So an even map has the peak's colour all over, one that is nearly even too (`report.even`), and nowhere does a map
-    look like the photograph alone.
-
-    Args:
-        photograph: `[3, H, W]`, 0..1.
-        maps: `[T, h, w]`, not negative.
-        frame: where the grid lies on the photograph.
-
-    Returns:
-        `[T, 3, H, W]`, 0..1.
+    So an even map has the peak's colour all over, one that is nearly even too, and nowhere does a map look like the
+    photograph alone. `[T, 3, H, W]`, 0..1.
     """
     left, top, right, bottom = frame
     (high, wide), (rows, columns) = photograph.shape[1:], maps.shape[1:]
@@ -211,13 +176,11 @@ def _inside(high: int, wide: int, frame: Frame) -> Tensor:
 
 
 def _spread(pixels: int, cells: int, start: float, end: float) -> Tensor:
-    """What each of a grid's cells counts for at each pixel of one side: `[pixels, cells]`, rows of sum one.
-
-    Bicubic interpolation would show the cells as squares, and undershoot beside a peak. Cells beside the photograph
-    have no value, which is not the value 0.
-    """
+    """What each of a grid's cells counts for at each pixel of one side: `[pixels, cells]`, rows of sum one."""
+    # bicubic interpolation would show the cells as squares, and undershoot beside a peak
     centres = start + (torch.arange(cells) + 0.5) / cells * (end - start)
     distances = ((torch.arange(pixels) + 0.5) / pixels)[:, None] - centres
     distances *= cells / (end - start)  # in cells
+    # cells beside the photograph have no value, which is not the value 0
     beside = torch.from_numpy(~on_photograph(cells, start, end))
     return (-(distances**2) / (2 * SMOOTH**2)).masked_fill(beside, -torch.inf).softmax(dim=1)

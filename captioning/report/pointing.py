@@ -3,10 +3,10 @@
 N captions of one image, C steps, L context vectors, K nouns.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,13 +22,12 @@ from captioning.errors import CaptioningError
 from captioning.features.inputs import inputs_of
 from captioning.machine import device_called
 from captioning.metrics.attention import framed, pointing_hits
-from captioning.models.protocol import LayeredCaptioner
 from captioning.progress import counter
 from captioning.report.runs import Run
-from captioning.report.systems import System, Value, mean
+from captioning.report.systems import System, mean
 from captioning.report.tables import markdown_table, shown
 from captioning.runs.data_set import read_splits
-from captioning.runs.networks import Network, load_network
+from captioning.runs.networks import load_network
 
 Nouns = Sequence[Sequence[tuple[int, Box]]]
 EXPLANATION = (
@@ -53,78 +52,58 @@ def believed(
             left_out.append(f"maps of {system.label}: {explain(error)}")
             continue
         if any(found):
-            values = ([mean(each[kind][i] for each in found if kind in each) for i in range(2)] for kind in kinds)
-            rows.append([system.label, *(_cell(own, other) for own, other in values)])
+            values = [[mean(each[kind][i] for each in found if kind in each) for i in range(2)] for kind in kinds]
+            cells = [[shown("pointing", value) for value in both] for both in values]
+            rows.append([system.label, *(f"{own} ({other})" if own else "-" for own, other in cells)])
     return f"\n{EXPLANATION}\n\n{markdown_table(['system', *kinds], rows)}\n" if rows else "", left_out
 
 
-def _cell(own: Value | None, other: Value | None) -> str:
-    return f"{shown('pointing', own)} ({shown('pointing', other)})" if own else "-"
-
-
 @torch.no_grad()
-def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """The pointing score of each kind of map that the model has, and that on other images; nothing without boxes."""
+def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]) -> Mapping[str, Sequence[float]]:
+    """By kind of map the score, and that on other images; nothing without boxes, or of kinds that the model has not."""
     config, vocabulary, network = load_network(run.folder / "checkpoints" / "best.ckpt", device_called("auto"), modules)
     data: dict[str, Any] = config["data"]
     if isinstance(config.get("cache"), str):
         data = relocate(data, config["cache"], str(cache))
     splits = read_splits(data, [network.backbone], cache, modules)
-    if digest(splits) != run.data_digest:
+    if digest(splits) != run.provenance.data_digest:
         raise CaptioningError(f"{run.folder} was tested on other data than data.reader gives now")
     examples = splits["test"]
     kinds = [kind for kind in kinds if kind == "weights" or hasattr(network.model, "layer_weights")]
     boxes = any(reference.nouns for example in examples for reference in example.references)
     if not (boxes and network.backbone.located and getattr(network.model, "attends", True)):
         return {}
-    dataset = CaptionDataset(
-        examples,
-        inputs_of(examples, network.backbone, cache, "test"),
-        vocabulary,
-        max_words=data["max_words"],
-        captions_per_image=data["captions_per_image"],
-        drop_uncaptioned=False,
-        seed=run.seed,
-    )
-    hits: dict[tuple[str, int], list[Tensor]] = {(kind, shift): [] for kind in kinds for shift in range(2)}
-    every = range(len(examples))
-    for position in counter(f"maps of {run.folder.name}", len(examples), "image", iterable=every):
-        frame = network.backbone.transform.frame(examples[position].path)
-        nouns = framed(dataset.chosen(position, epoch=0), frame)
+    inputs = inputs_of(examples, network.backbone, cache, "test")
+    sizes = {"max_words": data["max_words"], "captions_per_image": data["captions_per_image"]}
+    dataset = CaptionDataset(examples, inputs, vocabulary, **sizes, drop_uncaptioned=False, seed=run.seed)
+    hits: dict[str, list[list[Tensor]]] = {kind: [[], []] for kind in kinds}
+    device = network.backbone.scale.device
+    for position in counter(f"maps of {run.folder.name}", len(examples), "image", iterable=range(len(examples))):
+        nouns = framed(dataset.chosen(position, epoch=0), network.backbone.transform.frame(examples[position].path))
         if not any(nouns):  # `gradient` has nothing to ask for
             continue
-        tokens = dataset[Request(0, [position])].tokens[0].to(network.backbone.scale.device)
+        tokens = dataset[Request(0, [position])].tokens[0].to(device)
         for shift in range(2):
-            context = _context(network, dataset, (position + shift) % len(examples))
+            seen = dataset.inputs.rows([(position + shift) % len(examples)]).to(device)
+            context = network.backbone.context_of(seen, dataset.inputs.pixels)
             for kind in kinds:
-                attention = KINDS[kind](network.model, context, tokens, nouns)
-                hits[kind, shift].append(pointing_hits(attention[None], [nouns], context.grid))
-    found = {key: 100 * torch.cat(each).double().mean().item() for key, each in hits.items() if each}
-    return {kind: (found[kind, 0], found[kind, 1]) for kind in kinds if (kind, 0) in found}
+                attention = _maps(kind, network.model, context, tokens, nouns)
+                hits[kind][shift].append(pointing_hits(attention[None], [nouns], context.grid))
+    found = {kind: both for kind, both in hits.items() if both[0]}
+    return {kind: [100 * torch.cat(each).double().mean().item() for each in both] for kind, both in found.items()}
 
 
-def _context(network: Network, dataset: CaptionDataset, position: int) -> ContextSet:
-    inputs = dataset.inputs.rows([position]).to(network.backbone.scale.device)
-    return network.backbone.context_of(inputs, dataset.inputs.pixels)
-
-
-def _weights(model: Any, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:
-    attention = model(context, tokens[None, :, :-1], need_weights=True).attention
-    if attention is None:
-        raise CaptioningError("the model gives no attention")
-    return cast(Tensor, attention[0])
-
-
-def _rollout(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:
-    return rollout(model.layer_weights(_repeated(context, len(tokens)), tokens[:, :-1]))
-
-
-def _gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:
-    """Zero at the steps that say no noun."""
-    places = [(caption, word) for caption, found in enumerate(nouns) for word, _ in found]
-    caption, step = torch.tensor(places, device=tokens.device).T
-    images = _repeated(context, len(places))
+def _maps(kind: str, model: Any, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:
+    """The maps `[N, C, L]` of captions `[N, C + 1]` of one image; of `gradient` zero at the steps that say no noun."""
+    if kind == "weights":
+        found: Tensor = model(context, tokens[None, :, :-1], need_weights=True).attention[0]
+        return found
+    if kind == "rollout":
+        return rollout(model.layer_weights(_repeated(context, len(tokens)), tokens[:, :-1]))
+    said = [(caption, word) for caption, found in enumerate(nouns) for word, _ in found]
+    caption, step = torch.tensor(said, device=tokens.device).T
     maps = context.vectors.new_zeros(*tokens[:, 1:].shape, context.vectors.shape[1])
+    images = _repeated(context, len(said))
     maps[caption, step] = gradient(model, images, tokens[caption, :-1], step, tokens[caption, step + 1])
     return maps
 
@@ -132,11 +111,3 @@ def _gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, noun
 def _repeated(context: ContextSet, n: int) -> ContextSet:
     mask = None if context.mask is None else context.mask.expand(n, -1)
     return replace(context, vectors=context.vectors.expand(n, -1, -1), mask=mask)
-
-
-KINDS: Mapping[str, Callable[[Any, ContextSet, Tensor, Nouns], Tensor]] = {
-    "weights": _weights,
-    "rollout": _rollout,
-    "gradient": _gradient,
-}
-"""What gives the maps `[N, C, L]` of captions `[N, C + 1]` of one image by their names."""

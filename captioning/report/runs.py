@@ -4,72 +4,37 @@ import csv
 import io
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
 from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints, ValidationError
 
 from captioning.config.settings import decisive_settings, is_in, read_settings
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
 
 ADVICE = "bring it back from a copy, or leave its folder out"
-LARGEST = 1e100
-"""Of logged values: beyond it axes cannot be scaled."""
-FREE = ("seed", "callbacks")
-"""Decisive settings in which runs of one system may differ."""
-NOT_FREE = ("callbacks.weight_averaging",)
-"""Those among them in which they may not: other weights are tested."""
+LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
+FREE = ("seed", "callbacks")  # decisive settings in which runs of one system may differ
+NOT_FREE = ("callbacks.weight_averaging",)  # those among them in which they may not: other weights are tested
 SPEED = "train/captions per second"
 
+# Text that is printed as it is: no line breaks, no control characters, no halves of characters.
 Line = Annotated[str, StringConstraints(pattern=r"^\P{C}*$", max_length=200)]
-"""Text that is printed as it is: no line breaks, no control characters, no halves of characters."""
 Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
+Tested = Annotated[int, Field(ge=1)] | None
 ImageId = int | str
 
 
-class Choices(BaseModel):
-    """Names of a run's model, data set and experiment; earlier versions have not recorded the last."""
-
-    model: Annotated[Line, Field(min_length=1)]
-    data: Line
-    experiment: Annotated[Line | None, BeforeValidator(lambda name: "null" if name is None else name)] = None
-
-
-class Config(BaseModel):
-    """What a report shows of `config.yaml`, and every setting's value as text by its key."""
-
-    model_config = ConfigDict(coerce_numbers_to_str=True)
-
-    name: Line
-    seed: Annotated[StrictInt, Field(ge=0, lt=2**32)]
-    test: StrictBool = True
-    choices: Choices
-    title: Line | None = None
-    settings: dict[Line, str]
-
-
 class Provenance(BaseModel):
-    """What a report shows of a run's origin."""
-
     model_config = ConfigDict(strict=True)
 
     data_digest: Line | None = None
-    images_tested: Annotated[int, Field(ge=1)] | None = None
-    images_of_split: Annotated[int, Field(ge=1)] | None = None
+    images_tested: Tested = None
+    images_of_split: Tested = None
     parameters: dict[Line, Annotated[int, Field(ge=0, le=10**15)]] = {}
     seconds_to_best: Number | None = None
     seconds_trained: Number | None = None
@@ -101,24 +66,30 @@ class Caption(BaseModel):
     photograph: str | None = None
 
 
-@dataclass(frozen=True)
-class Run:
+class Config(BaseModel):
+    """The settings in `config.yaml` that a report shows."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    name: Line  # the experiment's, or the data set's
+    seed: Annotated[StrictInt, Field(ge=0, lt=2**32)]
+    test: StrictBool = True
+    model: Annotated[Line, Field(min_length=1)]  # the name of its configuration, such as `sat_soft`
+    data: Line  # likewise, such as `coco`
+    experiment: Line | None  # its file in `conf/experiment`, `null` for a run of none; None: it was not recorded
+    title: Line | None  # of its model; None: it was not recorded
+    root: str | None  # the folder of its photographs, if its data have one
+    resize: str  # how a photograph became the square that its attention maps lie on
+    settings: dict[Line, str]  # as text by key, without `FREE`
+
+
+class Run(Config):
     """One tested run."""
 
     folder: Path
-    model: str  # the name of its configuration, such as `sat_soft`
-    data: str  # likewise, such as `coco`
-    name: str  # the experiment's, or the data set's
-    experiment: str | None  # its file in `conf/experiment`, `null` for a run of none; None: it was not recorded
-    seed: int
-    settings: Mapping[str, str]  # as text by key, without `FREE`
-    scores: Mapping[str, float]  # of the test split, times 100
-    data_digest: str
+    scores: dict[str, float]  # of the test split, times 100
     provenance: Provenance
     history: list[dict[str, float]]  # rows of `metrics.csv`, without empty fields
-    title: str | None = None  # of its model; None: it was not recorded
-    root: str | None = None  # the folder of its photographs, if its data have one
-    resize: str = "squash"  # how a photograph became the square that its attention maps lie on
 
     @cached_property
     def captions(self) -> list[Caption]:
@@ -132,8 +103,31 @@ class Run:
             return self.provenance.images_tested or len(self.captions) or None
         return None
 
+    @property
+    def part(self) -> str:
+        """The part of the test split that it was tested on, where that is not all of it."""
+        tested, every = self.images_tested, self.provenance.images_of_split
+        if tested is not None and every is not None:
+            return f"{tested:,} of {every:,}" if tested < every else ""
+        if self.settings.get("trainer.limit_test_batches", "None") in ("None", "1.0"):
+            return ""
+        return "not all" if tested is None else f"{tested:,}, not all"
+
+    @property
+    def captions_per_second(self) -> float | None:
+        """The mean of those logged in training."""
+        logged = [row[SPEED] for row in self.history if SPEED in row]
+        return fmean(logged) if logged else None
+
+    def seconds_to(self, cider: float) -> float | None:
+        """Seconds of training until the first validation with at least this CIDEr; None: never, or not logged."""
+        seconds, scores = self.curve("val/CIDEr", "seconds")
+        return next((time for time, score in zip(seconds, scores, strict=True) if score >= cider), None)
+
     def curve(self, value: str, against: str) -> tuple[list[float], list[float]]:
         """The logged values of one column, and those of `against` in the same rows."""
+        if value == "train/nll":
+            return self.training_loss(against)
         rows = [row for row in self.history if value in row and against in row]
         return [row[against] for row in rows], [row[value] for row in rows]
 
@@ -159,27 +153,6 @@ class Run:
         seconds, steps = self.curve("step", "seconds")
         return float(np.interp(row["step"], [0.0, *steps], [0.0, *seconds])) if steps else None
 
-    @property
-    def part(self) -> str:
-        """The part of the test split that it was tested on, where that is not all of it."""
-        tested, every = self.images_tested, self.provenance.images_of_split
-        if tested is not None and every is not None:
-            return f"{tested:,} of {every:,}" if tested < every else ""
-        if self.settings.get("trainer.limit_test_batches", "None") in ("None", "1.0"):
-            return ""
-        return "not all" if tested is None else f"{tested:,}, not all"
-
-    @property
-    def captions_per_second(self) -> float | None:
-        """The mean of those logged in training."""
-        logged = [row[SPEED] for row in self.history if SPEED in row]
-        return fmean(logged) if logged else None
-
-    def seconds_to(self, cider: float) -> float | None:
-        """Seconds of training until the first validation with at least this CIDEr; None: never, or not logged."""
-        seconds, scores = self.curve("val/CIDEr", "seconds")
-        return next((time for time, score in zip(seconds, scores, strict=True) if score >= cider), None)
-
 
 def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
     """All tested runs below a folder in the order of their names, and a line on each that is left out."""
@@ -190,38 +163,41 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
         if "wandb" in path.relative_to(folder).parts:
             continue  # W&B's own copy
         try:
-            if (run := _read(path)) is not None:
-                found.append(run)
+            settings = read_settings(path)
+            if "model" in settings:
+                found.append(_read(path, settings))
         except CaptioningError as error:
             left_out.append(str(error))
     return found, left_out
 
 
-def system_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those in which runs of one system agree."""
-    return {key: value for key, value in settings.items() if is_in(key, NOT_FREE) or not is_in(key, FREE)}
-
-
-def settings_as_text(config: Mapping[str, Any]) -> dict[str, str]:
-    """Settings of a resolved configuration that may change a result, by their keys."""
-    return {key: repr(value) for key, value in decisive_settings(config).items()}
+def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """Settings of a resolved configuration in which runs of one system agree, as text by their keys."""
+    settings = decisive_settings(config).items()
+    return {key: repr(value) for key, value in settings if is_in(key, NOT_FREE) or not is_in(key, FREE)}
 
 
 def read_record(path: Path) -> Record:
-    """What `scores.json` holds."""
     return read_state(path, Record.model_validate_json, ADVICE, 2**20)
 
 
-def _read(path: Path) -> Run | None:
-    """The run of a `config.yaml`, of which nothing is resolved, imported or called; None: it is not that of a run."""
-    found, folder = read_settings(path), path.parent
-    if "model" not in found:
-        return None
-    found.setdefault("choices", _choices(found))
+def _read(path: Path, found: Mapping[str, Any]) -> Run:
+    """The run of a `config.yaml`, of which nothing is resolved, imported or called."""
+    folder = path.parent
+    name, choices = found.get("name"), found.get("choices")
+    if choices is None:  # an earlier version has left it: they are in its names alone
+        called = PurePath(str(found.get("folder"))).name
+        choices = {"model": called.removeprefix(f"{name}-").rpartition("-seed")[0], "data": name}
     try:
-        read = {"settings": settings_as_text(found), "title": _at(found, "model", "title")}
-        config = Config.model_validate(found | read)
-    except ValidationError as error:
+        root, resize = _at(found, "data", "reader", "root"), _at(found, "backbone", "resize")
+        shown: dict[str, Any] = {"title": _at(found, "model", "title"), "settings": system_settings(found)}
+        shown["root"] = root if isinstance(root, str) and "\0" not in root else None
+        shown["resize"] = str(resize or "squash")
+        chosen = {key: _at(choices, key) for key in ("model", "data", "experiment")}
+        if "experiment" in choices and chosen["experiment"] is None:
+            chosen["experiment"] = "null"
+        config = Config.model_validate({**found, **shown, **chosen})
+    except (ValidationError, TypeError) as error:
         raise CaptioningError(f"{path} is not as a run leaves it: {quoted(error)}") from error
     if not (folder / "scores.json").exists():
         raise CaptioningError(f"{folder}: {'it has not ended' if config.test else 'it was not tested (test=false)'}")
@@ -229,22 +205,12 @@ def _read(path: Path) -> Run | None:
     if record.provenance.data_digest is None:
         raise CaptioningError(f"{folder / 'scores.json'} has no data_digest, so it is not known what was scored")
     metrics = folder / "metrics.csv"
-    root = _at(found, "data", "reader", "root")
-    return Run(
+    return Run.model_construct(
+        **dict(config),
         folder=folder,
-        model=config.choices.model,
-        data=config.choices.data,
-        name=config.name,
-        experiment=config.choices.experiment,
-        seed=config.seed,
-        settings=system_settings(config.settings),
         scores={name: score for name, score in record.scores.items() if score is not None},
-        data_digest=record.provenance.data_digest,
         provenance=record.provenance,
         history=read_state(metrics, _history, ADVICE) if metrics.exists() else [],
-        title=config.title,
-        root=root if isinstance(root, str) and "\0" not in root else None,
-        resize=str(_at(found, "backbone", "resize") or "squash"),
     )
 
 
@@ -252,13 +218,6 @@ def _at(node: Any, *keys: str) -> Any:
     for key in keys:
         node = node.get(key) if isinstance(node, Mapping) else None
     return node
-
-
-def _choices(found: Mapping[str, Any]) -> dict[str, str]:
-    """Of a run that an earlier version has left: they are in its names alone."""
-    name = str(found.get("name"))
-    folder = PurePath(str(found.get("folder"))).name
-    return {"model": folder.removeprefix(f"{name}-").rpartition("-seed")[0], "data": name}
 
 
 def _captions(content: str) -> list[Caption]:

@@ -20,11 +20,8 @@ COLUMNS_OF_VIEWS = (HEADLINE, "repeated", "unseen pairs", "first word entropy", 
 def print_summary(folder: Path, title: str = "test score") -> None:
     """Print captions with their references, where the files are, and the scores, the main ones last under `title`."""
     file = folder / "captions.jsonl"
-    scores, captions, references = (
-        read_record(folder / "scores.json").scores,
-        read_captions(file),
-        read_references(file, bare=True),
-    )
+    scores, captions = read_record(folder / "scores.json").scores, read_captions(file)
+    references = read_references(file, bare=True)
     for image_id, caption in islice(captions.items(), SHOWN):
         print(f"\n{one_line(f'image {image_id}: {caption}')}")
         for reference in references[image_id]:
@@ -40,9 +37,9 @@ def print_summary(folder: Path, title: str = "test score") -> None:
             print(f"\n{heading}")
         for name, value in found.items():
             score = score_called(name)
-            shown = "-" if value is None else score.printed(value)
+            printed = "-" if value is None else score.printed(value)
             unit = "" if value is None or name in main else score.unit
-            print(f"{name:<32}{shown:>7}  {unit}".rstrip())
+            print(f"{name:<32}{printed:>7}  {unit}".rstrip())
 
 
 def print_comparison(folder: Path) -> None:
@@ -56,26 +53,20 @@ def print_comparison(folder: Path) -> None:
         print(f"{name:<32}{ours:>7}{theirs:>8}{row['difference']:>+z12.1f}{interval:>18}{row['p']:>8.3f}")
 
 
-def write_views(folder: Path) -> None:
-    """Write the scores of all views of the photographs as `views.md`."""
-    table = views_table(read_record(folder / "scores.json").views)
-    write_text(folder / VIEWS, f"# How the system holds off its training photographs\n\n{table}\n")
-
-
 def print_views(folder: Path) -> None:
-    """Print `views.md`."""
-    print(f"\n{(folder / VIEWS).read_text(encoding='utf-8').removeprefix('# ').rstrip()}")
+    """Write the scores of all views of the photographs as `views.md`, and print them."""
+    table = views_table(read_record(folder / "scores.json").views)
+    text = f"How the system holds off its training photographs\n\n{table}"
+    write_text(folder / VIEWS, f"# {text}\n")
+    print(f"\n{text}")
 
 
 def views_table(views: Mapping[str, Mapping[str, float | None]]) -> str:
     """A row for each view and a column for each of `COLUMNS_OF_VIEWS` that any of them has, as Markdown."""
-    columns = [
-        score_called(name)
-        for name in COLUMNS_OF_VIEWS
-        if any(scores.get(name) is not None for scores in views.values())
-    ]
+    known = [name for name in COLUMNS_OF_VIEWS if any(found.get(name) is not None for found in views.values())]
+    columns = [score_called(name) for name in known]
     rows = []
-    for view, scores in views.items():
-        values = [(column, scores.get(column.name)) for column in columns]
-        rows.append([view, *("" if value is None else column.printed(value) for column, value in values)])
+    for view, found in views.items():
+        values = [found.get(column.name) for column in columns]
+        rows.append([view, *("" if v is None else c.printed(v) for c, v in zip(columns, values, strict=True))])
     return markdown_table(["view", *(column.heading for column in columns)], rows)

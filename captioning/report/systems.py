@@ -17,10 +17,9 @@ from captioning.metrics.bootstrap import Difference
 from captioning.metrics.scorer import HEADLINE
 from captioning.report.runs import Run
 
+# How two systems, by their places in a table, differ score by score.
 Compared = dict[tuple[int, int], dict[str, Difference]]
-"""How two systems, by their places in a table, differ score by score."""
-FEW = 3
-"""Settings that a label has room for."""
+FEW = 3  # settings that a label has room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +27,7 @@ class Value:
     """A mean over the runs that have it."""
 
     mean: float
-    deviation: float | None  # standard deviation of a sample (divisor n - 1); None for one run
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Value":
-        """At least one value."""
-        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+    deviation: float | None = None  # standard deviation of a sample (divisor n - 1); None for one run
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +56,32 @@ class System:
         seeds = ", ".join(str(run.seed) for run in self.runs)
         return f"{len(self.runs)} (seed{'s' if len(self.runs) > 1 else ''} {seeds})"
 
+    @property
+    def devices(self) -> list[str]:
+        return sorted({run.provenance.device for run in self.runs})
+
+    def mean(self, read: Callable[[Run], float | None]) -> Value | None:
+        """Of a number that runs may tell; None where no run does."""
+        return mean(map(read, self.runs))
+
     def score(self, name: str) -> Value | None:
         """Of the test split; None where no run has it."""
-        return mean(run.scores.get(name) for run in self.runs)
+        return self.mean(lambda run: run.scores.get(name))
 
-    def curve(self, read: Callable[[Run], tuple[list[float], list[float]]]) -> list[tuple[float, Value]]:
-        """The runs' logged values, validation by validation: the mean place, and the mean of the values there."""
+    def curve(self, value: str, against: str) -> list[tuple[float, float, float]]:
+        """Logged values, validation by validation: mean place, mean of the runs' values there, their deviation."""
         points = []
-        for row in zip_longest(*(zip(*read(run), strict=True) for run in self.runs)):
+        for row in zip_longest(*(zip(*run.curve(value, against), strict=True) for run in self.runs)):
             places, values = zip(*(point for point in row if point is not None), strict=True)
-            points.append((statistics.fmean(places), Value.of(values)))
+            deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+            points.append((statistics.fmean(places), statistics.fmean(values), deviation))
         return points
 
-    def provenance(self, read: Callable[[Run], float | None]) -> Value | None:
-        """Of whatever a run can tell; None where no run can."""
-        return mean(map(read, self.runs))
+
+def mean(values: Iterable[float | None]) -> Value | None:
+    """Of the finite numbers among them; None where there are none."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return Value(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None) if known else None
 
 
 @functools.cache
@@ -86,12 +91,6 @@ def system_name(model: str) -> str:
     if PurePath(model).name != model or not file.is_file():
         return model
     return str(yaml.safe_load(file.read_text(encoding="utf-8")).get("title", model))
-
-
-def mean(values: Iterable[float | None]) -> Value | None:
-    """Of the finite numbers among them; None where there are none."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return Value.of(known) if known else None
 
 
 def group(runs: Iterable[Run]) -> list[System]:
@@ -106,7 +105,8 @@ def group(runs: Iterable[Run]) -> list[System]:
     for model, variants in models.items():
         name = next(iter(variants.values()))[0].title or system_name(model)
         every = [dict(settings) for settings in variants]
-        differing = _differing(every)
+        keys = sorted({key for variant in every for key in variant})
+        differing = [key for key in keys if len({variant.get(key) for variant in every}) > 1]
         telling = differing if len(differing) <= FEW else _telling(every, differing)
         for known, members in zip(every, variants.values(), strict=True):
             shown = [f"{key}={known[key].strip(chr(39))}" for key in telling if key in known]
@@ -117,20 +117,20 @@ def group(runs: Iterable[Run]) -> list[System]:
             parts = dict.fromkeys(run.part for run in members if run.part)
             label += f" [test images: {'; '.join(parts)}]" if parts else ""
             same = sum(system.label.partition(" #")[0] == label for system in systems)  # so long that it was cut
-            system = System(f"{label} #{same + 1}" if same else label, tuple(members))
-            _check_seeds(system)
-            systems.append(system)
+            systems.append(System(f"{label} #{same + 1}" if same else label, tuple(members)))
+            seed, times = Counter(run.seed for run in members).most_common(1)[0]
+            if times > 1:
+                one, other, *_ = (run.folder for run in members if run.seed == seed)
+                raise CaptioningError(
+                    f"{one} and {other} are the same system with the same seed {seed}, and would count twice: move one "
+                    "of them out of runs="
+                )
     return sorted(systems, key=_rank)
 
 
 def _rank(system: System) -> tuple[bool, float]:
     score = system.score(HEADLINE)
     return not system.whole, math.inf if score is None else -score.mean
-
-
-def _differing(variants: Sequence[dict[str, str]]) -> list[str]:
-    keys = sorted({key for variant in variants for key in variant})
-    return [key for key in keys if len({variant.get(key) for variant in variants}) > 1]
 
 
 def _telling(variants: Sequence[dict[str, str]], keys: Sequence[str]) -> list[str]:
@@ -144,14 +144,3 @@ def _telling(variants: Sequence[dict[str, str]], keys: Sequence[str]) -> list[st
     while len({tuple(variant.get(key) for key in chosen) for variant in variants}) < len(variants):
         chosen.append(max(keys, key=apart))
     return chosen
-
-
-def _check_seeds(system: System) -> None:
-    by_seed: dict[int, Run] = {}
-    for run in system.runs:
-        if run.seed in by_seed:
-            raise CaptioningError(
-                f"{run.folder} and {by_seed[run.seed].folder} are the same system with the same seed {run.seed}, and "
-                "would count twice: move one of them out of runs="
-            )
-        by_seed[run.seed] = run

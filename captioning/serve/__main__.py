@@ -40,7 +40,7 @@ def main(config: DictConfig) -> None:
     if (config.report is None) is (config.checkpoint in (None, [])):
         raise CaptioningError("nothing to serve, or too much: give either report=FOLDER or checkpoint=FILE")
     report = config.report
-    handler = _captions(config) if report is None else partial(FolderHandler, folder=report_folder(report))
+    handler = _captions(config) if report is None else partial(FolderHandler, directory=report_folder(report))
     with Server(config.host, config.port, handler) as server:
         with while_read():
             whom = "" if server.local else ", to everybody who can reach this machine"

@@ -14,7 +14,6 @@ from captioning.config.searches import LONGEST, build_search, same_search
 from captioning.decoding import Caption
 from captioning.decoding.confidence import confidence
 from captioning.errors import CaptioningError
-from captioning.files import Frame
 from captioning.report.gallery import as_jpeg
 from captioning.report.maps import packed
 
@@ -34,9 +33,15 @@ class ServedCaptioner:
         return repr(self.captioner.networks[0])
 
     @property
+    def max_tokens(self) -> int | None:
+        """Some models read no longer captions."""
+        found: int | None = self.captioner.config["model"].get("max_tokens")
+        return found
+
+    @property
     def longest(self) -> int:
-        """The largest number of tokens that visitors may ask for; some models have a limit of their own."""
-        return min(LONGEST, self.captioner.config["model"].get("max_tokens") or LONGEST)
+        """The largest number of tokens that visitors may ask for."""
+        return min(LONGEST, self.max_tokens or LONGEST)
 
     @property
     def blind(self) -> str:
@@ -49,10 +54,16 @@ class ServedCaptioner:
     def searching(self, decoding: Mapping[str, Any]) -> "ServedCaptioner":
         """The same networks with another search."""
         known = self.captioner
-        search = build_search(decoding, known.vocabulary, known.config["model"].get("max_tokens"))
+        search = build_search(decoding, known.vocabulary, self.max_tokens)
         quantiles = known.quantiles if same_search(known.config["decoding"], decoding) else ()
         captioner = TrainedCaptioner(known.config, known.vocabulary, known.networks, search, known.device, quantiles)
         return replace(self, captioner=captioner)
+
+    def shown(self, image: Image.Image) -> dict[str, Any]:
+        """The photograph as it is drawn below maps: upright, and no larger than the page needs."""
+        transform = self.captioner.networks[0].backbone.transform
+        jpeg = as_jpeg(Image.fromarray(transform.whole(image, SIDE).permute(1, 2, 0).numpy()))
+        return {"photograph": jpeg.data_uri(), "size": [jpeg.width, jpeg.height]}
 
     def caption(self, image: Image.Image) -> dict[str, Any]:
         """The captions of a photograph, best first: words, score, confidence and maps as in the report."""
@@ -62,22 +73,15 @@ class ServedCaptioner:
         backbone = captioner.networks[0].backbone
         features = backbone(pixels[None].to(captioner.device))  # once for all captions
         (best,) = captioner.decode([features], [False])
-        captions: list[Caption] = [best, *best.alternatives]
-        frame = backbone.transform.frame(image)
-        return {
-            "captions": [self._described(caption, features, frame) for caption in captions],
-            "seconds": round(time.perf_counter() - begun, 3),
-        }
-
-    def _described(self, caption: Caption, features: Any, frame: Frame) -> dict[str, Any]:
-        words = self.captioner.vocabulary.each_word(caption.tokens)
-        kept = self.captioner.kept("", caption, [features], [False]) if words else []
-        return {
-            "words": words,
-            "score": round(caption.score, 4),
-            "confidence": confidence(caption.score, self.captioner.quantiles),
-            "maps": packed(kept[0].maps, frame) if kept else None,
-        }
+        captions = []
+        found: list[Caption] = [best, *best.alternatives]
+        for caption in found:
+            words = captioner.vocabulary.each_word(caption.tokens)
+            kept = captioner.kept("", caption, [features], [False]) if words else []
+            maps = packed(kept[0].maps, backbone.transform.frame(image)) if kept else None
+            sure = confidence(caption.score, captioner.quantiles)
+            captions.append({"words": words, "score": round(caption.score, 4), "confidence": sure, "maps": maps})
+        return {"captions": captions, "seconds": round(time.perf_counter() - begun, 3)}
 
 
 def load_captioners(checkpoints: Sequence[Path], device: str, modules: Sequence[str]) -> list[ServedCaptioner]:
@@ -87,18 +91,7 @@ def load_captioners(checkpoints: Sequence[Path], device: str, modules: Sequence[
         captioner = TrainedCaptioner.from_checkpoint(path, device, modules=modules)
         if not captioner.networks[0].backbone.reads_photographs:
             raise CaptioningError(f"checkpoint={path} reads precomputed features, not photographs")
-        served.append(ServedCaptioner(_title(path), captioner))
+        title = path.absolute().parents[1].name if path.parent.name == "checkpoints" else path.stem
+        title = "the bundled captioner" if path == checkpoint_path(PRETRAINED) else title
+        served.append(ServedCaptioner(title, captioner))
     return served
-
-
-def _title(path: Path) -> str:
-    if path == checkpoint_path(PRETRAINED):
-        return "the bundled captioner"
-    return path.absolute().parents[1].name if path.parent.name == "checkpoints" else path.stem
-
-
-def as_shown(served: ServedCaptioner, image: Image.Image) -> dict[str, Any]:
-    """The photograph as it is drawn below maps: upright, and no larger than the page needs."""
-    transform = served.captioner.networks[0].backbone.transform
-    jpeg = as_jpeg(Image.fromarray(transform.whole(image, SIDE).permute(1, 2, 0).numpy()))
-    return {"photograph": jpeg.data_uri(), "size": [jpeg.width, jpeg.height]}

@@ -8,7 +8,6 @@ the words of all searches one after the other.
 import io
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from http import HTTPStatus
 from threading import BoundedSemaphore, Lock
 from typing import Any
@@ -21,8 +20,8 @@ from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
 from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
-from captioning.report.rendering import asset, environment
-from captioning.serve.captioners import ServedCaptioner, as_shown
+from captioning.report.page import asset, environment
+from captioning.serve.captioners import ServedCaptioner
 from captioning.serve.controls import choices, decoding_of
 from captioning.serve.server import Handler, Refused
 
@@ -34,55 +33,29 @@ ANIMATED = ("AVIF", "GIF", "PNG", "WEBP")  # further pictures of other formats a
 
 
 class Captions:
-    """The state that all requests share.
+    """The state that all requests share: bounds of uploads, of which `waiting` may wait while another is captioned."""
 
-    Args:
-        captioners: at least one.
-        megabytes: the largest file of a photograph.
-        megapixels: the largest photograph.
-        waiting: photographs that may wait while another is captioned.
-    """
-
-    def __init__(
-        self, captioners: Sequence[ServedCaptioner], megabytes: float, megapixels: float, waiting: int
-    ) -> None:
+    def __init__(self, captioners: Sequence[ServedCaptioner], megabytes: float, megapixels: float, waiting: int):
         self.captioners, self.megabytes, self.megapixels = captioners, megabytes, megapixels
         longest = min(captioner.longest for captioner in captioners)
         self.choices = choices(captioners[0].captioner.config["decoding"], longest)
-        self.files = dict(self._files())
-        self._places, self._turn = BoundedSemaphore(1 + waiting), Lock()
-
-    def _files(self) -> Iterator[tuple[str, tuple[str, bytes]]]:
-        """Type and content of the page and everything it loads, by path."""
+        self.places, self.turn = BoundedSemaphore(1 + waiting), Lock()
         examples = {path.name: path.read_bytes() for path in sorted(EXAMPLES.glob("*.jpg"))}
-        yield from ((f"/examples/{name}", ("image/jpeg", content)) for name, content in examples.items())
-        template = environment(__package__).get_template("captions.html")
-        known = {"captioners": self.captioners, "choices": self.choices, "megabytes": self.megabytes}
-        yield "/", ("text/html; charset=utf-8", template.render(**known, examples=examples).encode())
+        page = environment(__package__).get_template("captions.html")
+        known = {"captioners": captioners, "choices": self.choices, "megabytes": megabytes, "examples": examples}
         style = [asset(REPORT, "page.css"), asset(__package__, "captions.css")]
-        yield "/page.css", ("text/css; charset=utf-8", "\n".join(style).encode())
         script = [asset(REPORT, "maps.js"), asset(REPORT, "words.js"), asset(__package__, "captions.js")]
-        yield "/page.js", ("text/javascript; charset=utf-8", "\n".join(script).encode())
-
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place in the queue, or a refusal."""
-        if not self._places.acquire(blocking=False):
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many photographs are waiting: try again in a moment")
-        try:
-            yield
-        finally:
-            self._places.release()
-
-    def searching(self, asked: Any) -> list[ServedCaptioner]:
-        """The captioners with the search that a visitor asks for."""
-        decoding = decoding_of(self.choices, asked)
-        return [captioner.searching(decoding) for captioner in self.captioners]
+        # type and content of the page and everything it loads
+        self.files = {f"/examples/{name}": ("image/jpeg", content) for name, content in examples.items()} | {
+            "/": ("text/html; charset=utf-8", page.render(**known).encode()),
+            "/page.css": ("text/css; charset=utf-8", "\n".join(style).encode()),
+            "/page.js": ("text/javascript; charset=utf-8", "\n".join(script).encode()),
+        }
 
     def answer(self, captioners: Sequence[ServedCaptioner], image: Image.Image) -> Iterator[dict[str, Any]]:
         """The lines of an answer; one photograph at a time."""
-        with self._turn:
-            yield as_shown(captioners[0], image)
+        with self.turn:
+            yield captioners[0].shown(image)
             for number, captioner in enumerate(captioners):
                 yield {"column": number, **captioner.caption(image)}
 
@@ -99,62 +72,69 @@ class CaptionsHandler(Handler):
         self._captions = captions
         super().__init__(*connection)
 
-    def get(self) -> None:
+    def do_GET(self) -> None:
         try:
             kind, content = self._captions.files[urlsplit(self.path).path]
         except (KeyError, ValueError) as error:
             raise Refused(HTTPStatus.NOT_FOUND, f"there is nothing here; the page is {self.server.url}") from error
-        self.send(HTTPStatus.OK, kind, content, {"Cache-Control": "no-cache"})
+        self.send(HTTPStatus.OK, kind, content)
 
-    def post(self) -> None:
-        self._check_sender()
-        length = self._length()
+    do_HEAD = do_GET
+
+    def do_POST(self) -> None:
+        length = self._checked_length()
+        captioners = self._asked()
+        if not self._captions.places.acquire(blocking=False):
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many photographs are waiting: try again in a moment")
         try:
-            captioners = self._captions.searching(self._settings())
-        except (CaptioningError, ValidationError) as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, explain(error)) from error
-        with self._captions.place():
-            lines = self._captions.answer(captioners, read_upload(self.receive(length), self._captions.megapixels))
+            image = read_upload(self.receive(length), self._captions.megapixels)
+            lines = self._captions.answer(captioners, image)
             try:
                 first = next(lines)
             except CaptioningError as error:  # pixels that have no meaning as colours
                 raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, error) from error
-            self.begin(HTTPStatus.OK, {"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"})
+            self.begin(HTTPStatus.OK, {"Content-Type": "application/x-ndjson"})
             self._write(first)
             try:
                 for line in lines:
                     self._write(line)
             except (RuntimeError, CaptioningError) as error:  # such as a GPU whose memory is full
                 self._write({"error": f"this photograph could not be captioned: {quoted(error)}"})
+        finally:
+            self._captions.places.release()
 
     def _write(self, line: dict[str, Any]) -> None:
         self.wfile.write(json.dumps(line).encode() + b"\n")
 
-    def _check_sender(self) -> None:
-        """Let only the page itself post: neither pages elsewhere nor forms."""
+    def _checked_length(self) -> int:
+        """The size of the photograph's file, judged before it is read; only the page itself may post, no form."""
+        given, largest = self.headers["Content-Length"] or "", self._captions.megabytes
+        chunked = self.headers["Transfer-Encoding"]
         if urlsplit(self.path).path != "/captions":
             raise Refused(HTTPStatus.NOT_FOUND, "photographs are posted to /captions")
         if self.headers["Origin"] != f"http://{self.headers['Host']}":
             raise Refused(HTTPStatus.FORBIDDEN, f"only the page {self.server.url} may post here")
         if self.headers["Content-Type"] != KIND:
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a photograph is posted as {KIND}")
-
-    def _length(self) -> int:
-        """The size of the photograph's file, judged before it is read."""
-        given = self.headers["Content-Length"] or ""
-        if self.headers["Transfer-Encoding"] or not (given.isascii() and given.isdecimal() and len(given) < 20):
+        if chunked or not (given.isascii() and given.isdecimal() and len(given) < 20):
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "a photograph is posted with its Content-Length")
-        if int(given) > self._captions.megabytes * MEGA:
-            sentence = f"the photograph has {int(given) / MEGA:.1f} MB; allowed are {self._captions.megabytes:g}"
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{sentence}: scale it down")
+        if int(given) > largest * MEGA:
+            sentence = f"the photograph has {int(given) / MEGA:.1f} MB; allowed are {largest:g}: scale it down"
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
         return int(given)
 
-    def _settings(self) -> Any:
+    def _asked(self) -> list[ServedCaptioner]:
+        """The captioners with the search that a visitor asks for."""
         try:
             (text,) = parse_qs(urlsplit(self.path).query, strict_parsing=True, max_num_fields=1)["settings"]
-            return json.loads(text)
+            asked = json.loads(text)
         except (KeyError, ValueError, RecursionError) as error:
             raise Refused(HTTPStatus.BAD_REQUEST, "the query has the settings as JSON, settings={}") from error
+        try:
+            decoding = decoding_of(self._captions.choices, asked)
+            return [captioner.searching(decoding) for captioner in self._captions.captioners]
+        except (CaptioningError, ValidationError) as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, explain(error)) from error
 
 
 def read_upload(content: bytes, megapixels: float) -> Image.Image:
@@ -166,6 +146,7 @@ def read_upload(content: bytes, megapixels: float) -> Image.Image:
         if image.format in ANIMATED and getattr(image, "is_animated", False):
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "this is an animation: choose one picture of it")
         image.load()
+        return image
     except Refused:
         raise
     except Image.DecompressionBombError as error:
@@ -177,4 +158,3 @@ def read_upload(content: bytes, megapixels: float) -> Image.Image:
     except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
         sentence = f"the photograph cannot be read ({type(error).__name__}: {quoted(error)})"
         raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, sentence) from error
-    return image

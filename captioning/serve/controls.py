@@ -26,19 +26,16 @@ class Control:
     """A setting, called `key` on the command line; `schema` has JSON Schema's `type`, `minimum`, `maximum`, `enum`."""
 
     key: str
+    name: str
     value: Any
     label: str
     hint: str
     schema: Mapping[str, Any]
 
-    @property
-    def name(self) -> str:
-        return self.key.rpartition(".")[2]
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A search, `decoding=NAME`: its settings, and their controls with those of its filters."""
+    """A search, `decoding=NAME`: its settings, and their controls, those of its filters apart."""
 
     name: str
     label: str
@@ -57,12 +54,9 @@ def choices(own: Mapping[str, Any], longest: int) -> list[Choice]:
         node = _with_own(yaml.load(f"{base}\n{text}", LOADER), own)
         node["max_length"] = min(node["max_length"], longest)
         comments = dict(re.findall(r"^ *(\w+):.*?  # (.*)$", f"{base}\n{text}", re.M))
-        filters = node["filters"]
-        controls = (
-            _controls("decoding", node, node["_target_"], comments),
-            _controls("decoding.filters", filters, filters["_target_"], comments),
-        )
-        found.append(Choice(path.stem, text.partition("\n")[0].removeprefix("# "), node, *controls))
+        own_controls = _controls("decoding", node, comments)
+        filters = _controls("decoding.filters", node["filters"], comments)
+        found.append(Choice(path.stem, text.partition("\n")[0].removeprefix("# "), node, own_controls, filters))
     return sorted(found, key=lambda choice: choice.node["_target_"] != own.get("_target_"))
 
 
@@ -79,25 +73,19 @@ def _with_own(usual: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     return node
 
 
-def _controls(key: str, settings: Mapping[str, Any], target: str, comments: Mapping[str, str]) -> list[Control]:
-    hints = get_type_hints(locate(key, target), include_extras=True)
+def _controls(key: str, settings: Mapping[str, Any], comments: Mapping[str, str]) -> list[Control]:
+    hints = get_type_hints(locate(key, settings["_target_"]), include_extras=True)
     controls = []
-    for name in _names(settings):
+    for name, value in settings.items():
+        if name.startswith("_") or name == "filters":
+            continue
         label, _, hint = comments.get(name, name).partition(": ")
-        schema = _schema(name, settings[name], hints)
-        controls.append(Control(f"{key}.{name}", settings[name], label, hint, schema))
+        # words of filters stand here for the ids that the class takes
+        kind = bool if isinstance(value, bool) else list[str] if isinstance(value, list) else hints[name]
+        schema = TypeAdapter(BOUNDS.get(name, kind)).json_schema()
+        schema = next((each for each in schema.get("anyOf", ()) if each != {"type": "null"}), schema)
+        controls.append(Control(f"{key}.{name}", name, value, label, hint, schema))
     return controls
-
-
-def _names(settings: Mapping[str, Any]) -> list[str]:
-    return [name for name in settings if not name.startswith("_") and name != "filters"]
-
-
-def _schema(name: str, value: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
-    # words of filters stand here for the ids that the class takes
-    hint = bool if isinstance(value, bool) else list[str] if isinstance(value, list) else hints[name]
-    schema = TypeAdapter(BOUNDS.get(name, hint)).json_schema()
-    return next((kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}), schema)
 
 
 def decoding_of(found: list[Choice], asked: Any) -> dict[str, Any]:
@@ -107,15 +95,16 @@ def decoding_of(found: list[Choice], asked: Any) -> dict[str, Any]:
     """
     if not isinstance(asked, dict) or not isinstance(asked.get("filters", {}), dict):
         raise CaptioningError(f"{quoted(asked)} is not a table of settings")
-    node = next((choice.node for choice in found if choice.name == asked.get("decoding")), None)
-    if node is None:
+    choice = next((choice for choice in found if choice.name == asked.get("decoding")), None)
+    if choice is None:
         names = ", ".join(choice.name for choice in found)
         raise CaptioningError(f"there is no decoding={quoted(asked.get('decoding'))}; allowed are {names}")
-    filters = asked.get("filters", {})
     given = {key: value for key, value in asked.items() if key not in ("decoding", "filters")}
-    for path, settings, known in (("decoding", given, node), ("decoding.filters", filters, node["filters"])):
-        for key, value in settings.items():
-            if key not in _names(known):
-                raise CaptioningError(no_setting(path, key, _names(known)))
+    filters = asked.get("filters", {})
+    for path, part, controls in (("decoding", given, choice.controls), ("decoding.filters", filters, choice.filters)):
+        known = [control.name for control in controls]
+        for key, value in part.items():
+            if key not in known:
+                raise CaptioningError(no_setting(path, key, known))
             check_value(f"{path}.{key}", value, BOUNDS.get(key, Any))
-    return {**node, **given, "filters": {**node["filters"], **filters}}
+    return {**choice.node, **given, "filters": {**choice.node["filters"], **filters}}

@@ -3,49 +3,38 @@
 Refusals are one sentence each. Only requests that were refused or posted are logged.
 """
 
-import io
 import ipaddress
 import json
-import os
-import shutil
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTP_PORT
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from mimetypes import MimeTypes
 from pathlib import Path
 from socketserver import TCPServer
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Timer
 from typing import Any
-from urllib.parse import unquote
 
 from captioning.config.paths import given_path
 from captioning.errors import CaptioningError, quoted
 
 CONNECTIONS = 64  # at a time; further ones are closed
-HEAD_SECONDS = 10  # for the request line and headers
-BODY_SECONDS = 60  # for the body
-BODY_RATE = 50_000  # bytes per second that a body needs after the first `HEAD_SECONDS`
+HEAD_SECONDS = 10  # for the request line and headers, and before a body's rate counts
+BODY_SECONDS = 60  # at most for the body
+BODY_RATE = 50_000  # bytes per second that a body needs
 SEND_SECONDS = 30  # for a piece of the answer
 LINGER_SECONDS = 3  # for which the rest of a refused body is read and dropped
-PIECE = 2**16
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # browsers ask each time whether a file has changed
 }
 INDEX = "index.html"
-TEXT = {"html": "html", "css": "css", "js": "javascript", "md": "markdown", "csv": "csv", "txt": "plain"}
-TYPES = {
-    **{f".{suffix}": f"text/{kind}; charset=utf-8" for suffix, kind in TEXT.items()},
-    **dict.fromkeys((".yml", ".yaml"), "application/yaml; charset=utf-8"),
-    **{".json": "application/json", ".pdf": "application/pdf"},
-    **{".jpg": "image/jpeg", ".png": "image/png", ".svg": "image/svg+xml"},
-}
-"""The same on every machine, unlike the standard library's; other files are offered for download."""
+KINDS = MimeTypes()  # those of Python, the same on every machine; other files are offered for download
 
 
 class Refused(Exception):
@@ -68,10 +57,8 @@ class Server(ThreadingHTTPServer):
             self.address_family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             super().__init__(address[:2], handler)  # type: ignore[arg-type]
         except (OSError, ValueError) as error:  # the latter for impossible host names
-            reason = getattr(error, "strerror", None) or error
-            raise CaptioningError(
-                f"cannot listen at host={quoted(host)} port={port}: {reason}; port=0 takes any free port"
-            ) from error
+            error.add_note(f"cannot listen at host={quoted(host)} port={port}; port=0 takes any free port")
+            raise
         self.port = self.socket.getsockname()[1]
         bound = ipaddress.ip_address(self.socket.getsockname()[0])
         self.local = bound.is_loopback
@@ -100,41 +87,13 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
     def is_named(self, host: str | None) -> bool:
-        """True if a Host header may name this server.
-
-        A server for this machine alone refuses foreign names, which a page elsewhere could make lead here (DNS
-        rebinding). Other machines may know this one by any name.
-        """
+        """Tell whether a Host header may name this server; other machines may know this one by any name."""
+        # a foreign name of this machine alone could lead here from a page elsewhere (DNS rebinding)
         return not self.local or (host or "").lower() in self._hosts
 
 
-class Incoming(io.RawIOBase):
-    """The bytes of a connection until `deadline`; a socket's own timeout starts anew with every byte."""
-
-    def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
-        self._raw, self._connection = raw, connection
-        self.deadline = time.monotonic() + HEAD_SECONDS
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the request came too slowly")
-        self._connection.settimeout(left)
-        try:
-            return self._raw.readinto(buffer)
-        finally:
-            self._connection.settimeout(SEND_SECONDS)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers one request; subclasses add `get` and `post`, which raise `Refused`."""
+class Handler(SimpleHTTPRequestHandler):
+    """Answers one request; the methods of subclasses, `do_GET` and so on, may raise `Refused`."""
 
     server: Server
     server_version, sys_version = "captioning", ""
@@ -143,59 +102,61 @@ class Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self._incoming = Incoming(self.rfile.detach(), self.connection)
-        self.rfile = io.BufferedReader(self._incoming)
+        self._timer = Timer(HEAD_SECONDS, self._end, [socket.SHUT_RD])
+        self._timer.start()
 
-    def get(self) -> None:
-        """Answer GET and HEAD."""
-        raise NotImplementedError
+    def finish(self) -> None:
+        self._timer.cancel()
+        super().finish()
 
-    def post(self) -> None:
-        """Answer POST."""
-        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered here")
-
-    def do_GET(self) -> None:
-        self._answer(self.get)
-
-    do_HEAD = do_GET
-
-    def do_POST(self) -> None:
-        self._answer(self.post)
-
-    def _answer(self, act: Callable[[], None]) -> None:
+    def handle_one_request(self) -> None:
         try:
-            if not self.server.is_named(self.headers["Host"]):
-                raise Refused(HTTPStatus.FORBIDDEN, f"this page is for this machine alone, at {self.server.url}")
-            act()
+            super().handle_one_request()
         except Refused as refused:
             self._refuse(refused.status, str(refused))
 
+    def parse_request(self) -> bool:
+        parsed = super().parse_request()
+        self._timer.cancel()  # the head is here
+        if parsed and not self.server.is_named(self.headers["Host"]):
+            raise Refused(HTTPStatus.FORBIDDEN, f"this page is for this machine alone, at {self.server.url}")
+        return parsed
+
     def receive(self, length: int) -> bytes:
         """The body, `length` bytes, if it arrives in time."""
-        content, begun = bytearray(), time.monotonic()
+        self._read_within(min(BODY_SECONDS, HEAD_SECONDS + length / BODY_RATE))
         with suppress(TimeoutError):
-            while len(content) < length:
-                self._incoming.deadline = begun + min(BODY_SECONDS, HEAD_SECONDS + len(content) / BODY_RATE)
-                piece = self.rfile.read1(min(PIECE, length - len(content)))
-                if not piece:
-                    break
-                content += piece
-        if len(content) < length:
-            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "the photograph arrived incomplete or too slowly")
-        return bytes(content)
+            if len(content := self.rfile.read(length)) == length:
+                return content
+        raise Refused(HTTPStatus.REQUEST_TIMEOUT, "the photograph arrived incomplete or too slowly")
 
-    def send(self, status: HTTPStatus, kind: str, content: bytes, headers: Mapping[str, str] | None = None) -> None:
+    def send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
         """Send a complete answer."""
-        self.begin(status, {"Content-Type": kind, "Content-Length": str(len(content)), **(headers or {})})
+        self.begin(status, {"Content-Type": kind, "Content-Length": str(len(content))})
         if self.command != "HEAD":
             self.wfile.write(content)
 
     def begin(self, status: HTTPStatus, headers: Mapping[str, str]) -> None:
         """Send status and headers."""
         self.send_response(status)
-        for name, value in {**HEADERS, "Content-Security-Policy": self.policy, **headers}.items():
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
+
+    def end_headers(self) -> None:
+        for name, value in {**HEADERS, "Content-Security-Policy": self.policy}.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def _read_within(self, seconds: float) -> None:
+        """Nothing more arrives after so long; a socket's own timeout starts anew with every byte."""
+        self._timer.cancel()
+        self._timer = Timer(seconds, self._end, [socket.SHUT_RD])
+        self._timer.start()
+
+    def _end(self, direction: int) -> None:
+        with suppress(OSError):
+            self.connection.shutdown(direction)
 
     def _refuse(self, status: HTTPStatus, sentence: str) -> None:
         if self.command != "POST":
@@ -203,10 +164,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.send(status, "application/json", json.dumps({"error": sentence}).encode())
         # A connection that is closed with bytes unread is reset, and the sentence is lost on its way.
-        self._incoming.deadline = time.monotonic() + LINGER_SECONDS
+        self._read_within(LINGER_SECONDS)
+        self._end(socket.SHUT_WR)
         with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_WR)
-            while self.rfile.read1(PIECE):
+            while self.rfile.read1():
                 pass
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
@@ -233,44 +194,22 @@ def report_folder(setting: str) -> Path:
     return folder.resolve()
 
 
-def find(folder: Path, target: str) -> Path:
-    """The file of a request's target, of folders their page; refused if it is absent, hidden or outside `folder`."""
-    absent = Refused(HTTPStatus.NOT_FOUND, "there is no such file in this report")
-    root, *parts = unquote(target.partition("?")[0], errors="surrogateescape").split("/")
-    if parts and not parts[-1]:
-        parts[-1] = INDEX
-    plain = all(part and not part.startswith(".") and not {"\0", "\\", os.sep} & set(part) for part in parts)
-    if root or not parts or not plain:
-        raise absent
-    try:
-        path = folder.joinpath(*parts).resolve(strict=True)
-    except (OSError, RuntimeError, ValueError) as error:  # circular links; names that no file can have
-        raise absent from error
-    if not path.is_relative_to(folder) or not path.is_file():  # opening a pipe would wait for ever
-        raise absent
-    return path
-
-
 class FolderHandler(Handler):
-    """Serves the files of `folder`; browsers ask each time whether a file has changed."""
+    """Serves the files of `directory`."""
 
-    def __init__(self, *connection: Any, folder: Path) -> None:
-        self._folder = folder
-        super().__init__(*connection)
+    directory: str
 
-    def get(self) -> None:
-        path = find(self._folder, self.path)
-        try:
-            file = path.open("rb")
-        except OSError as error:
-            raise Refused(HTTPStatus.FORBIDDEN, f"this file cannot be read: {error.strerror}") from error
-        with file:
-            status = os.fstat(file.fileno())
-            headers = {"Cache-Control": "no-cache", "ETag": f'"{status.st_mtime_ns:x}-{status.st_size:x}"'}
-            if self.headers["If-None-Match"] == headers["ETag"]:
-                self.begin(HTTPStatus.NOT_MODIFIED, headers)
-                return
-            kind = TYPES.get(path.suffix.lower(), "application/octet-stream")
-            self.begin(HTTPStatus.OK, {"Content-Type": kind, "Content-Length": str(status.st_size), **headers})
-            if self.command != "HEAD":
-                shutil.copyfileobj(file, self.wfile)
+    def translate_path(self, path: str) -> str:
+        """The file that is asked for; refused if it is absent, hidden or outside the report."""
+        folder = Path(self.directory)
+        with suppress(OSError, RuntimeError, ValueError):  # circular links; names that no file can have
+            found = Path(super().translate_path(path))
+            hidden = any(part.startswith(".") for part in found.relative_to(folder).parts)
+            found = (found / INDEX if found.is_dir() else found).resolve(strict=True)
+            if found.is_relative_to(folder) and found.is_file() and not hidden:  # opening a pipe would wait for ever
+                return str(found)
+        raise Refused(HTTPStatus.NOT_FOUND, "there is no such file in this report")
+
+    def guess_type(self, path: Any) -> str:
+        kind = KINDS.guess_type(str(path).lower())[0] or "application/octet-stream"
+        return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind

@@ -17,7 +17,8 @@ LONG = (
 
 
 def run(seed: int, rows: Sequence[dict[str, float]]) -> Run:
-    return Run(Path(), "m", "d", "n", None, seed, {}, {}, "digest", Provenance(), list(rows))
+    known = {"model": "m", "data": "d", "name": "n", "settings": {}, "scores": {}, "provenance": Provenance()}
+    return Run.model_construct(folder=Path(), seed=seed, history=list(rows), **known)
 
 
 def validation(epoch: int, seconds: float, nll: float) -> dict[str, float]:

@@ -9,9 +9,9 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
-from captioning.report.drawing import DPI
+from captioning.report.figures import DPI
 from captioning.report.maps import places
-from captioning.report.panels import CELL, LEAST, MOST, _panel, overlay, save_panel, seen
+from captioning.report.panels import CELL, LEAST, MOST, overlay, save_panel, seen
 
 
 def rendered(path) -> np.ndarray:
@@ -130,14 +130,22 @@ def texts(page: Figure) -> dict[str, tuple[float, float, float, float]]:
     return {text.get_text(): text.get_window_extent().extents for text in page.texts if text.get_text()}
 
 
-def test_proportions_are_kept_and_a_strip_can_still_be_seen() -> None:
+def test_proportions_are_kept_and_a_strip_can_still_be_seen(tmp_path) -> None:
     for (high, wide), (shown_high, shown_wide) in {
         (200, 400): (CELL / 2, CELL),
         (400, 300): (CELL, 0.75 * CELL),
         (1, 2000): (CELL / 5, CELL),
         (1, 1): (CELL, CELL),
     }.items():
-        page = _panel(torch.rand(3, high, wide), ["dog"], torch.ones(1, 2, 4) / 8, "", (), (0.0, 0.0, 1.0, 1.0))
+        page = save_panel(
+            tmp_path / "x.png",
+            torch.rand(3, high, wide),
+            ["dog"],
+            torch.ones(1, 2, 4) / 8,
+            "",
+            (),
+            (0.0, 0.0, 1.0, 1.0),
+        )
         extents = [axes.get_window_extent() for axes in page.axes[:2]]
         for extent in extents:
             assert (extent.height, extent.width) == pytest.approx((DPI * shown_high, DPI * shown_wide))
@@ -145,12 +153,14 @@ def test_proportions_are_kept_and_a_strip_can_still_be_seen() -> None:
         assert shown.shape[:2] == (round(DPI * shown_high), round(DPI * shown_wide))
 
 
-def test_references_peaks_and_entropies_stand_on_the_page() -> None:
+def test_references_peaks_and_entropies_stand_on_the_page(tmp_path) -> None:
     maps = torch.zeros(2, 14, 14)
     maps[0, 2, 3] = 1.0
     maps[1] = 1 / 196
     references = ["a dog runs", "a brown dog that runs over a lawn with a ball " * 5]
-    page = _panel(torch.rand(3, 30, 20), ["a", "dog"], maps, "a dog", references, (0.0, 0.0, 1.0, 1.0))
+    page = save_panel(
+        tmp_path / "x.png", torch.rand(3, 30, 20), ["a", "dog"], maps, "a dog", references, (0.0, 0.0, 1.0, 1.0)
+    )
     found = texts(page)
     assert {"a", "dog", "a dog", "reference: a dog runs", "0", "peak"} <= set(found)
     assert {"peak 100.0 %, 0.00 nats", "peak 0.5 %, 5.28 nats, even"} <= set(found)  # ln 196 = 5.278
@@ -164,9 +174,9 @@ def test_references_peaks_and_entropies_stand_on_the_page() -> None:
     assert found["reference: a dog runs"][3] < found["peak 100.0 %, 0.00 nats"][1] < below_cell
 
 
-def test_a_padded_photograph_has_the_places_that_lie_on_it() -> None:
+def test_a_padded_photograph_has_the_places_that_lie_on_it(tmp_path) -> None:
     frame = (-0.5, 0.0, 1.5, 1.0)
-    page = _panel(torch.rand(3, 40, 20), ["dog"], torch.ones(1, 8, 8) / 32, "", (), frame)
+    page = save_panel(tmp_path / "x.png", torch.rand(3, 40, 20), ["dog"], torch.ones(1, 8, 8) / 32, "", (), frame)
     assert "even map of 32 places: 3.1 %, 3.47 nats" in " ".join(texts(page))  # ln 32 = 3.466
 
 

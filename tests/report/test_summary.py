@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.report.summary import print_comparison, print_summary, print_views, views_table, write_views
+from captioning.report.summary import print_comparison, print_summary, print_views, views_table
 
 SCORES = {
     **{"BLEU-4": 77.25, "CIDEr": 104.5, "pointing": -1e-9, "attention entropy": 3.8918, "attention movement": 0.417},
@@ -81,12 +81,11 @@ def test_a_row_for_each_view(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     dark = full | {"CIDEr": 9.04, "repeated": 20.0, "first word entropy": 7.705}
     record = {"scores": full, "views": {"full": full, "dark": dark}, "provenance": {}}
     (tmp_path / "scores.json").write_text(json.dumps(record))
-    write_views(tmp_path)
+    print_views(tmp_path)
     rows = (tmp_path / "views.md").read_text().splitlines()[2:]
     cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
     assert cells[0] == ["view", "CIDEr (x 100)", "repeated (%)", "first word entropy (nats)", "word entropy (nats)"]
     assert cells[2:] == [["full", "58.0", "0.0", "1.26", "2.00"], ["dark", "9.0", "20.0", "7.71", "2.00"]]
-    print_views(tmp_path)
     assert capsys.readouterr().out.splitlines()[-4:] == rows
 
 

@@ -64,7 +64,7 @@ def test_a_report_is_served_without_pytorch_until_a_signal_comes(tmp_path: Path)
 
 def test_a_visitor_who_goes_away_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "index.html").write_text("page")
-    with served(partial(FolderHandler, folder=tmp_path)) as server:
+    with served(partial(FolderHandler, directory=tmp_path)) as server:
         for content in (b"", b"GET", b"GET / HTTP/1.0\r\nHost: localhost\r\n"):
             with socket.create_connection(("127.0.0.1", server.port)) as connection:
                 connection.sendall(content)

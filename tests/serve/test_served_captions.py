@@ -191,10 +191,10 @@ def test_one_at_a_time_a_few_wait_and_further_ones_are_sent_away() -> None:
     with served(partial(CaptionsHandler, captions=captions)) as server:
         found: list[Answer] = []
         first, second = (threading.Thread(target=lambda: found.append(post(server, file()))) for _ in range(2))
-        with captions._turn:  # as if one were being captioned that takes long
+        with captions.turn:  # as if one were being captioned that takes long
             for count, thread in enumerate((first, second), start=1):
                 thread.start()
-                wait(lambda left=2 - count: captions._places._value == left)
+                wait(lambda left=2 - count: captions.places._value == left)
             assert post(server, file()).status == 503
             assert found == []
         first.join()

@@ -9,8 +9,7 @@ import yaml
 from PIL import Image
 
 from captioning.report.compare import compare
-from captioning.report.drawing import as_svg
-from captioning.report.figures import curves
+from captioning.report.figures import as_svg, curves
 from captioning.report.page import Table, write_page
 from captioning.report.published import PUBLISHED
 from captioning.report.runs import find_runs

@@ -21,10 +21,9 @@ from captioning.config.registry import CONF
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import difference, resample
-from captioning.report.cards import differences
 from captioning.report.compare import compare
 from captioning.report.gallery import noun_boxes, read_photograph
-from captioning.report.page import table_of
+from captioning.report.page import differences, table_of
 from captioning.report.runs import find_runs
 from captioning.report.systems import group
 
