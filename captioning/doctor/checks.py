@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -102,9 +103,7 @@ def _downloaded(subject: str, there: Mapping[str, bool], place: Path, code: str)
 
 def scorers(timeout: float) -> Iterator[Finding]:
     """Java, and the two programs that run on it."""
-    from captioning.metrics.java import find_java, java_version
-    from captioning.metrics.meteor import Meteor
-    from captioning.metrics.ptb import ptb_tokenize
+    from captioning.metrics.java import Meteor, find_java, java_version, ptb_tokenize
 
     try:
         java = find_java()
@@ -135,7 +134,7 @@ def scorers(timeout: float) -> Iterator[Finding]:
 def _answer(ask: Callable[[], object]) -> str:
     try:
         return str(ask())
-    except CaptioningError as error:
+    except (CaptioningError, OSError, subprocess.TimeoutExpired) as error:
         return str(error)
 
 

@@ -19,27 +19,22 @@ Nouns = Sequence[Sequence[Sequence[tuple[int, Box]]]]
 class AttentionStatistics(Metric):
     """Mean over captions of statistics of their maps; hard attention is known to end with nearly the same map always.
 
-    Each is a caption's mean over its steps first:
+    Each is a caption's mean over its steps first, and not-a-number where there was nothing to measure:
 
     - attention entropy: in nats; log L for an even map, 0 for a single location.
     - attention entropy variance: of a caption's entropies over its steps.
     - attention movement: half the L1 distance between the maps of consecutive steps; 0 where they are the same, 1
       where they do not overlap. Captions of one step have none and are left out of this one.
     - attention coverage: the percentage of locations that have at least their even share 1/L at some step.
-
-    `compute` gives not-a-number where there was nothing to measure.
     """
-
-    is_differentiable = False
-    full_state_update = False
 
     sums: Tensor
     counts: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("sums", torch.zeros(len(STATISTICS), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("counts", torch.zeros(len(STATISTICS), dtype=torch.float64), dist_reduce_fx="sum")
+        for name in ("sums", "counts"):
+            self.add_state(name, torch.zeros(len(STATISTICS), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, maps: Iterable[Tensor]) -> None:
         """Add captions' maps `[T, L]`, T at least 1, each row a distribution."""
@@ -70,72 +65,49 @@ def framed(references: Iterable[Reference], frame: Box) -> list[list[tuple[int, 
     width, height = right - left, bottom - top
 
     def within(box: Box) -> Box:
-        if frame == (0, 0, 1, 1):
-            return box
         return (box[0] - left) / width, (box[1] - top) / height, (box[2] - left) / width, (box[3] - top) / height
 
     return [[(noun.word, within(noun.box)) for noun in reference.nouns] for reference in references]
 
 
 def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Tensor:
-    """Whether the attention of each noun's step peaks inside its box, edges included.
+    """Whether the attention of each noun's step peaks inside its box, edges included: `[K]` bool in their order.
 
     Args:
         attention: `[B, N, C, L]`, L in row order of the grid, heads already averaged.
-        nouns: B lists of up to N lists; captions that only pad the batch may be left out or have no nouns.
-        grid: (h, w) with h * w = L.
-
-    Returns:
-        `[K]` bool, in the order of `nouns`.
+        nouns: B lists of up to N lists.
+        grid: (h, w).
     """
-    images, captions, steps, locations = attention.shape
     height, width = grid
-    if locations != height * width:
-        raise ValueError(f"attention over {locations} locations does not fit a grid of {height} x {width}")
-    if len(nouns) != images:
-        raise ValueError(f"nouns of {len(nouns)} images came with the attention of {images}")
-    found = [
-        (image, caption, word, box)
-        for image, rows in enumerate(nouns)
-        for caption, row in enumerate(rows)
-        for word, box in row
-    ]
-    if not found:
+    assert (len(attention), attention.shape[3]) == (len(nouns), height * width)
+    places = [(i, n, word) for i, rows in enumerate(nouns) for n, row in enumerate(rows) for word, _ in row]
+    boxes = [box for rows in nouns for row in rows for _, box in row]
+    if not places:
         return torch.zeros(0, dtype=torch.bool, device=attention.device)
-    for image, caption, word, _ in found:
-        if caption >= captions or not 0 <= word < steps:
-            raise ValueError(f"no attention {[captions, steps]} for word {word} of caption {caption} of image {image}")
-    places = torch.tensor([entry[:3] for entry in found], device=attention.device)  # [K, 3]
-    left, top, right, bottom = torch.tensor([entry[3] for entry in found], device=attention.device).unbind(1)
-    peak = attention[tuple(places.unbind(1))].argmax(dim=-1)  # [K]
+    peak = attention[tuple(torch.tensor(places, device=attention.device).unbind(1))].argmax(dim=-1)  # [K]
+    left, top, right, bottom = torch.tensor(boxes, device=attention.device).unbind(1)
     x = (peak % width + 0.5) / width
     y = (peak // width + 0.5) / height
     return (left <= x) & (x <= right) & (top <= y) & (y <= bottom)
 
 
 class PointingScore(Metric):
-    """Percentage of nouns whose peak of attention lies in the box of the object that they name.
+    """Percentage of nouns whose peak of attention lies in the box of the object that they name; 0 without nouns.
 
     The attention is that of teacher forcing on the references. Step t has read BOS w_0 .. w_{t-1} and predicts w_t, so
     the step that predicts a word has the word's own index. The score follows the "pointing game" of Zhang et al.,
     "Top-down Neural Attention by Excitation Backprop" (2016), without their tolerance around the box: a hit is a peak
     cell whose centre lies in the box. Compare it with the score of the same captions on other images' features: boxes
     are not spread evenly over pictures, so that a model that never looks scores well above nothing.
-
-    `compute` gives 0 where there was no noun at all.
     """
-
-    is_differentiable = False
-    higher_is_better = True
-    full_state_update = False
 
     hits: Tensor
     count: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("hits", torch.tensor(0), dist_reduce_fx="sum")
-        self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
+        for name in ("hits", "count"):
+            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> None:
         """Add a batch; the arguments are those of `pointing_hits`."""

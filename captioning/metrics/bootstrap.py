@@ -1,6 +1,6 @@
 """Paired bootstrap over images, and over the runs of a system, to compare two systems.
 
-B images, R runs of a system, K samples, S numbers per image and metric, M scores.
+B images, R runs of a system, K samples, M scores.
 
 B images are drawn with replacement K times, and both systems are scored on each sample (Koehn, "Statistical
 Significance Tests for Machine Translation Evaluation", EMNLP 2004; Efron and Tibshirani, "An Introduction to the
@@ -12,8 +12,7 @@ A second training of the same model gives other captions. Of a system of R > 1 r
 runs too, drawn with replacement and on their own: their mean varies as that of R runs does, where R draws would give
 (R - 1) / R of its variance (Rao and Wu, "Resampling Inference with Complex Survey Data", JASA 1988). What varies with
 image and run together is counted in both draws, so that intervals are a little wide, never narrow (Owen, "The
-Pigeonhole Bootstrap", Annals of Applied Statistics, 2007). Of one run nothing is known of other trainings: the images
-alone vary.
+Pigeonhole Bootstrap", Annals of Applied Statistics, 2007). Of one run the images alone vary.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,44 +27,28 @@ from captioning.errors import CaptioningError
 from captioning.metrics.statistics import Array, Statistics
 
 LEVEL = 0.95
-BLOCK_NUMBERS = 10_000_000
-"""Counts held at a time, K x B of them: 80 MB."""
+BLOCK_NUMBERS = 10_000_000  # counts held at a time, K x B of them: 80 MB
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of one score between two systems, times 100.
-
-    Attributes:
-        ours: score of one system.
-        theirs: score of the other.
-        difference: ours - theirs.
-        low: lower end of the interval of the difference, the 2.5th percentile of the samples.
-        high: upper end, the 97.5th percentile.
-        p: two-sided p-value of no difference.
-    """
+    """Difference of one score between two systems, times 100, and the interval of the difference."""
 
     ours: float
     theirs: float
     difference: float
-    low: float
-    high: float
-    p: float
+    low: float  # the 2.5th percentile of the samples
+    high: float  # the 97.5th
+    p: float  # two-sided, of no difference
 
 
 @dataclass(frozen=True)
 class Resampled:
-    """A system's resampled scores, times 100.
+    """A system's resampled scores, times 100."""
 
-    Attributes:
-        names: of the M scores.
-        once: `[M]`, means over the runs.
-        samples: `[K, M]`, of each sample.
-    """
-
-    names: tuple[str, ...]
-    once: Array
-    samples: Array
+    names: tuple[str, ...]  # of the M scores
+    once: Array  # `[M]`, means over the runs
+    samples: Array  # `[K, M]`
 
 
 @validated
@@ -79,8 +62,8 @@ def resample(
 
     Args:
         runs: of each run and metric, `Scores.statistics`, of the same metrics and images in the same order.
-        samples: K, at least 1.
-        seed: of the draws; equal seeds, equal samples.
+        samples: K.
+        seed: of the draws.
         stream: another one for each system, whose runs are drawn independently.
     """
     images = len(runs[0][0].rows)
@@ -95,15 +78,11 @@ def resample(
 
 
 def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
-    """Compare two systems, score by score.
+    """Compare two systems, resampled as often and with the same seed, score by score.
 
     The p-value inverts the percentile interval: twice the smaller share of samples on one side of 0, those at 0 counted
     on both; one is added to either count (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section
     4.2), so that it is never 0.
-
-    Args:
-        ours: resampled as often and with the same seed as `theirs`.
-        theirs: the other system.
     """
     names = [name for name in ours.names if name in theirs.names]
     mine, others = ([each.names.index(name) for name in names] for each in (ours, theirs))
@@ -112,19 +91,17 @@ def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
     smaller = np.minimum((sampled <= 0).sum(axis=0), (sampled >= 0).sum(axis=0))
     p = np.minimum(2 * (smaller + 1) / (len(sampled) + 1), 1)
     once = ours.once[mine], theirs.once[others]
-    columns = (*once, once[0] - once[1], low, high, p)
-    rows = zip(*columns, strict=True)
+    rows = zip(*once, once[0] - once[1], low, high, p, strict=True)
     return {name: Difference(*map(float, row)) for name, row in zip(names, rows, strict=True)}
 
 
 def resamples(items: int, samples: int, seed: int | Sequence[int], drawn: int | None = None) -> Iterator[Array]:
     """Counts of each item in each sample: blocks of rows `[k, items]`, K in all, that sum to `drawn` or `items`."""
     rng = np.random.default_rng(seed)
-    drawn = drawn or items
     block = max(1, BLOCK_NUMBERS // items)
     for start in range(0, samples, block):
         rows = min(block, samples - start)
-        places = rng.integers(items, size=(rows, drawn)) + items * np.arange(rows)[:, None]
+        places = rng.integers(items, size=(rows, drawn or items)) + items * np.arange(rows)[:, None]
         yield np.bincount(places.ravel(), minlength=rows * items).reshape(rows, items).astype(np.float64)
 
 

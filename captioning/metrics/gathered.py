@@ -1,7 +1,4 @@
-"""Generated captions of all processes, scored once.
-
-BLEU and CIDEr are statistics of a corpus, so the captions themselves are gathered, not scores.
-"""
+"""Generated captions of all processes, scored once: BLEU and CIDEr are statistics of a corpus."""
 
 from collections.abc import Sequence
 
@@ -17,26 +14,20 @@ class CaptionScores:
     """Scores of all captions generated since the last reset, on all ranks.
 
     `captions` and `compute` are collective: every rank calls them, also one that had no update.
-
-    Args:
-        scorer: has the references; the positions given to `update` are positions in them.
     """
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
-        self._captions: dict[int, str] = {}
-
-    def update(self, index: Tensor, captions: Sequence[str]) -> None:
-        """Add captions of the images at the positions `[B]`.
-
-        Of several for one position the first counts; between ranks, that of the lowest rank.
-        """
-        for position, caption in zip(index.tolist(), captions, strict=True):
-            self._captions.setdefault(position, caption)
+        self.reset()
 
     def reset(self) -> None:
         """Forget the captions."""
-        self._captions = {}
+        self._captions: dict[int, str] = {}
+
+    def update(self, index: Tensor, captions: Sequence[str]) -> None:
+        """Add captions of the images at the positions `[B]`; the first one counts, that of the lowest rank."""
+        for position, caption in zip(index.tolist(), captions, strict=True):
+            self._captions.setdefault(position, caption)
 
     def captions(self) -> dict[int, str]:
         """The captions of all ranks: position -> caption, in ascending order, repeats dropped. Collective."""
@@ -46,21 +37,16 @@ class CaptionScores:
         return dict(sorted(found.items()))
 
     def compute(self) -> Scores:
-        """Score the captions of all ranks on rank 0 and give every rank the result. Collective.
-
-        Rank 0 raises whatever went wrong; the other ranks raise a `CaptioningError` that quotes it.
-        """
-        captions = self.captions()
-        mine: Scores | str | None = None
-        failure: Exception | None = None
-        if not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0:
-            try:
-                mine = self.scorer.score(captions)
-            except Exception as error:  # the other ranks wait for rank 0, so they must be told before it is raised
-                failure, mine = error, f"{type(error).__name__}: {error}"
+        """Score the captions of all ranks on rank 0 and give every rank the result. Collective."""
+        captions, first = self.captions(), True
+        if dist.is_available() and dist.is_initialized():
+            first = dist.get_rank() == 0
+        try:
+            mine = self.scorer.score(captions) if first else None
+        except Exception as error:
+            gathered(f"{type(error).__name__}: {error}")  # the other ranks wait to be told
+            raise
         outcome = gathered(mine)[0]
-        if failure is not None:
-            raise failure
         if not isinstance(outcome, Scores):
             raise CaptioningError(f"rank 0 could not score the captions: {outcome}")
         return outcome

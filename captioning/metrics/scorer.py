@@ -1,12 +1,12 @@
 """The table of scores, and the scorer of generated captions, equal to pycocoevalcap.
 
 B is the number of scored images. Sources: BLEU, Papineni et al., ACL 2002; METEOR, Denkowski and Lavie, WMT 2014;
-ROUGE-L, Lin, 2004; CIDEr (here, as in pycocoevalcap, CIDEr-D), Vedantam et al., CVPR 2015; the pipeline (PTB tokens,
-closest reference length), Chen et al., "Microsoft COCO Captions", 2015; SPICE, see `captioning.metrics.spice`.
+ROUGE-L, Lin, 2004; CIDEr (here, as in pycocoevalcap, CIDEr-D), Vedantam et al., CVPR 2015; SPICE, Anderson et al., ECCV
+2016; the pipeline (PTB tokens, closest reference length), Chen et al., "Microsoft COCO Captions", 2015.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -14,59 +14,31 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 from annotated_types import DocInfo, MinLen
-from pydantic import AfterValidator, BeforeValidator, SkipValidation
+from pydantic import AfterValidator, SkipValidation
 
 from captioning.config.types import Seconds, validated
 from captioning.errors import CaptioningError, one_line
-from captioning.metrics.java import find_java
-from captioning.metrics.meteor import Meteor
-from captioning.metrics.ptb import ptb_tokenize
-from captioning.metrics.spice import Spice
-from captioning.metrics.statistics import (
-    BLEU_NAMES,
-    NO_PENALTY,
-    PERCENT,
-    Computed,
-    Statistics,
-    bleu,
-    cider,
-    mean,
-    meteor,
-    rouge_l,
-)
+from captioning.metrics.java import Meteor, Spice, find_java, ptb_tokenize
+from captioning.metrics.statistics import BLEU_NAMES, FUNCTIONS, NO_PENALTY, PERCENT, Computed, Statistics, mean
 
-MAIN, BLEU_ALONE, WORDING, ATTENTION, OTHER = GROUPS = (
-    *("scores", "BLEU without brevity penalty", "wording", "attention", "other scores"),
-)
+GROUPS = ("scores", "BLEU without brevity penalty", "wording", "attention", "other scores")
+MAIN, BLEU_ALONE, WORDING, ATTENTION, OTHER = GROUPS
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How a score is computed, grouped and printed.
+    """How a score is computed, grouped and printed."""
 
-    Attributes:
-        name: in `scores.json`; the loggers put `val/` or `test/` before it.
-        group: one of `GROUPS`: the columns it is shown with.
-        unit: 0-100 where papers print percentages without saying so; empty where it is unknown.
-        digits: printed after the decimal point.
-        metric: what `metrics.val=[..]` calls the metric that gives it; empty for what is always measured.
-        per_image: `captions.jsonl` has it for each image.
-        mean: over a corpus, it is the mean of the images' scores.
-        default: its metric is computed unless other metrics are named.
-        languages: that it is made for; empty for any.
-        best: `max` or `min`, where one end is the better one.
-    """
-
-    name: str
-    group: str
-    unit: str = "0-100"
-    digits: int = 1
-    metric: str = ""
-    per_image: bool = False
-    mean: bool = False
-    default: bool = True
-    languages: tuple[str, ...] = ()
-    best: str | None = None
+    name: str  # in `scores.json`; the loggers put `val/` or `test/` before it
+    group: str  # one of `GROUPS`: the columns it is shown with
+    unit: str = "0-100"  # printed by papers without saying so; empty where it is unknown
+    digits: int = 1  # after the decimal point
+    metric: str = ""  # that gives it, in `metrics.val=[..]`; empty for what is always measured
+    per_image: bool = False  # `captions.jsonl` has it for each image
+    mean: bool = False  # over a corpus, it is the mean of the images' scores
+    default: bool = True  # its metric is computed unless other metrics are named
+    languages: tuple[str, ...] = ()  # that it is made for; empty for any
+    best: str | None = None  # `max` or `min`, where one end is the better one
 
     @property
     def heading(self) -> str:
@@ -122,14 +94,9 @@ def score_called(name: str) -> Score:
 
 
 def scores_of(metrics: Iterable[str]) -> list[str]:
-    """The main scores that these metrics give.
-
-    Raises:
-        CaptioningError: a class of the user's cannot be imported or is called like a score of the table.
-    """
+    """The main scores that these metrics give, a user's imported."""
     chosen = list(metrics)
-    own = [_own_name(name) for name in chosen if name not in METRICS and _own(name)]
-    return [score.name for score in _ALL if score.metric in chosen and score.group == MAIN] + own
+    return [score.name for score in _ALL if score.metric in chosen and score.group == MAIN] + list(_own(chosen))
 
 
 def _known(name: str) -> str:
@@ -139,65 +106,37 @@ def _known(name: str) -> str:
 
 
 Metric = Annotated[str, AfterValidator(_known), DocInfo(f"one of {', '.join(METRICS)}, or a class such as my.WordF1")]
-Metrics = Annotated[Sequence[Metric], MinLen(1), BeforeValidator(lambda given: _as_list(given))]
+Metrics = Annotated[Sequence[Metric], MinLen(1)]
 
 
-def _as_list(given: Any) -> Any:
-    """OmegaConf's lists are sequences too."""
-    return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
-
-
-def _own_name(path: str) -> str:
-    return path.rpartition(".")[2]
-
-
-def _own(path: str) -> Any:
-    """The user's metric at a path such as `my.WordF1`."""
-    module, _, name = path.rpartition(".")
-    try:
-        metric = getattr(import_module(module), name)()
-    except Exception as error:  # whatever a user's code raises
-        cause = f"{type(error).__name__}: {one_line(str(error))}"
-        raise CaptioningError(f"the metric {path} cannot be made: {cause}") from error
-    if name in SCORES or not callable(getattr(metric, "compute_score", None)):
-        raise CaptioningError(
-            f"the metric {path} needs a method compute_score(references, captions), and a name that no score has yet"
-        )
-    return metric
+def _own(metrics: Iterable[str]) -> dict[str, Any]:
+    """The user's metrics among these, named by paths such as `my.WordF1`, by the names of their classes."""
+    found = {}
+    for path in metrics:
+        module, _, name = path.rpartition(".")
+        if path not in METRICS:
+            try:
+                found[name] = getattr(import_module(module), name)()
+                if name in SCORES or not callable(found[name].compute_score):
+                    raise ValueError("it needs a name that no score has yet, and a method compute_score")
+            except Exception as error:  # whatever a user's code raises
+                cause = f"{type(error).__name__}: {one_line(str(error))}"
+                raise CaptioningError(f"the metric {path} cannot be made: {cause}") from error
+    return found
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The chosen metrics' scores of a set of captions, times 100 as papers print them (so CIDEr can pass 100).
-
-    Attributes:
-        corpus: scores of all B captions by name.
-        per_image: B dictionaries in the ascending order of the images' positions; without BLEU without penalty.
-        statistics: of each metric, what the scores of any choice of the images are computed from; a user's metric whose
-            corpus score is not the mean over images has none.
-    """
+    """The chosen metrics' scores of B captions, times 100 as papers print them (so CIDEr can pass 100)."""
 
     corpus: dict[str, float]
-    per_image: list[dict[str, float]]
+    per_image: list[dict[str, float]]  # B, in the ascending order of the images' positions
+    # of each metric but a user's whose corpus score is not the mean over images
     statistics: tuple[Statistics, ...] = field(default=(), compare=False, repr=False)
 
 
-def _of_user(name: str, metric: Any, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
-    """Called as pycocoevalcap's are, with lists by the images' numbers."""
-    by_image = dict(enumerate(map(list, references)))
-    corpus, per_image = metric.compute_score(by_image, {image: [text] for image, text in enumerate(candidates)})
-    if len(per_image) != len(candidates):
-        raise CaptioningError(f"the metric {name} gave {len(per_image)} scores for {len(candidates)} captions")
-    found = mean(name, [float(score) for score in per_image])
-    is_mean = np.isclose(float(corpus), found.corpus[name])
-    return replace(found, corpus={name: float(corpus)}, statistics=found.statistics if is_mean else None)
-
-
 class Scorer:
-    """Scores captions against the references of a data set.
-
-    Looks for Java when constructed and starts it only to score; what SPICE needs is downloaded when constructed. The
-    references are tokenised once, at the first score.
+    """Scores captions against references, which are tokenised once, at the first score; Java is looked for before.
 
     Args:
         references: for each image of the data set its references as they are, at least one.
@@ -213,18 +152,10 @@ class Scorer:
         metrics: Metrics = DEFAULT_METRICS,
         timeout: Seconds = 60.0,
     ) -> None:
-        bare = [position for position, captions in enumerate(references) if not captions]
-        if bare:
-            raise CaptioningError(
-                f"{len(bare)} of {len(references)} images have no reference caption, the first at position {bare[0]}: "
-                "give each at least one, or leave it out"
-            )
         find_java()
-        self.references = references
+        self.references, self.timeout = references, timeout
         self.metrics = tuple(name for name in METRICS if name in metrics)
-        self.timeout = timeout
-        self._spice = Spice(timeout) if "SPICE" in metrics else None
-        self._own = {_own_name(path): _own(path) for path in metrics if path not in METRICS}
+        self._by_image = ({"SPICE": Spice(timeout)} if "SPICE" in metrics else {}) | _own(metrics)
 
     @cached_property
     def tokenized_references(self) -> list[list[str]]:
@@ -233,43 +164,33 @@ class Scorer:
         return [[next(tokenized) for _ in captions] for captions in self.references]
 
     def score(self, candidates: Mapping[int, str]) -> Scores:
-        """Score one caption for each of B images, which may be a part of the data set.
-
-        Args:
-            candidates: position in `references` -> caption, not tokenised.
-        """
+        """Score captions by their images' positions in the references, which may be a part of these."""
         positions = sorted(candidates)
-        if not positions:
-            raise CaptioningError("there are no captions to score: at least one is needed")
-        if positions[0] < 0 or positions[-1] >= len(self.references):
-            raise CaptioningError(
-                f"captions came for the positions {positions[0]} to {positions[-1]}, and there are references for 0 to "
-                f"{len(self.references) - 1} only: score with the references of the same data set"
-            )
-        with ExitStack() as processes:
-            # METEOR is started first, because it loads its tables while the rest is computed.
-            jar = processes.enter_context(Meteor()) if "METEOR" in self.metrics else None
+        # METEOR is started first, because it loads its tables while the rest is computed
+        with Meteor() if "METEOR" in self.metrics else nullcontext() as jar:
             references = [self.tokenized_references[position] for position in positions]
             captions = ptb_tokenize([candidates[position] for position in positions], self.timeout)
-            computed: dict[str, Computed] = {}
-            for name, metric in (("BLEU", bleu), ("ROUGE-L", rouge_l), ("CIDEr", cider)):
-                if name in self.metrics:
-                    computed[name] = metric(references, captions)
+            chosen = {name: function for name, function in FUNCTIONS.items() if name in self.metrics}
+            computed = {name: function(references, captions) for name, function in chosen.items()}
             if jar is not None:
-                computed["METEOR"] = meteor(jar.match(references, captions, self.timeout))
-        if self._spice is not None:
-            computed["SPICE"] = mean("SPICE", self._spice.score(references, captions))
-        for own_name, own in self._own.items():
-            computed[own_name] = _of_user(own_name, own, references, captions)
-        return _joined([computed[name] for name in (*self.metrics, *self._own)], len(positions))
+                computed["METEOR"] = Computed.from_sums(jar.match(references, captions, self.timeout))
+        for name, metric in self._by_image.items():
+            computed[name] = _called(name, metric, references, captions)
+        corpus: dict[str, float] = {}
+        per_image: list[dict[str, float]] = [{} for _ in positions]
+        ordered = [computed[name] for name in dict.fromkeys((*self.metrics, *self._by_image))]
+        for found in ordered:
+            corpus |= {name: PERCENT * score for name, score in found.corpus.items()}
+            for name, scores in found.per_image.items():
+                for entry, score in zip(per_image, scores, strict=True):
+                    entry[name] = PERCENT * float(score)
+        return Scores(corpus, per_image, tuple(found.statistics for found in ordered if found.statistics))
 
 
-def _joined(metrics: Sequence[Computed], images: int) -> Scores:
-    corpus: dict[str, float] = {}
-    per_image: list[dict[str, float]] = [{} for _ in range(images)]
-    for metric in metrics:
-        corpus |= {name: PERCENT * score for name, score in metric.corpus.items()}
-        for name, scores in metric.per_image.items():
-            for entry, score in zip(per_image, scores, strict=True):
-                entry[name] = PERCENT * float(score)
-    return Scores(corpus, per_image, tuple(metric.statistics for metric in metrics if metric.statistics is not None))
+def _called(name: str, metric: Any, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
+    """A metric with the interface of pycocoevalcap, which has lists by the images' numbers."""
+    by_image = dict(enumerate(map(list, references)))
+    corpus, per_image = metric.compute_score(by_image, {image: [text] for image, text in enumerate(candidates)})
+    found = mean(name, [float(score) for score in per_image])
+    is_mean = np.isclose(float(corpus), found.corpus[name])
+    return replace(found, corpus={name: float(corpus)}, statistics=found.statistics if is_mean else None)

@@ -5,7 +5,7 @@ B images, S numbers per image, K sets of images, M scores of a metric.
 BLEU and METEOR of a corpus are computed from sums of counts; ROUGE-L, CIDEr and SPICE are means of image scores.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,24 +25,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Statistics:
-    """One metric's numbers per image.
+    """One metric's numbers per image."""
 
-    Attributes:
-        names: of its M scores.
-        rows: `[B, S]`.
-        formula: sums of rows `[K, S]` to scores `[K, M]`, 0-1.
-    """
-
-    names: tuple[str, ...]
-    rows: Array
-    formula: Callable[[Array], Array]
+    names: tuple[str, ...]  # of its M scores
+    rows: Array  # `[B, S]`
+    formula: Callable[[Array], Array]  # sums of rows `[K, S]` to scores `[K, M]`, 0-1
 
     def scores(self, counts: Array) -> Array:
-        """The scores of K sets of images on the scale of papers, `[K, M]`.
-
-        Args:
-            counts: `[K, B]`, how often each image is in each set.
-        """
+        """The scores of K sets of images, 0-100: `[K, B]`, how often each image is in each set, to `[K, M]`."""
         return PERCENT * self.formula(counts @ self.rows)
 
 
@@ -54,9 +44,16 @@ class Computed:
     per_image: dict[str, Sequence[float]]
     statistics: Statistics | None
 
+    @classmethod
+    def from_sums(cls, statistics: Statistics) -> "Computed":
+        """One score that has a formula for sums over images."""
+        (name,), rows, formula = statistics.names, statistics.rows, statistics.formula
+        corpus = formula(rows.sum(axis=0, keepdims=True)).item()
+        return cls({name: corpus}, {name: formula(rows)[:, 0].tolist()}, statistics)
+
 
 def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
-    """BLEU-1 to BLEU-4 of tokenised captions, 0-1, for the corpus with and without brevity penalty."""
+    """BLEU-1 to BLEU-4, 0-1, for the corpus with and without brevity penalty."""
     scorer = BleuScorer(n=len(BLEU_NAMES))
     for captions, candidate in zip(references, candidates, strict=True):
         scorer += (candidate, captions)
@@ -65,22 +62,19 @@ def bleu(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Comp
     # a corpus of empty candidates still has one, which makes it the 0 that it should be.
     scorer.special_reflen = 0
     without_penalty, _ = scorer.recompute_score(option="closest")
-    return Computed(
-        dict(zip(BLEU_NAMES, corpus, strict=True))
-        | {name + NO_PENALTY: score for name, score in zip(BLEU_NAMES, without_penalty, strict=True)},
-        dict(zip(BLEU_NAMES, per_image, strict=True)),
-        bleu_statistics(scorer),
-    )
+    statistics = bleu_statistics(scorer)
+    scores = dict(zip(statistics.names, [*corpus, *without_penalty], strict=True))
+    return Computed(scores, dict(zip(BLEU_NAMES, per_image, strict=True)), statistics)
 
 
 def rouge_l(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
-    """ROUGE-L of tokenised captions, 0-1."""
+    """ROUGE-L, 0-1."""
     pairs = zip(references, candidates, strict=True)
     return mean("ROUGE-L", [Rouge().calc_score([candidate], captions) for captions, candidate in pairs])
 
 
 def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
-    """CIDEr-D of tokenised captions, 0-10, with the document frequencies of these references (one image gives 0)."""
+    """CIDEr-D, 0-10, with the document frequencies of these references (one image gives 0)."""
     scorer = CiderScorer()
     for captions, candidate in zip(references, candidates, strict=True):
         scorer += (candidate, captions)
@@ -89,28 +83,33 @@ def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Com
     return mean("CIDEr", scorer.compute_cider())
 
 
-def meteor(statistics: Statistics) -> Computed:
-    """METEOR, 0-1, from what the jar has matched."""
-    corpus = statistics.formula(statistics.rows.sum(axis=0, keepdims=True)).item()
-    return Computed({"METEOR": corpus}, {"METEOR": statistics.formula(statistics.rows)[:, 0].tolist()}, statistics)
+Function = Callable[[Sequence[Sequence[str]], Sequence[str]], Computed]
+FUNCTIONS: Mapping[str, Function] = {"BLEU": bleu, "ROUGE-L": rouge_l, "CIDEr": cider}
+"""Metrics by name: functions of B images' tokenised references, and of their tokenised captions."""
 
 
 def mean(name: str, per_image: Sequence[float]) -> Computed:
-    """A metric whose corpus score is the mean of its image scores."""
+    """The score of a metric whose corpus score is the mean of its image scores."""
     return Computed({name: float(np.mean(per_image))}, {name: per_image}, mean_statistics(name, per_image))
+
+
+def mean_statistics(name: str, per_image: Sequence[float]) -> Statistics:
+    """Statistics of a metric whose corpus score is the mean of its image scores."""
+    scores = np.asarray(per_image, dtype=np.float64)
+    return Statistics((name,), np.stack([scores, np.ones_like(scores)], axis=1), _mean)
+
+
+def _mean(sums: Array) -> Array:
+    return sums[:, :1] / sums[:, 1:]
 
 
 def bleu_statistics(scorer: BleuScorer) -> Statistics:
     """Per caption that `scorer` holds: length, closest reference length, n-grams and matched n-grams, n = 1..4."""
-    rows = [
-        [
-            caption["testlen"],
-            min((abs(length - caption["testlen"]), length) for length in caption["reflen"])[1],
-            *caption["guess"],
-            *caption["correct"],
-        ]
-        for caption in scorer.ctest
-    ]
+    rows = []
+    for caption in scorer.ctest:
+        length = caption["testlen"]
+        _, closest = min((abs(each - length), each) for each in caption["reflen"])
+        rows.append([length, closest, *caption["guess"], *caption["correct"]])
     names = (*BLEU_NAMES, *(name + NO_PENALTY for name in BLEU_NAMES))
     return Statistics(names, np.array(rows, dtype=np.float64), _bleu)
 
@@ -124,43 +123,3 @@ def _bleu(sums: Array) -> Array:
     unpenalised = precisions.cumprod(axis=1) ** (1 / np.arange(1, 5)) * (length > 0)
     excess = (reference_length + SMALL) / (length + TINY) - 1
     return np.hstack([unpenalised * np.exp(-np.maximum(excess, 0)), unpenalised])
-
-
-def meteor_statistics(lines: Sequence[str]) -> Statistics:
-    """From the jar's answers to SCORE: a line of 23 numbers per image, for the reference that fits it best."""
-    rows = np.array([line.split() for line in lines], dtype=np.float64)
-    # A caption that matches its reference whole and in order is no fragment: the jar does not add its only chunk.
-    matched = rows[:, 4:20].reshape(-1, 8, 2).sum(axis=1)  # [B, 2]
-    whole = (matched == rows[:, :2]).all(axis=1) & (rows[:, 20] == 1)
-    rows[whole, 20] = 0
-    return Statistics(("METEOR",), rows, _meteor)
-
-
-def _meteor(sums: Array) -> Array:
-    """METEOR 1.5 of English with the jar's default parameters, from sums of its numbers: `[K, 23]` to `[K, 1]`.
-
-    Denkowski and Lavie, "Meteor Universal" (WMT 2014), section 2. The numbers, of candidate and reference in turn: 0-1
-    words, 2-3 function words, 4-19 matched content words and matched function words by each of the four matchers; 20
-    chunks; 21-22 matched words again, as the chunks count them.
-    """
-    alpha, beta, gamma, delta = 0.85, 0.2, 0.6, 0.75
-    matchers = np.array([1.0, 0.6, 0.8, 0.6])
-    words, function_words = sums[:, 0:2], sums[:, 2:4]
-    content, function = sums[:, 4:20].reshape(-1, 4, 2, 2).transpose(2, 0, 1, 3)  # [K, 4, 2] each
-    matches = matchers @ (delta * content + (1 - delta) * function)  # [K, 2]
-    with np.errstate(divide="ignore", invalid="ignore"):  # without a match the score is 0
-        precision, recall = (matches / (delta * (words - function_words) + (1 - delta) * function_words)).T
-        f_mean = 1 / ((1 - alpha) / precision + alpha / recall)
-        fragmentation = sums[:, 20] / sums[:, 21:].mean(axis=1)
-        score = f_mean * (1 - gamma * fragmentation**beta)
-    return np.maximum(np.nan_to_num(score), 0)[:, None]
-
-
-def mean_statistics(name: str, per_image: Sequence[float]) -> Statistics:
-    """Statistics of a metric whose corpus score is the mean of its image scores."""
-    scores = np.asarray(per_image, dtype=np.float64)
-    return Statistics((name,), np.stack([scores, np.ones_like(scores)], axis=1), _mean)
-
-
-def _mean(sums: Array) -> Array:
-    return sums[:, :1] / sums[:, 1:]

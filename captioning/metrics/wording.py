@@ -14,7 +14,7 @@ UNSEEN = 0.4
 
 
 class Said(NamedTuple):
-    """A caption, words separated by spaces; of a model also whether it ended, and each token's entropy."""
+    """A caption, words separated by spaces; of a model also whether it ended, and each token's entropy in nats."""
 
     words: str
     finished: bool = True
@@ -22,31 +22,21 @@ class Said(NamedTuple):
 
 
 def wording(captions: Sequence[str]) -> dict[str, float]:
-    """Statistics of captions, words separated by spaces, at least one caption.
-
-    - bad_endings: the percentage whose last word is one of `BAD_ENDINGS`.
-    - repeated: the percentage with a word twice in a row.
-    - length: the mean number of words.
-    - distinct-1, distinct-2: different words, and pairs of neighbours, in percent of all (Li et al., "A
-      Diversity-Promoting Objective Function", 2016).
-    - vocabulary used: the number of different words.
-    """
+    """Statistics of captions, words separated by spaces, at least one caption."""
     split = [caption.split() for caption in captions]
     words = [word for caption in split for word in caption]
     pairs = [pair for caption in split for pair in pairwise(caption)]
     bad = sum(caption[-1] in BAD_ENDINGS for caption in split if caption)
+    repeated = sum(any(a == b for a, b in pairwise(caption)) for caption in split)  # a word twice in a row
     return {
         "bad_endings": PERCENT * bad / len(split),
-        "repeated": PERCENT * sum(any(a == b for a, b in pairwise(caption)) for caption in split) / len(split),
+        "repeated": PERCENT * repeated / len(split),
         "length": len(words) / len(split),
-        "distinct-1": _distinct(words),
-        "distinct-2": _distinct(pairs),
+        # Li et al., "A Diversity-Promoting Objective Function", 2016
+        "distinct-1": PERCENT * len(set(words)) / max(1, len(words)),
+        "distinct-2": PERCENT * len(set(pairs)) / max(1, len(pairs)),
         "vocabulary used": float(len(set(words))),
     }
-
-
-def _distinct(found: Sequence[object]) -> float:
-    return PERCENT * len(set(found)) / max(1, len(found))
 
 
 class TrainingCaptions:
@@ -60,39 +50,22 @@ class TrainingCaptions:
             self._pairs.update(pairwise(words))
 
     def compared(self, captions: Sequence[str]) -> dict[str, float]:
-        """Statistics of generated captions, words separated by spaces, at least one caption.
-
-        - novel: the percentage that are none of those in training; the others may be copied whole.
-        - unseen pairs: the percentage of which more than `UNSEEN` of the pairs of neighbouring words are in no caption
-          of training.
-        """
+        """Percentages of generated captions that are not in training, and of those with unseen pairs of words."""
         novel = sum(caption not in self._texts for caption in captions)
-        unseen = sum(map(self._unseen, captions))
+        pairs = [list(pairwise(caption.split())) for caption in captions]
+        unseen = sum(sum(pair not in self._pairs for pair in each) > UNSEEN * len(each) for each in pairs)
         return {"novel": PERCENT * novel / len(captions), "unseen pairs": PERCENT * unseen / len(captions)}
-
-    def _unseen(self, caption: str) -> bool:
-        pairs = list(pairwise(caption.split()))
-        return sum(pair not in self._pairs for pair in pairs) > UNSEEN * len(pairs)
-
-
-def entropy(captions: Sequence[Sequence[float]]) -> dict[str, float]:
-    """Means of the entropies in nats with which the tokens of captions were chosen, at least one of each.
-
-    - first word entropy: over captions, of the distribution of the first word.
-    - word entropy: over all words of all captions, their ends included.
-    """
-    first = fmean(each[0] for each in captions)
-    return {"first word entropy": first, "word entropy": fmean(chain.from_iterable(captions))}
-
-
-def ended(finished: Iterable[bool]) -> dict[str, float]:
-    """The percentage of captions that were not cut at the longest length, at least one caption."""
-    every = list(finished)
-    return {"ended": PERCENT * sum(every) / len(every)}
 
 
 def of_model(captions: Sequence[Said], training: TrainingCaptions | None) -> dict[str, float]:
-    """All these statistics of a model's captions, at least one; without `training` those that need none."""
+    """All statistics of a model's captions, at least one; the captions of training may be unknown."""
     words = [caption.words for caption in captions]
-    found = wording(words) | ({} if training is None else training.compared(words))
-    return found | ended(caption.finished for caption in captions) | entropy([each.entropy for each in captions])
+    return {
+        **wording(words),
+        **({} if training is None else training.compared(words)),
+        # not cut at the longest length
+        "ended": PERCENT * sum(caption.finished for caption in captions) / len(captions),
+        "first word entropy": fmean(caption.entropy[0] for caption in captions),
+        # their ends included
+        "word entropy": fmean(chain.from_iterable(caption.entropy for caption in captions)),
+    }

@@ -151,7 +151,7 @@ def test_a_java_that_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     java = only_java(tmp_path, "exec /bin/sleep 500", monkeypatch)
     found = by_subject(checks.scorers(0.5))
     assert found["Java"].text.startswith(f"{java}: ")
-    assert "within 0.5" in found["Java"].text
+    assert "0.5 seconds" in found["Java"].text
     for scorer in ("PTB tokenizer", "METEOR"):
         assert found[scorer].mark == "missing"
         assert "within 0.5" in found[scorer].text

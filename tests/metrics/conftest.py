@@ -49,49 +49,35 @@ CANDIDATES = [
 class Corpus:
     references: list[list[str]]
     candidates: list[str]
-
-
-@dataclass
-class Run:
     scores: Scores
-    commands: list[list[str]]
-    before: dict[Path, tuple[int, int]]
-    after: dict[Path, tuple[int, int]]
+    commands: list[list[str]]  # of processes that were started for them
+    changed: bool  # pycocoevalcap's folder, meanwhile
+
+
+def record_processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands of all processes started since, which do start."""
+    commands: list[list[str]] = []
+    start = subprocess.Popen.__init__
+
+    def recorded(self, args, **settings) -> None:
+        commands.append(list(args))
+        start(self, args, **settings)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", recorded)
+    return commands
+
+
+started = pytest.fixture(record_processes, name="started")
 
 
 @pytest.fixture(scope="session")
 def corpus() -> Corpus:
-    return Corpus(REFERENCES, CANDIDATES)
-
-
-def _files() -> dict[Path, tuple[int, int]]:
-    # A file that was made and removed again still changes its folder's time.
-    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in [PYCOCOEVALCAP, *PYCOCOEVALCAP.rglob("*")]}
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands of all processes started since, which do start."""
-    return record_processes(monkeypatch)
-
-
-def record_processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    commands: list[list[str]] = []
-
-    class RecordedPopen(subprocess.Popen):
-        def __init__(self, args, *positional, **named) -> None:
-            commands.append(list(args))
-            super().__init__(args, *positional, **named)
-
-    monkeypatch.setattr(subprocess, "Popen", RecordedPopen)
-    return commands
-
-
-@pytest.fixture(scope="session")
-def run(corpus: Corpus) -> Run:
     """All metrics of the corpus, computed once."""
+
+    def state() -> list[tuple[Path, int]]:  # a file that was made and removed again still changes its folder's time
+        return [(path, path.stat().st_mtime_ns) for path in [PYCOCOEVALCAP, *sorted(PYCOCOEVALCAP.rglob("*"))]]
+
     with pytest.MonkeyPatch.context() as monkeypatch:
-        commands = record_processes(monkeypatch)
-        before = _files()
-        scores = Scorer(corpus.references).score(dict(enumerate(corpus.candidates)))
-        return Run(scores, commands, before, _files())
+        commands, before = record_processes(monkeypatch), state()
+        scores = Scorer(REFERENCES).score(dict(enumerate(CANDIDATES)))
+        return Corpus(REFERENCES, CANDIDATES, scores, commands, state() != before)

@@ -1,76 +1,74 @@
-"""The scores against pycocoevalcap run directly and against numbers worked out by hand; what the scorer starts."""
+"""The scores against pycocoevalcap run directly and against numbers worked out by hand; a user's metric beside them."""
 
+import json
 import math
 import os
+import sys
+from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
+from captioning import evaluate
 from captioning.errors import CaptioningError
-from captioning.metrics import DEFAULT_METRICS, METRICS, SCORES, Scorer
+from captioning.metrics import DEFAULT_METRICS, METRICS, SCORES, Scorer, score_called
 from captioning.metrics.attention import STATISTICS
 from captioning.metrics.java import find_java
+from captioning.metrics.scorer import scores_of
 from captioning.metrics.wording import Said, TrainingCaptions, of_model
 
 BLEU = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
+UNPENALISED = [f"{name} (no brevity penalty)" for name in BLEU]
 
 
-@pytest.fixture(scope="session")
-def their_meteor():
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("PATH", str(find_java().parent), prepend=os.pathsep)
-        meteor = Meteor()
+@pytest.fixture
+def their_meteor(monkeypatch):
+    monkeypatch.setenv("PATH", str(find_java().parent), prepend=os.pathsep)
+    meteor = Meteor()
     yield meteor
     meteor.meteor_p.stdout.close()
     meteor.meteor_p.stderr.close()
 
 
-# Their METEOR comes first, so that it loads its tables while ours does.
-def test_equal_to_pycocoevalcap(monkeypatch, their_meteor, corpus, run):
-    monkeypatch.setenv("PATH", str(find_java().parent), prepend=os.pathsep)
+def test_equal_to_pycocoevalcap(their_meteor, corpus):  # their METEOR comes first, to load its tables while ours does
     images = range(len(corpus.candidates))
     references = PTBTokenizer().tokenize({i: [{"caption": text} for text in corpus.references[i]] for i in images})
     candidates = PTBTokenizer().tokenize({i: [{"caption": corpus.candidates[i]}] for i in images})
-
     bleu, bleu_per_image = Bleu().compute_score(references, candidates, verbose=0)
     expected = dict(zip(BLEU, zip(bleu, bleu_per_image, strict=True), strict=True))
-    expected["ROUGE-L"] = Rouge().compute_score(references, candidates)
-    expected["CIDEr"] = Cider().compute_score(references, candidates)
-    expected["METEOR"] = their_meteor.compute_score(references, candidates)
+    others = {"ROUGE-L": Rouge(), "CIDEr": Cider(), "METEOR": their_meteor}
+    expected |= {name: other.compute_score(references, candidates) for name, other in others.items()}
 
-    assert run.scores.corpus.keys() == expected.keys() | {f"{name} (no brevity penalty)" for name in BLEU}
+    scores = corpus.scores
+    assert scores.corpus.keys() == expected.keys() | set(UNPENALISED)
     for name, (of_corpus, per_image) in expected.items():
-        assert run.scores.corpus[name] == pytest.approx(100 * of_corpus, abs=1e-9), name
-        ours = [image[name] for image in run.scores.per_image]
+        assert scores.corpus[name] == pytest.approx(100 * of_corpus, abs=1e-9), name
+        ours = [image[name] for image in scores.per_image]
         assert ours == pytest.approx([100 * score for score in per_image], abs=1e-9), name
-    assert all(image.keys() == expected.keys() for image in run.scores.per_image)
-    assert min(run.scores.corpus.values()) > 1  # equal because they are right, not because they are zero
+    assert all(image.keys() == expected.keys() for image in scores.per_image)
+    assert min(scores.corpus.values()) > 1  # equal because they are right, not because they are zero
+    of_images = [image["BLEU-4"] for image in scores.per_image]
+    assert abs(scores.corpus["BLEU-4"] - sum(of_images) / len(of_images)) > 1  # no mean
 
 
-def test_nothing_is_written_into_site_packages(run):
-    assert run.after == run.before
+def test_what_is_started_and_left_behind(corpus, started, capfd):
+    assert not corpus.changed
+    tokenizer = "edu.stanford.nlp.process.PTBTokenizer"
+    assert sum(tokenizer in command for command in corpus.commands) == 2
+    assert sum(any("meteor" in word for word in command) for command in corpus.commands) == 1
+    assert len(corpus.commands) == 3
 
-
-def test_processes_are_the_tokenizer_twice_and_meteor_once(run):
-    assert sum("edu.stanford.nlp.process.PTBTokenizer" in command for command in run.commands) == 2
-    assert sum(any("meteor" in word for word in command) for command in run.commands) == 1
-    assert len(run.commands) == 3
-
-
-def test_only_chosen_metrics_start_a_process_and_references_are_tokenised_once(started):
     scorer = Scorer([["a dog runs"], ["a cat sits"]], metrics=["CIDEr", "BLEU"])
     assert started == []
-    first = scorer.score({0: "a dog", 1: "a cat"})
-    second = scorer.score({0: "a dog", 1: "a cat"})
+    first, second = (scorer.score({0: "a dog", 1: "a cat"}) for _ in range(2))
     assert first == second
-    assert first.corpus.keys() == {*BLEU, *(f"{name} (no brevity penalty)" for name in BLEU), "CIDEr"}
-    assert len(started) == 3  # references, and candidates twice
-    assert all("edu.stanford.nlp.process.PTBTokenizer" in command for command in started)
+    assert first.corpus.keys() == {*BLEU, *UNPENALISED, "CIDEr"}
+    assert [tokenizer in command for command in started] == [True] * 3  # references, and candidates twice
+    assert capfd.readouterr() == ("", "")
 
 
 def test_bleu_by_hand():
@@ -80,36 +78,27 @@ def test_bleu_by_hand():
     # Matches of 1- to 4-grams: 4 + 2 of 7, 3 + 1 of 5, 2 + 0 of 3, 1 of 1.
     precisions = [6 / 7, 4 / 5, 2 / 3, 1 / 1]
     penalty = math.exp(1 - 8 / 7)
-    for n in range(1, 5):
+    for n, (name, unpenalised) in enumerate(zip(BLEU, UNPENALISED, strict=True), 1):
         expected = 100 * math.prod(precisions[:n]) ** (1 / n)
-        assert scores.corpus[f"BLEU-{n} (no brevity penalty)"] == pytest.approx(expected, abs=1e-5)
-        assert scores.corpus[f"BLEU-{n}"] == pytest.approx(penalty * expected, abs=1e-5)
-    assert [image["BLEU-1"] for image in scores.per_image] == pytest.approx(
-        [100, 100 * 2 / 3 * math.exp(-1 / 3)], abs=1e-5
-    )
+        assert scores.corpus[unpenalised] == pytest.approx(expected, abs=1e-5)
+        assert scores.corpus[name] == pytest.approx(penalty * expected, abs=1e-5)
+    of_images = [100, 100 * 2 / 3 * math.exp(-1 / 3)]
+    assert [image["BLEU-1"] for image in scores.per_image] == pytest.approx(of_images, abs=1e-5)
+    longer = Scorer([["a dog"]], metrics=["BLEU"]).score({0: "a dog runs on and on"}).corpus
+    assert longer["BLEU-2"] == longer["BLEU-2 (no brevity penalty)"] > 0
 
 
-def test_corpus_bleu_is_not_the_mean_of_the_images(run):
-    of_images = [image["BLEU-4"] for image in run.scores.per_image]
-    assert abs(run.scores.corpus["BLEU-4"] - sum(of_images) / len(of_images)) > 1
-
-
-def test_no_penalty_where_captions_are_longer():
-    scores = Scorer([["a dog"]], metrics=["BLEU"]).score({0: "a dog runs on and on"})
-    assert scores.corpus["BLEU-2"] == scores.corpus["BLEU-2 (no brevity penalty)"] > 0
-
-
-@pytest.mark.parametrize("empty", ["", "...", "😀"])
-def test_captions_without_a_word_score_zero(empty):
-    scores = Scorer([["a dog runs"], ["a cat"]], metrics=["BLEU", "ROUGE-L", "CIDEr"]).score({0: empty, 1: empty})
-    assert all(score == pytest.approx(0, abs=1e-3) for score in scores.corpus.values())
-    assert all(score == 0 for name, score in scores.corpus.items() if "BLEU" in name)
-
-
-def test_references_without_a_word_score_zero():
-    scores = Scorer([["!"], ["?"]], metrics=["BLEU", "CIDEr"]).score({0: "a dog", 1: "a cat"})
-    assert scores.corpus["CIDEr"] == 0
-    assert scores.corpus["BLEU-4"] == pytest.approx(0, abs=1e-3)
+@pytest.mark.parametrize(
+    ("references", "candidates"),
+    [
+        *(([["a dog runs"], ["a cat"]], {0: empty, 1: empty}) for empty in ("", "...", "😀")),
+        ([["!"], ["?"]], {0: "a dog", 1: "a cat"}),
+    ],
+)
+def test_without_a_word_there_is_no_score(references, candidates):
+    scores = Scorer(references, metrics=["BLEU", "ROUGE-L", "CIDEr"]).score(candidates).corpus
+    assert all(score == pytest.approx(0, abs=1e-3) for score in scores.values())
+    assert scores["CIDEr"] == 0
 
 
 def test_awkward_captions_keep_their_places():
@@ -122,54 +111,93 @@ def test_awkward_captions_keep_their_places():
     assert rouge[-1] == pytest.approx(100)
     assert rouge[2] == scorer.score({2: "a dog runs"}).corpus["ROUGE-L"] > 50
     assert [rouge[i] for i in (0, 3, 4, 5, 7)] == [0] * 5
+    part = scorer.score({8: "a cat sits", 0: "nothing"})  # a part of the images, in ascending order
+    assert [image["ROUGE-L"] for image in part.per_image] == pytest.approx([0, 100])
 
 
-def test_part_of_the_images_in_ascending_order():
-    references = [["a dog"], ["a cat"], ["two birds"]]
-    scores = Scorer(references, metrics=["ROUGE-L"]).score({2: "two birds", 0: "nothing"})
-    assert [image["ROUGE-L"] for image in scores.per_image] == pytest.approx([0, 100])
-    assert scores.corpus["ROUGE-L"] == pytest.approx(50)
-
-
-def test_all_that_a_run_scores_is_in_the_table(run):
+def test_all_that_a_run_scores_is_in_the_table(corpus):
     said = of_model([Said("a dog", True, [1.0, 1.0])], TrainingCaptions([("a",)]))
-    every = [*run.scores.corpus, "SPICE", *said, *STATISTICS, "pointing", "pointing (images shuffled)"]
+    every = [*corpus.scores.corpus, "SPICE", *said, *STATISTICS, "pointing", "pointing (images shuffled)"]
     assert sorted(SCORES) == sorted(every)
-    assert {name for name, score in SCORES.items() if score.per_image} == {*run.scores.per_image[0], "SPICE"}
-    means = {name for name, score in SCORES.items() if score.mean}
-    for name in means - {"SPICE"}:
-        of_images = [image[name] for image in run.scores.per_image]
-        assert run.scores.corpus[name] == pytest.approx(sum(of_images) / len(of_images))
+    assert {name for name, score in SCORES.items() if score.per_image} == {*corpus.scores.per_image[0], "SPICE"}
+    for name in {name for name, score in SCORES.items() if score.mean} - {"SPICE"}:
+        of_images = [image[name] for image in corpus.scores.per_image]
+        assert corpus.scores.corpus[name] == pytest.approx(sum(of_images) / len(of_images))
 
 
-def test_the_default_is_all_but_spice_in_a_fixed_order():
-    assert Scorer([["a dog"]], metrics=DEFAULT_METRICS[::-1]).metrics == DEFAULT_METRICS == Scorer([["a dog"]]).metrics
-    assert set(METRICS) - set(DEFAULT_METRICS) == {"SPICE"}
-    assert Scorer([["a dog"]], metrics=OmegaConf.create(["CIDEr", "BLEU"])).metrics == ("BLEU", "CIDEr")
+CODE = '''
+class Overlap:
+    def compute_score(self, references, captions):
+        """The share of different words that some reference has."""
+        scores = []
+        for image, (caption,) in captions.items():
+            words, known = set(caption.split()), set(" ".join(references[image]).split())
+            scores.append(len(words & known) / len(words))
+        return sum(scores) / len(scores), scores
+
+class Best(Overlap):
+    def compute_score(self, references, captions):
+        _, scores = super().compute_score(references, captions)
+        return max(scores), scores
+
+class CIDEr(Overlap): ...
+class Needy:
+    def __init__(self, size): ...
+class Nothing: ...
+'''
 
 
+@pytest.fixture
+def my(tmp_path, monkeypatch):
+    """A module of the user's."""
+    (tmp_path / "my.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("my", None)
+
+
+@pytest.mark.usefixtures("my")
+def test_a_users_metric_is_scored_beside_ours():
+    scorer = Scorer([["A dog, running", "a dog"], ["a red bus"]], metrics=["my.Overlap", "ROUGE-L", "my.Best"])
+    scores = scorer.score({0: "a dog barks!", 1: "a bus"})
+    assert [*scores.corpus] == ["ROUGE-L", "Overlap", "Best"]
+    assert scores.corpus["Overlap"] == pytest.approx(100 * (2 / 3 + 1) / 2)
+    assert scores.corpus["Best"] == 100
+    assert [image["Overlap"] for image in scores.per_image] == pytest.approx([200 / 3, 100])
+    # of what is no mean over images the bootstrap knows nothing
+    assert [each.names for each in scores.statistics] == [("ROUGE-L",), ("Overlap",)]
+    assert scores_of(["my.Overlap", "BLEU"]) == [*BLEU, "Overlap"]  # which a monitor can name
+    assert score_called("Overlap").group == "other scores"
+
+
+@pytest.mark.usefixtures("my")
+def test_an_evaluation_compares_a_users_metric(elsewhere, monkeypatch, capsys):
+    references = [{"image_id": i, "id": i, "caption": text} for i, text in enumerate(["a dog", "a red bus", "a cat"])]
+    Path("references.json").write_text(json.dumps({"images": [{"id": i} for i in range(3)], "annotations": references}))
+    for name, texts in {"ours": ["a dog", "a bus", "a cat"], "others": ["a dog", "no bus", "cats"]}.items():
+        Path(f"{name}.json").write_text(json.dumps([{"image_id": i, "caption": text} for i, text in enumerate(texts)]))
+    files = ["captions=ours.json", "references=references.json", "against=others.json"]
+    command = ["captioning.evaluate", *files, "metrics=[BLEU,my.Overlap]", "name=e", "runs=runs"]
+    monkeypatch.setattr(sys, "argv", command)
+    evaluate.main()
+    assert json.loads(Path("runs/e/scores.json").read_text())["scores"]["Overlap"] == pytest.approx(100)
+    compared = json.loads(Path("runs/e/comparison.json").read_text())["scores"]["Overlap"]
+    assert (compared["ours"], compared["theirs"]) == pytest.approx((100, 50))
+    lines = [json.loads(line) for line in Path("runs/e/captions.jsonl").read_text().splitlines()]
+    assert all("Overlap" in line["scores"] for line in lines)
+    assert "Overlap " in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("my")
 @pytest.mark.parametrize(
-    ("references", "metrics", "key"),
+    ("metrics", "key"),
     [
-        ([["a dog"]], ["bleu"], "metrics"),
-        ([["a dog"]], ["BLEU", "spice"], "metrics"),
-        ([["a dog"]], [], "metrics"),
-        ([["a dog"]], "BLEU", "metrics"),
-        ([["a dog"], []], ["BLEU"], "position 1"),
+        *[(metrics, "metrics") for metrics in (["bleu"], ["BLEU", "spice"], [], "BLEU")],
+        *[([name], name) for name in ("my.CIDEr", "my.Needy", "my.Nothing", "my.Missing", "missing_module.F1")],
     ],
 )
-def test_refused(references, metrics, key):
+def test_what_cannot_score_is_refused_when_the_scorer_is_made(metrics, key):
     with pytest.raises((ValueError, CaptioningError), match=key):
-        Scorer(references, metrics=metrics)
-
-
-@pytest.mark.parametrize("candidates", [{}, {2: "a"}, {-1: "a"}])
-def test_positions_that_are_not_there_are_refused(candidates):
-    with pytest.raises(CaptioningError, match=r"at least one|0 to 1 only"):
-        Scorer([["a"], ["b"]]).score(candidates)
-
-
-def test_nothing_is_printed(capfd, started):
-    Scorer([["a dog"], ["a cat"]], metrics=["BLEU", "ROUGE-L", "CIDEr"]).score({0: "a dog", 1: "cats"})
-    assert started
-    assert capfd.readouterr() == ("", "")
+        Scorer([["a dog"]], metrics=metrics)
+    assert Scorer([["a dog"]], metrics=DEFAULT_METRICS[::-1]).metrics == DEFAULT_METRICS == Scorer([["a dog"]]).metrics
+    assert set(METRICS) - set(DEFAULT_METRICS) == {"SPICE"}

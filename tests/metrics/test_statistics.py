@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
-from captioning.metrics.meteor import Meteor
+from captioning.metrics.java import Meteor
 from captioning.metrics.statistics import Statistics, bleu_statistics, mean_statistics
 
 REFERENCES = [
@@ -47,29 +47,16 @@ def counts(choice) -> np.ndarray:
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES.keys())
 def test_bleu(choice):
     every, chosen = BleuScorer(), BleuScorer()
-    for i in range(6):
-        every += (CANDIDATES[i], REFERENCES[i])
-    for i in choice:
-        chosen += (CANDIDATES[i], REFERENCES[i])
+    for scorer, images in ((every, range(6)), (chosen, choice)):
+        for i in images:
+            scorer += (CANDIDATES[i], REFERENCES[i])
     expected, _ = chosen.compute_score(option="closest")
-    statistics = bleu_statistics(every)
-    scores = statistics.scores(counts(choice))[0]
-    assert statistics.names[:4] == ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
-    assert scores[:4] == pytest.approx([100 * score for score in expected], abs=1e-9)
-    chosen.special_reflen = 0  # no penalty, as in `captioning.metrics.scorer.bleu`
+    chosen.special_reflen = 0  # no penalty, as in `captioning.metrics.statistics.bleu`
     without_penalty, _ = chosen.recompute_score(option="closest")
-    assert scores[4:] == pytest.approx([100 * score for score in without_penalty], abs=1e-9)
-
-
-def test_bleu_without_penalty_by_hand():
-    scorer = BleuScorer()
-    for candidate, references in (("a b c d", ["a b c d e f", "a b x y"]), ("g h z", ["g h i j"])):
-        scorer += (candidate, references)
-    # as in test_scorer.py: 6/7, 4/5, 2/3 and 1/1 of the n-grams; lengths 7 against 4 + 4
-    means = [6 / 7, (6 / 7 * 4 / 5) ** (1 / 2), (6 / 7 * 4 / 5 * 2 / 3) ** (1 / 3), (6 / 7 * 4 / 5 * 2 / 3) ** (1 / 4)]
-    scores = bleu_statistics(scorer).scores(np.ones((1, 2)))[0]
-    assert scores[4:] == pytest.approx([100 * mean for mean in means], abs=1e-5)
-    assert scores[:4] == pytest.approx([100 * mean * np.exp(1 - 8 / 7) for mean in means], abs=1e-5)
+    statistics = bleu_statistics(every)
+    assert statistics.names[:4] == ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
+    scores = statistics.scores(counts(choice))[0]
+    assert scores == pytest.approx([100 * score for score in (*expected, *without_penalty)], abs=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +75,7 @@ def test_meteor(matched):
     lines = [" ".join(f"{number:g}" for number in row) for row in matched.rows]
     with Meteor() as judge:
         asked = [" ||| ".join(["EVAL", *(lines[i] for i in choice)]) for choice in CHOICES.values()]
-        answers = iter(judge.answer("\n".join(asked), 600).splitlines())
+        answers = iter(judge.answer("\n".join(asked), 0, 600).splitlines())
     six = Statistics(matched.names, matched.rows[:6], matched.formula)
     for name, choice in CHOICES.items():
         per_image, corpus = [100 * float(next(answers)) for _ in choice], 100 * float(next(answers))
@@ -106,15 +93,13 @@ def test_meteor_keeps_awkward_captions_in_their_places(matched):
 
 
 def test_mean_of_the_chosen():
-    statistics = mean_statistics("CIDEr", [0.5, 0.1, 0.3])
-    assert statistics.scores(np.array([[1.0, 0, 0], [0, 2, 1], [1, 1, 1]])) == pytest.approx(
-        np.array([[50], [50 / 3], [30]])
-    )
+    scores = mean_statistics("CIDEr", [0.5, 0.1, 0.3]).scores(np.array([[1.0, 0, 0], [0, 2, 1], [1, 1, 1]]))
+    assert scores == pytest.approx(np.array([[50], [50 / 3], [30]]))
 
 
-def test_of_the_whole_corpus_they_are_the_scores(run):
-    once = np.ones((1, len(run.scores.per_image)))
+def test_of_the_whole_corpus_they_are_the_scores(corpus):
+    once = np.ones((1, len(corpus.candidates)))
     found = {}
-    for statistics in run.scores.statistics:
+    for statistics in corpus.scores.statistics:
         found |= dict(zip(statistics.names, statistics.scores(once)[0], strict=True))
-    assert found == pytest.approx(run.scores.corpus, abs=1e-9)
+    assert found == pytest.approx(corpus.scores.corpus, abs=1e-9)

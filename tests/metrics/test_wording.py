@@ -2,7 +2,7 @@
 
 import pytest
 
-from captioning.metrics.wording import Said, TrainingCaptions, ended, entropy, of_model, wording
+from captioning.metrics.wording import Said, TrainingCaptions, of_model, wording
 
 
 def test_of_three_captions() -> None:
@@ -14,9 +14,8 @@ def test_of_three_captions() -> None:
         "distinct-2": 100 * 4 / 5,  # "a dog" twice
         "vocabulary used": 5,
     }
-    assert ended([True, True, False, True]) == {"ended": 75}
-    said = ["a dog dog runs", "dogs and dogs", "a a", "the dog the dog"]
-    assert wording(said)["repeated"] == 50
+    assert wording(["a dog dog runs", "dogs and dogs", "a a", "the dog the dog"])["repeated"] == 50
+    assert set(wording(["", ""]).values()) == {0}
 
 
 def test_beside_the_captions_of_training() -> None:
@@ -26,20 +25,10 @@ def test_beside_the_captions_of_training() -> None:
     assert training.compared(said) == {"novel": pytest.approx(100 * 5 / 7), "unseen pairs": pytest.approx(100 * 2 / 7)}
 
 
-def test_entropies_of_first_words_and_of_all_words() -> None:
-    found = entropy([[2.0, 1.0, 0.0], [4.0]])
-    assert found == {"first word entropy": 3.0, "word entropy": 7 / 4}
-
-
 def test_of_a_model_with_and_without_the_captions_of_training() -> None:
     said = [Said("a dog dog", True, [2.0, 1.0, 0.0, 1.0]), Said("a dog", False, [4.0, 1.0])]
     alone = of_model(said, None)
     expected = {"repeated": 50, "length": 2.5, "ended": 50, "first word entropy": 3, "word entropy": 1.5}
-    assert alone == alone | expected
+    assert alone == wording(["a dog dog", "a dog"]) | expected
     beside = of_model(said, TrainingCaptions([("a", "dog")]))
     assert beside == alone | {"novel": 50, "unseen pairs": 50}  # "dog dog" is half of the first's pairs
-    assert list(alone)[-2:] == ["first word entropy", "word entropy"]
-
-
-def test_of_captions_without_words() -> None:
-    assert set(wording(["", ""]).values()) == {0}
