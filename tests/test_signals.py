@@ -12,9 +12,10 @@ import torch
 from faults import compute_features, draw, end_slowly, train
 from PIL import Image
 from processes import CTRL_C, Interrupted, in_session, interrupt, wait
-from test_resume import COMMAND, TRANSFORMER
+from support import MODEL
+from test_resume import COMMAND
 
-RUN = (*COMMAND, *TRANSFORMER, "data.num_workers=2", "callbacks.resume.every_n_steps=9999")
+RUN = (*COMMAND, *MODEL, "data.num_workers=2", "callbacks.resume.every_n_steps=9999")
 TRAINING = (*RUN, "trainer.max_epochs=99")
 STOPPED = r"stopped by {} after (\d+) steps, and \S+last\.ckpt has (\d+) of them\. To continue, give the same command"
 HOW: list[tuple[bytes | int, signal.Signals]] = [(CTRL_C, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM)]

@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -16,10 +14,12 @@ import joblib
 import pytest
 import yaml
 from filelock import FileLock
-from support import contents
-from test_resume import COMMAND, ENVIRONMENT, TRANSFORMER, run, same
+from processes import ENVIRONMENT, wait
+from support import MODEL, contents
+from test_resume import COMMAND, run, same
 
-SWEEP = [*TRANSFORMER, "data.num_workers=0", "trainer.max_epochs=2"]
+SWEEP = [*MODEL, "data.num_workers=0", "trainer.max_epochs=2"]
+PROCESSES = ["hydra/launcher=processes"]
 
 
 def sweep(home: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
@@ -27,22 +27,39 @@ def sweep(home: Path, *arguments: str, **environment: str) -> CompletedProcess[s
 
 
 def folders(runs: Path) -> dict[str, Path]:
-    return {
-        path.parent.name.removeprefix("shapes-spatial_transformer-"): path.parent for path in runs.glob("*/run.json")
-    }
+    found = [path.parent for path in runs.glob("*/run.json")]
+    return {folder.name.removeprefix("shapes-spatial_transformer-"): folder for folder in found}
+
+
+def in_folder(folder: Path) -> list[str]:
+    """The processes that run in a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink() == folder:
+                found.append(process.name)
+    return found
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Seeds 1 and 2 as they should be; and the same sweep, killed in the last epoch of seed 2, then moved elsewhere."""
     home = tmp_path_factory.mktemp("home")
-    whole = sweep(home, "seed=1,2", "runs=whole")
+    threads = str(max(joblib.cpu_count() // 2, 1))  # the share of one of two processes
+    whole = sweep(home, "seed=1,2", "runs=whole", OMP_NUM_THREADS=threads)
     assert whole.returncode == 0, whole.stderr
-    assert sweep(home, "seed=1").returncode == 0
-    killed = sweep(home, "seed=2", KILL="train:18")
+    assert sweep(home, "seed=1", OMP_NUM_THREADS=threads).returncode == 0
+    killed = sweep(home, "seed=2", KILL="train:18", OMP_NUM_THREADS=threads)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     shutil.move(home / "runs", home / "moved")
     return home
+
+
+@pytest.fixture
+def copied(home: Path, tmp_path: Path) -> Path:
+    shutil.copytree(home / "whole", tmp_path / "runs", ignore=shutil.ignore_patterns("multirun.yaml"))
+    shutil.copytree(home / "cache", tmp_path / "cache")
+    return tmp_path
 
 
 def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_not(home: Path) -> None:
@@ -58,56 +75,46 @@ def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_no
     for seed, folder in folders(home / "whole").items():
         same(folder, found[seed])
         assert (found[seed] / "run.json").read_text() == (folder / "run.json").read_text()
-
     finished = [contents(folder) for folder in found.values()]
     assert sweep(home, "seed=1,2", "runs=moved").returncode == 0
     assert ([contents(folder) for folder in found.values()] == finished) is True
 
 
-def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> None:
+def test_anything_else_gets_a_folder_of_its_own(copied: Path) -> None:
     """Of other settings; nothing that was there is touched."""
-    shutil.copytree(home / "whole", tmp_path / "runs", ignore=shutil.ignore_patterns("multirun.yaml"))
-    shutil.copytree(home / "cache", tmp_path / "cache")
-    before = contents(tmp_path / "runs")
-    ended = sweep(tmp_path, "seed=1", "optimizer.lr=0.002,0.001")
+    before = contents(copied / "runs")
+    ended = sweep(copied, "seed=1", "optimizer.lr=0.002,0.001")
     assert ended.returncode == 0
     table = ended.stdout[ended.stdout.index("\njobs by val/CIDEr\n") :]
     assert re.fullmatch(r"\njobs by val/CIDEr\n(   [12] +[\d.]+  optimizer\.lr=0\.00[12]  runs/\S+\n){2}", table)
-    found = folders(tmp_path / "runs")
+    found = folders(copied / "runs")
     swept = {f"seed1-optimizer.lr={rate}": rate for rate in (0.002, 0.001)}
     assert set(found) == {"seed1", *swept, "seed2"}
     for name, rate in swept.items():
         assert yaml.safe_load((found[name] / "config.yaml").read_text())["optimizer"]["lr"] == rate
-    after = contents(tmp_path / "runs")
-    assert {name: content for name, content in after.items() if name in before} == before
+    after = contents(copied / "runs")
+    assert ({name: after[name] for name in before} == before) is True
     # and each of them is found again
-    again = sweep(tmp_path, "seed=1", "optimizer.lr=0.001,0.002,0.0003")
+    again = sweep(copied, "seed=1", "optimizer.lr=0.001,0.002,0.0003")
     assert again.stdout.count("this run is finished") == 3
     assert len(again.stdout.partition("\njobs by val/CIDEr\n")[2].splitlines()) == 3
-    assert not list((tmp_path / "runs").glob(".sweep-*"))
-    assert set(folders(tmp_path / "runs")) == set(found)
+    assert not list((copied / "runs").glob(".sweep-*"))
+    assert set(folders(copied / "runs")) == set(found)
 
 
-def test_a_run_that_is_under_way_is_left_alone(home: Path, tmp_path: Path) -> None:
-    shutil.copytree(home / "whole", tmp_path / "runs")
-    shutil.copytree(home / "cache", tmp_path / "cache")
-    folder = tmp_path / "runs" / "shapes-spatial_transformer-seed1"
+def test_a_run_that_is_under_way_is_left_alone(copied: Path) -> None:
+    folder = copied / "runs" / "shapes-spatial_transformer-seed1"
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({"digests": record["digests"]}))  # as before its end
     with FileLock(folder / ".lock"):
-        refused = sweep(tmp_path, "seed=1")
+        refused = sweep(copied, "seed=1")
     assert refused.returncode == 1
     assert f"another process is training in runs/{folder.name}" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
-PROCESSES = ["hydra/launcher=processes"]
-
-
-def test_several_processes_do_what_one_does(tmp_path: Path) -> None:
+def test_several_processes_do_what_one_does(home: Path, tmp_path: Path) -> None:
     """With their share of the cores; and a job that fails does not hurt the others."""
-    threads = str(max(joblib.cpu_count() // 2, 1))
-    assert sweep(tmp_path, "seed=1,2", "runs=whole", OMP_NUM_THREADS=threads).returncode == 0
     ended = sweep(tmp_path, "seed=1,2,-1", *PROCESSES)
     assert ended.returncode == 1
     reason = "seed=-1: must be greater than or equal to 0"
@@ -120,7 +127,7 @@ def test_several_processes_do_what_one_does(tmp_path: Path) -> None:
     assert ranked[2] == ["3", "-", "seed=-1", "failed"]
     found = folders(tmp_path / "runs")
     assert set(found) == {"seed1", "seed2"}
-    for seed, folder in folders(tmp_path / "whole").items():
+    for seed, folder in folders(home / "whole").items():
         same(folder, found[seed])
 
 
@@ -129,7 +136,7 @@ def test_a_process_of_several_that_is_killed(tmp_path: Path) -> None:
     assert killed.returncode == 1
     assert "error: a process of the sweep was killed" in killed.stderr
     assert "Traceback" not in killed.stderr
-    again = sweep(tmp_path, "seed=1,2", *PROCESSES)
+    again = sweep(tmp_path, "seed=1,2")
     assert again.returncode == 0, again.stderr
     assert set(folders(tmp_path / "runs")) == {"seed1", "seed2"}
 
@@ -145,23 +152,6 @@ def test_no_process_outlives_the_sweep(tmp_path: Path) -> None:
     wait(lambda: not in_folder(tmp_path))
     assert set(folders(tmp_path / "runs")) == {"seed1", "seed2"}
     assert len(list(tmp_path.glob("runs/*/checkpoints/last.ckpt"))) == 2  # they could still save
-
-
-def wait(come: Callable[[], bool], seconds: float = 600) -> None:
-    end = time.monotonic() + seconds
-    while not come():
-        assert time.monotonic() < end
-        time.sleep(0.2)
-
-
-def in_folder(folder: Path) -> list[str]:
-    """The processes that run in a folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (process / "cwd").readlink() == folder:
-                found.append(process.name)
-    return found
 
 
 def test_a_signal_ends_the_whole_sweep(tmp_path: Path) -> None:
