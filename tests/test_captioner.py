@@ -18,13 +18,13 @@ from support import CachedRun, Run
 
 import captioning
 from captioning.captioner import TrainedCaptioner
-from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features
 from captioning.runs import networks
 from captioning.runs.checkpoint import with_digest
 
 Change = Callable[[dict[str, Any]], None]
+GREEDY = {"_target_": "captioning.decoding.greedy"}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,10 @@ def changed(path: Path, folder: Path, change: Change, seal: bool = True) -> Path
     change(saved)
     torch.save(with_digest(saved) if seal else saved, folder / "changed.ckpt")
     return folder / "changed.ckpt"
+
+
+def captions(captioner: TrainedCaptioner, run: Run) -> list[str]:
+    return [prediction.caption for prediction in captioner.caption(run.photographs)]
 
 
 def test_captions_are_those_of_the_run(shapes_run: Run, captioner: TrainedCaptioner) -> None:
@@ -66,28 +70,29 @@ def test_one_or_many_files_or_images_in_batches_of_any_size(shapes_run: Run, cap
     assert captioner.caption([]) == []
 
 
-def test_what_is_no_image_is_refused(tmp_path: Path, captioner: TrainedCaptioner) -> None:
-    with pytest.raises(CaptioningError, match=r"cannot caption a Tensor; give file names or Pillow images"):
+def test_what_cannot_be_captioned(shapes_run: Run, tmp_path: Path, captioner: TrainedCaptioner) -> None:
+    with pytest.raises(CaptioningError, match="cannot caption a Tensor"):
         captioner.caption(torch.zeros(2, 3, 4, 4))
-    with pytest.raises(CaptioningError, match=r"cannot read the image .*absent\.png"):
+    with pytest.raises(CaptioningError, match=r"absent\.png"):
         captioner.caption(tmp_path / "absent.png")
     with pytest.raises(ValidationError, match="batch_size"):
         captioner.caption([], batch_size=0)
+    for device in ("gpu", "cuda:99", "0"):
+        with pytest.raises(CaptioningError, match=f"device={device} cannot be used"):
+            captioning.load(shapes_run.checkpoint, device=device)
 
 
-def test_parts_are_frozen_and_in_evaluation_mode(captioner: TrainedCaptioner) -> None:
+def test_a_captioner_is_frozen_takes_no_random_numbers_and_says_what_it_is(shapes_run: Run) -> None:
+    before = torch.random.get_rng_state()
+    captioner = captioning.load(shapes_run.checkpoint, device="cpu")
+    assert torch.equal(torch.random.get_rng_state(), before)
     for network in (captioner.networks[0].backbone, captioner.networks[0].model):
         assert not network.training
         assert not any(parameter.requires_grad for parameter in network.parameters())
-    assert isinstance(captioner.vocabulary, Vocabulary)
-    assert {"red", "square"} <= set(captioner.vocabulary.words)
-    assert captioner.config["model"]["d_feat"] == 8
-
-
-def test_loading_takes_no_random_numbers_of_the_callers(shapes_run: Run) -> None:
-    before = torch.random.get_rng_state()
-    captioning.load(shapes_run.checkpoint, device="cpu")
-    assert torch.equal(torch.random.get_rng_state(), before)
+    words = torch.load(shapes_run.checkpoint, weights_only=True)["captioning"]["words"]
+    network, known, device = repr(captioner).removeprefix("TrainedCaptioner(").removesuffix(")").split("; ")
+    assert re.fullmatch(r"spatial_transformer\w* on SmallCNN, val/[\w-]+ [\d.]+, [\d,]+ parameters", network)
+    assert (known, device) == (f"{len(words)} words", "cpu")
 
 
 def test_decoding_settings_replace_those_of_the_run(shapes_run: Run, captioner: TrainedCaptioner) -> None:
@@ -96,7 +101,7 @@ def test_decoding_settings_replace_those_of_the_run(shapes_run: Run, captioner: 
         return [(p.caption, round(p.score, 4)) for p in other.caption(shapes_run.photographs)]
 
     assert captioner.config["decoding"]["width"] == 3
-    greedy = decoded(_target_="captioning.decoding.greedy", max_length=15)
+    greedy = decoded(**GREEDY, max_length=15)
     assert decoded(width=1, length_penalty=0) == greedy
     assert max(len(caption.split()) for caption, _ in greedy) > 2
     assert {len(caption.split()) for caption, _ in decoded(max_length=2)} == {2}
@@ -112,10 +117,14 @@ def calibrated(shapes_run: Run, tmp_path: Path) -> Path:
 
 
 def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, calibrated: Path) -> None:
+    """Of captions of the same search; ensembles and checkpoints without quantiles know none."""
     for each in captioning.load(calibrated, "cpu", {"n_best": 2}).caption(shapes_run.photographs):
         for said in (each, *each.alternatives):
             assert said.confidence == pytest.approx(min(max((said.score + 2) / 2, 0), 1), abs=0.02)
     assert len(each.alternatives) == 1
+    plain = changed(calibrated, calibrated.parent, lambda saved: saved["captioning"].pop("quantiles"))
+    for unknown in (captioning.load(plain, "cpu"), captioning.load(None, "cpu", {"ensemble": [calibrated] * 2})):
+        assert unknown.caption(shapes_run.photographs[0])[0].confidence is None
 
 
 @pytest.mark.parametrize(
@@ -129,42 +138,27 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, calibrated: Pa
         ({"normalisation": "gnmt"}, False),
         ({"max_length": 5}, False),
         ({"filters": {"no_word_twice": True}}, False),
-        ({"_target_": "captioning.decoding.greedy"}, False),
+        (GREEDY, False),
     ],
     ids=str,
 )
 def test_the_confidence_of_another_search_is_not_known(settings: dict[str, Any], known: bool, calibrated: Path) -> None:
-    found = captioning.load(calibrated, "cpu", settings)
-    assert found.quantiles == (QUANTILES if known else ())
-
-
-def test_ensembles_and_checkpoints_without_quantiles_know_no_confidence(
-    shapes_run: Run, tmp_path: Path, calibrated: Path
-) -> None:
-    plain = changed(shapes_run.checkpoint, tmp_path, lambda saved: saved["captioning"].pop("quantiles", None))
-    older = captioning.load(plain.rename(tmp_path / "older.ckpt"), "cpu").caption(shapes_run.photographs[0])
-    both = captioning.load(None, "cpu", {"ensemble": [shapes_run.checkpoint] * 2}).caption(shapes_run.photographs[0])
-    assert (older[0].confidence, both[0].confidence) == (None, None)
+    assert captioning.load(calibrated, "cpu", settings).quantiles == (QUANTILES if known else ())
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"widht": 5}, r"no setting decoding\.widht\. Did you mean width\?"),
-        ({"width": "five"}, r"decoding\.width"),
+        ({"widht": 5}, r"decoding\.widht\. Did you mean width\?"),
         ({"width": 0}, r"decoding\.width"),
-        ({"max_length": 0}, r"decoding\.max_length"),
         ({"_target_": "captioning.decoding.sample", "seed": 10**30}, r"decoding\.seed"),
         ({"max_length": 16}, r"decoding\.max_length=16 is longer than .* model\.max_tokens=15"),
-        ({"_target_": "captioning.decoding.greedy", "width": 3}, r"no setting decoding\.width"),
+        ({**GREEDY, "width": 3}, r"no setting decoding\.width"),
         ({"filters": {"prefix": ["purpel"]}}, r"does not know the word purpel\. Did you mean purple\?"),
         ({"filters": {"min_length": -1}}, r"decoding\.filters\.min_length=-1"),
-        ({"filters": {"no_repeat": 2}}, r"no setting decoding\.filters\.no_repeat\. Did you mean no_repeat_ngram\?"),
+        ({"filters": {"no_repeat": 2}}, r"no setting decoding\.filters\.no_repeat"),
         ({"filters": {"prefix": 16 * ["red"]}}, r"decoding\.filters\.prefix has 16 words, more than .*max_length=15"),
-        (
-            {"filters": {"_target_": "os.system", "command": "true"}},
-            r"decoding\.filters\._target_=os\.system|decoding\.filters names os\.system",
-        ),
+        ({"filters": {"_target_": "os.system", "command": "true"}}, r"os\.system"),
         ({"ensemble": "one.ckpt"}, r"decoding\.ensemble"),
         ({"ensemble": ["one.ckpt"]}, r"is not in decoding\.ensemble=\[one\.ckpt\]"),
         ({"_target_": "captioning.decoding.greeedy"}, r"decoding\._target_=captioning\.decoding\.greeedy cannot"),
@@ -176,16 +170,16 @@ def test_decoding_that_cannot_be(shapes_run: Run, settings: dict[str, Any], mess
 
 
 def test_filters_name_words(shapes_run: Run) -> None:
-    def captions(**filters: Any) -> list[list[str]]:
+    def words(**filters: Any) -> list[list[str]]:
         captioner = captioning.load(shapes_run.checkpoint, "cpu", decoding={"filters": filters})
         return [p.words for p in captioner.caption(shapes_run.photographs)]
 
-    said = {word for words in captions() for word in words}
+    said = {word for caption in words() for word in caption}
     some = sorted(said - {"blue", "the"})[:3]
-    begun = captions(prefix=["blue", "the"], forbidden=[*some, "zebra"], no_word_twice=True)
-    assert all(words[:2] == ["blue", "the"] for words in begun)
-    assert not {word for words in begun for word in words} & set(some)
-    assert min(map(len, captions(min_length=9))) >= 9 > min(map(len, captions()))
+    begun = words(prefix=["blue", "the"], forbidden=[*some, "zebra"], no_word_twice=True)
+    assert all(caption[:2] == ["blue", "the"] for caption in begun)
+    assert not {word for caption in begun for word in caption} & set(some)
+    assert min(map(len, words(min_length=9))) >= 9 > min(map(len, words()))
 
 
 def test_a_search_that_takes_all_of_the_machine_is_the_users_to_ask_for(shapes_run: Run, tmp_path: Path) -> None:
@@ -218,8 +212,8 @@ def test_an_ensemble(shapes_run: Run, cached_run: CachedRun, tmp_path: Path) -> 
     assert 2**-1.01 < torch.tensor(prediction.score).exp() < 2**-0.9  # half of one, and little of the other
     assert both.config["decoding"]["ensemble"] == [str(shapes_run.checkpoint), str(other)]
     same = captioning.load(shapes_run.checkpoint, "cpu", decoding={"ensemble": 2 * [shapes_run.checkpoint]})
-    assert [p.caption for p in same.caption(shapes_run.photographs)] == shapes_run.captions
-    with pytest.raises(CaptioningError, match=r"has another vocabulary \(\d+ words\) than .*Use runs of one data set"):
+    assert captions(same, shapes_run) == shapes_run.captions
+    with pytest.raises(CaptioningError, match="another vocabulary"):
         captioning.load(None, "cpu", decoding={"ensemble": [shapes_run.checkpoint, cached_run.checkpoint]})
 
 
@@ -238,29 +232,23 @@ def test_frozen_backbone_without_its_weights_file(tmp_path: Path, cached_run: Ca
     assert len(prediction.words) > 0
 
 
-def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path: Path, shapes_run: Run, captioner: TrainedCaptioner) -> None:
+def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path: Path, shapes_run: Run) -> None:
     """The pickle names the device of every tensor: written anew, as a GPU's run would have named it."""
 
     def auto(saved: dict[str, Any]) -> None:  # so that no setting is called as the device is
         saved["captioning"]["config"]["trainer"]["accelerator"] = "auto"
 
-    path = tmp_path / "gpu.ckpt"
-    with (
-        zipfile.ZipFile(changed(shapes_run.checkpoint, tmp_path, auto)) as source,
-        zipfile.ZipFile(path, "w") as target,
-    ):
-        for item in source.namelist():
-            content = source.read(item)
-            if item.endswith("data.pkl"):
-                cpu, gpu = (b"X" + len(name).to_bytes(4, "little") + name for name in (b"cpu", b"cuda:0"))
-                assert cpu in content
-                content = content.replace(cpu, gpu)
-            target.writestr(item, content)
+    path, source = tmp_path / "gpu.ckpt", changed(shapes_run.checkpoint, tmp_path, auto)
+    cpu, gpu = (b"X" + len(name).to_bytes(4, "little") + name for name in (b"cpu", b"cuda:0"))
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
+        for item in old.namelist():
+            content = old.read(item)
+            assert cpu in content or not item.endswith("data.pkl")
+            new.writestr(item, content.replace(cpu, gpu) if item.endswith("data.pkl") else content)
     if not torch.cuda.is_available():
         with pytest.raises(RuntimeError, match="CUDA"):
             torch.load(path, weights_only=True)
-    predictions = captioning.load(path, device="cpu").caption(shapes_run.photographs)
-    assert [prediction.caption for prediction in predictions] == shapes_run.captions
+    assert captions(captioning.load(path, device="cpu"), shapes_run) == shapes_run.captions
 
 
 class Trap:
@@ -274,39 +262,28 @@ class Trap:
 
 
 def test_code_in_a_file_is_not_run(tmp_path: Path, shapes_run: Run) -> None:
+    """Nor are functions that a configuration names, which is part of the file."""
     bait = tmp_path / "sprung"
     path = changed(shapes_run.checkpoint, tmp_path, lambda saved: saved.update(more=Trap(bait)), seal=False)
     with pytest.raises(CaptioningError, match=r"changed\.ckpt is refused: it holds Python objects"):
         captioning.load(path)
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps(Trap(bait)))
-    with pytest.raises(CaptioningError, match=r"plain\.pkl is damaged, or not a checkpoint"):
+    with pytest.raises(CaptioningError, match=r"plain\.pkl"):
         captioning.load(tmp_path / "plain.pkl")
-    assert not bait.exists()
-
-
-@pytest.mark.parametrize("place", ["model", "decoding", "nested"])
-def test_functions_that_a_checkpoint_names_are_not_called(tmp_path: Path, shapes_run: Run, place: str) -> None:
-    """A configuration can name any function, and it is part of the file."""
-    bait = tmp_path / "sprung"
     call = {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": [str(bait)]}]}
-
-    def poison(saved: dict[str, Any]) -> None:
-        config = saved["captioning"]["config"]
-        if place == "nested":
-            config["decoding"]["forbidden"] = call
-        else:
-            config[place] = call
-
-    path = changed(shapes_run.checkpoint, tmp_path, poison)
-    with pytest.raises(
-        CaptioningError,
-        match=r"names pathlib\.Path\.touch, which is no part .* not imported|forbidden={'_target_.* is not allowed",
-    ):
-        captioning.load(path)
+    changes: list[Change] = [
+        lambda config: config.update(model=call),
+        lambda config: config.update(decoding=call),
+        lambda config: config["decoding"].update(forbidden=call),
+    ]
+    for change in changes:
+        named = changed(shapes_run.checkpoint, tmp_path, lambda saved, c=change: c(saved["captioning"]["config"]))
+        with pytest.raises(CaptioningError, match=r"names pathlib\.Path\.touch|forbidden"):
+            captioning.load(named)
     assert not bait.exists()
 
 
-def test_what_only_training_needs_is_not_built(tmp_path: Path, shapes_run: Run, captioner: TrainedCaptioner) -> None:
+def test_what_only_training_needs_is_not_built(tmp_path: Path, shapes_run: Run) -> None:
     def older(saved: dict[str, Any]) -> None:
         saved["captioning"]["config"]["objective"] = {"_target_": "captioning.nowhere.Loss"}
         saved["state_dict"]["objective.baseline"] = torch.zeros(1)
@@ -314,14 +291,7 @@ def test_what_only_training_needs_is_not_built(tmp_path: Path, shapes_run: Run, 
             del saved[key]
 
     path = changed(shapes_run.checkpoint, tmp_path, older)
-    predictions = captioning.load(path, device="cpu").caption(shapes_run.photographs)
-    assert [prediction.caption for prediction in predictions] == shapes_run.captions
-
-
-@pytest.mark.parametrize("device", ["gpu", "cuda:99", "0"])
-def test_devices_that_are_not_there(shapes_run: Run, device: str) -> None:
-    with pytest.raises(CaptioningError, match=f"device={device} cannot be used: .*; allowed: auto, cpu"):
-        captioning.load(shapes_run.checkpoint, device=device)
+    assert captions(captioning.load(path, device="cpu"), shapes_run) == shapes_run.captions
 
 
 def test_the_package_alone_imports_no_pytorch() -> None:
@@ -330,16 +300,8 @@ def test_the_package_alone_imports_no_pytorch() -> None:
     assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
 
 
-def test_it_says_what_it_is(cached_run: CachedRun) -> None:
-    words = torch.load(cached_run.checkpoint, weights_only=True)["captioning"]["words"]
-    said = repr(captioning.load(cached_run.checkpoint, device="cpu"))
-    network, known, device = said.removeprefix("TrainedCaptioner(").removesuffix(")").split("; ")
-    assert re.fullmatch(r"spatial_transformer\w* on squeezenet1_1, val/[\w-]+ [\d.]+, [\d,]+ parameters", network)
-    assert (known, device) == (f"{len(words)} words", "cpu")
-
-
-def test_in_bfloat16_the_captioner_in_the_box_says_nearly_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the CPU has no instructions for it too: it is slower there, not different."""
+def test_in_bfloat16_the_bundled_captioner_says_nearly_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the CPU has no instructions for it, it would be slower, not different, and is refused."""
     monkeypatch.setattr(networks, "has_bfloat16", lambda device: True)
     photographs = sorted((Path(__file__).parents[1] / "experiments" / "photographs").glob("*.jpg"))
     single, lower = (captioning.load(device="cpu", bfloat16=there).caption(photographs) for there in (False, True))
@@ -347,9 +309,6 @@ def test_in_bfloat16_the_captioner_in_the_box_says_nearly_the_same(monkeypatch: 
     assert len(same) >= 10 < len(photographs)
     assert all(ours.score == pytest.approx(theirs.score, abs=0.1) for ours, theirs in same)
     assert any(ours.score != theirs.score for ours, theirs in same)
-
-
-def test_bfloat16_is_refused_where_it_would_be_slower(shapes_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(networks, "has_bfloat16", lambda device: False)
-    with pytest.raises(CaptioningError, match="bfloat16=true is slower than bfloat16=false on this device"):
-        captioning.load(shapes_run.checkpoint, device="cpu", bfloat16=True)
+    with pytest.raises(CaptioningError, match="bfloat16=true is slower"):
+        captioning.load(device="cpu", bfloat16=True)
