@@ -52,9 +52,9 @@ def captions(folder: Path) -> list[str]:
 def test_padded_photographs_are_looked_at_and_drawn_alone(trainable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     masks = []
 
-    def recorded(attention: Any, real: Any, mask: torch.Tensor | None = None) -> torch.Tensor:
-        masks.append(mask)
-        return doubly_stochastic(attention, real, mask)
+    def recorded(output: Any, batch: Any, context: Any) -> torch.Tensor:
+        masks.append(context.mask)
+        return doubly_stochastic(output, batch, context)
 
     monkeypatch.setattr("captioning.training.objectives.cross_entropy.doubly_stochastic", recorded)
     chosen = (

@@ -59,14 +59,8 @@ def training_step(config: DictConfig, precision: str) -> Callable[[Batch, bool],
     def step(batch: Batch, naive: bool) -> None:
         context = ContextSet(batch.inputs.float(), tuple(config.context.grid))
         with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=precision == "bf16-mixed"):
-            loss = objective(
-                OnePerCaption(model) if naive else model,  # type: ignore[arg-type]
-                context,
-                batch.sources,
-                batch.targets,
-                batch.word_index,
-                BatchRandom(0, 0, batch.index),
-            )
+            used = OnePerCaption(model) if naive else model  # type: ignore[arg-type]
+            loss = objective(used, context, batch, BatchRandom(0, 0, batch.index))
         (loss.total / loss.words).backward()
         objective.end_step(torch.clone)  # as of one process
         optimizer.step()

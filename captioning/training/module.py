@@ -1,7 +1,4 @@
-"""The Lightning module of every model: training step, decoding, scores and optimiser.
-
-B images of C channels, N captions per image, W real target positions.
-"""
+"""The Lightning module of every model: training step, decoding, scores and optimiser."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -34,20 +31,11 @@ class CaptioningModule(L.LightningModule):
     """Trains by `objective`, validates and tests by scores of freely decoded captions.
 
     Args:
-        backbone: images to context sets; a frozen one gets cached features.
-        model: a captioner.
-        objective: the loss of a batch, a sum over captions.
-        search: decodes context sets.
         scorers: `val` and `test`, each with the references of its split.
-        vocabulary: words of the ids.
         optimizer: made from the trainable parameters.
         backbone_lr: learning rate of the backbone; None: the same as of the model.
         schedule: made from the optimiser and the number of optimiser steps of the training.
         config: the resolved configuration, saved in checkpoints to build the same parts again.
-
-    Attributes:
-        latest: the scores of the last complete pass over `val` and `test`.
-        quantiles: of the scores by which the search ranked the captions of the last validation.
     """
 
     def __init__(
@@ -69,8 +57,8 @@ class CaptioningModule(L.LightningModule):
         self.vocabulary, self.config = vocabulary, dict(config)
         self._optimizer, self._backbone_lr, self._schedule = optimizer, backbone_lr, schedule
         self.val_scores, self.test_scores = CaptionScores(scorers["val"]), CaptionScores(scorers["test"])
-        self.latest: dict[str, Scores] = {}
-        self.quantiles: list[float] = []
+        self.latest: dict[str, Scores] = {}  # of the last complete pass over `val` and `test`
+        self.quantiles: list[float] = []  # of the scores by which the search ranked the last validation's captions
         self._ranked: dict[int, float] = {}
         self._validated = -1
         self.nll = MeanMetric()
@@ -78,19 +66,18 @@ class CaptioningModule(L.LightningModule):
         self.training_has_begun = False
 
     def context(self, batch: Batch) -> ContextSet:
-        """The context set of cached features `[B, L, D]` or of images `[B, C, H, W]`."""
         return self.backbone.context_of(batch.inputs, batch.pixels)
 
     def on_train_start(self) -> None:
-        """Mark the module as fully restored from a checkpoint."""
-        self.training_has_begun = True
+        self.training_has_begun = True  # what a checkpoint has is restored
+
+    # Every batch is seeded by its number, so that no state of random generators need be restored, and a sampling search
+    # has the same numbers in every validation.
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
-        """Seed every batch by its number, so that no state of random generators need be restored."""
         self._seed(0, self.trainer.fit_loop.epoch_loop.total_batch_idx)
 
     def on_validation_batch_start(self, batch: Batch, batch_index: int, dataloader_index: int = 0) -> None:
-        """Give a sampling search the same random numbers in every validation."""
         self._seed(1, batch_index)
 
     def on_test_batch_start(self, batch: Batch, batch_index: int, dataloader_index: int = 0) -> None:
@@ -112,7 +99,7 @@ class CaptioningModule(L.LightningModule):
 
     def _loss(self, context: ContextSet, batch: Batch) -> Loss:
         random = BatchRandom(self.config["seed"], self.trainer.fit_loop.epoch_loop.total_batch_idx, batch.index)
-        return self.objective(self.model, context, batch.sources, batch.targets, batch.word_index, random)
+        return self.objective(self.model, context, batch, random)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Turn the gradient of the sum into that of the mean over the real words of all processes and batches.
@@ -134,15 +121,10 @@ class CaptioningModule(L.LightningModule):
         return value
 
     def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
+        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Clip as Lightning does, and in bf16-mixed with a fused optimiser too.
-
-        Lightning refuses that in every mixed precision, though only the loss scale of 16-mixed is an obstacle.
-        """
+        # Lightning refuses to clip for a fused optimiser in every mixed precision, though only the loss scale of
+        # 16-mixed is an obstacle
         if gradient_clip_val and self.trainer.precision == "bf16-mixed":
             algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
             Precision.clip_gradients(self.trainer.precision_plugin, optimizer, gradient_clip_val, algorithm)
@@ -153,15 +135,13 @@ class CaptioningModule(L.LightningModule):
         """Log the likelihood of the references; return freely decoded captions."""
         context = self.context(batch)
         loss = self._loss(context, batch)
-        words = len(batch.word_index)
-        if words:
-            self.nll.update(loss.terms["nll"] / words, words)
+        if loss.words:
+            self.nll.update(loss.terms["nll"] / loss.words, loss.words)
         captions = self._decode(context, batch, self.val_scores)
         self._ranked |= {row: caption.score for row, caption in zip(batch.index.tolist(), captions, strict=True)}
         return captions
 
     def on_validation_epoch_end(self) -> None:
-        """Score the captions of all processes."""
         self.log("val/nll", self.nll, prog_bar=True)
         every: dict[int, float] = {}
         for ranked in gathered(self._ranked):  # some processes have repeated images
@@ -175,7 +155,6 @@ class CaptioningModule(L.LightningModule):
         return self._decode(self.context(batch), batch, self.test_scores)
 
     def on_test_epoch_end(self) -> None:
-        """Score the captions of all processes."""
         self._log_scores("test", self.test_scores)
 
     def _decode(self, context: ContextSet, batch: Batch, scores: CaptionScores) -> list[Caption]:
@@ -184,12 +163,12 @@ class CaptioningModule(L.LightningModule):
         return captions
 
     def _log_scores(self, split: str, scores: CaptionScores) -> None:
+        """Score the captions of all processes."""
         self.latest[split] = scores.compute()
         self.log_dict({f"{split}/{name}": value for name, value in self.latest[split].corpus.items()})
         scores.reset()
 
     def configure_optimizers(self) -> Any:
-        """Build the optimiser and its schedule in optimiser steps."""
         parameters: list[Any] = [p for p in self.parameters() if p.requires_grad]
         if self._backbone_lr is not None:
             own = set(self.backbone.parameters())

@@ -1,16 +1,15 @@
 """CIDEr-D and BLEU-4 of single captions on token ids, with the end of a caption among its n-grams.
 
-B images, S captions of each, R references of all B images, M = B S captions, T tokens, K n-grams, V words.
+CIDEr-D as in ruotianluo/cider (`pyciderevalcap/ciderD/ciderD_scorer.py`), BLEU of one caption as in pycocoevalcap; the
+end as a token, Rennie et al., CVPR 2017, appendix E: without it fragments such as "a man with a" have a higher reward.
 
-Sources: CIDEr-D, Vedantam et al., CVPR 2015, as in ruotianluo/cider (`pyciderevalcap/ciderD/ciderD_scorer.py`); BLEU,
-Papineni et al., ACL 2002, of one caption as in pycocoevalcap; the end as a token, Rennie et al., CVPR 2017, appendix E:
-without it fragments such as "a man with a" have a higher reward than complete captions.
+B images, S captions of each, R references of all B images, M = B S captions, T tokens, K n-grams, V words.
 """
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +18,10 @@ from captioning.config.types import NotNegative, validated
 from captioning.metrics.statistics import SMALL, TINY
 from captioning.tokens import EOS, PAD
 
-ORDERS = 4
-"""n is 1 to 4."""
-SIGMA = 6.0
-"""Of CIDEr-D's Gaussian over differences of length."""
+ORDERS = 4  # n is 1 to 4
+SIGMA = 6.0  # of CIDEr-D's Gaussian over differences of length
 _NONE = np.iinfo(np.int64).max
-_CHUNK = 1024
-"""Images counted at a time, to bound the memory."""
+_CHUNK = 1024  # images counted at a time, to bound the memory
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -41,6 +37,11 @@ class Ngrams:
     key: Ints  # `[K]`, a number for the n-gram, different for different n-grams of any n
     count: Ints  # `[K]`, occurrences in the caption
     length: Ints  # `[M]`, tokens of each caption
+
+    def norms(self, weights: Floats) -> Floats:
+        """The length of each caption's vector for each n, `[M, 4]`, from the weights of its n-grams `[K]`."""
+        squares = np.bincount(self.row * ORDERS + self.order, weights**2, self.captions * ORDERS)
+        return np.sqrt(squares).reshape(-1, ORDERS)
 
 
 def padded(captions: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
@@ -73,19 +74,13 @@ def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
 
 
 class DocumentFrequencies:
-    """df of CIDEr-D (Vedantam et al. 2015, section 4): how many images have each n-gram in any reference.
-
-    Attributes:
-        images: |I|.
-        keys: `[K]`, ascending.
-        counts: `[K]`, images per n-gram.
-    """
+    """df of CIDEr-D (Vedantam et al. 2015, section 4): how many images have each n-gram in any reference."""
 
     def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> None:
-        self.images = len(references)
+        self.images = len(references)  # |I|
         chunks = list(_counted(references, vocabulary)) or [(np.zeros(0, np.int64),) * 2]
         keys, counts = (np.concatenate(column) for column in zip(*chunks, strict=True))
-        self.keys, inverse = np.unique(keys, return_inverse=True)
+        self.keys, inverse = np.unique(keys, return_inverse=True)  # `[K]`, ascending
         self.counts = np.bincount(inverse, counts, len(self.keys)).astype(np.int64)
 
     def idf(self, keys: Ints) -> NDArray[np.float64]:
@@ -101,10 +96,8 @@ class DocumentFrequencies:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the number of images, the n-grams and the counts."""
-        return hashlib.sha256(
-            np.array([self.images]).tobytes() + self.keys.tobytes() + self.counts.tobytes()
-        ).hexdigest()
+        content = np.array([self.images]).tobytes() + self.keys.tobytes() + self.counts.tobytes()
+        return hashlib.sha256(content).hexdigest()
 
 
 def _counted(references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> Iterator[tuple[Ints, Ints]]:
@@ -123,9 +116,7 @@ def _counted(references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> 
 class Reward:
     """r = cider CIDEr-D + bleu4 BLEU-4 of a caption against the references of its image, both of order 1.
 
-    Args:
-        cider: weight of CIDEr-D, on the scale where papers print 100 for 1.
-        bleu4: weight of sentence BLEU-4.
+    CIDEr-D is on the scale where papers print 100 for 1, BLEU-4 is of sentences.
     """
 
     @validated
@@ -143,35 +134,29 @@ class Reward:
     def prepare(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int, eos: bool) -> None:
         """Count the document frequencies of the training images.
 
-        Args:
-            references: each image's captions as ids, UNK included, without BOS and EOS.
-            vocabulary: V.
-            eos: the end is a token of references, document frequencies and candidates.
+        `references` are each image's captions as ids, UNK included, without BOS and EOS; with `eos` the end is a token
+        of references, document frequencies and candidates.
         """
         self.eos, self._vocabulary = eos, vocabulary
         end = [EOS] if eos else []
         ended = [[[*caption, *end] for caption in captions] for captions in references]
         self.frequencies = DocumentFrequencies(ended, vocabulary)
         every = [caption for captions in ended for caption in captions]
-        self._image_start = _starts([len(captions) for captions in ended])
-        self._start = _starts([len(caption) for caption in every])
+        self._image_start = np.cumsum([0, *map(len, ended)])
+        self._start = np.cumsum([0, *map(len, every)])
         self._tokens = np.fromiter(chain.from_iterable(every), np.int32)
 
     def __call__(self, index: Ints, tokens: Ints) -> Floats:
-        """Return rewards `[B, S]`.
+        """Rewards `[B, S]` of captions `[B, S, T]` for the training images at `index` `[B]`.
 
-        Args:
-            index: `[B]`, each image's position in the training set.
-            tokens: `[B, S, T]`, captions as ids; EOS is the last of a complete one, PAD may follow.
+        EOS is the last token of a complete caption, PAD may follow.
         """
         b, s, t = tokens.shape
         rows = tokens.reshape(-1, t)
         own = ngrams(rows, ((rows != PAD) & ((rows != EOS) | self.eos)).sum(axis=1), self._vocabulary)
         theirs, image, number = self._references(index)
         match = _Match(own, np.repeat(np.arange(b), s), theirs, image, number)
-        score = np.zeros(b * s)
-        if self.cider:
-            score += self.cider * match.cider_d(self.frequencies)
+        score = self.cider * match.cider_d(self.frequencies) if self.cider else np.zeros(b * s)
         if self.bleu4:
             score += self.bleu4 * match.bleu()
         return score.reshape(b, s)
@@ -192,18 +177,16 @@ class _Match:
     """N-grams of M candidates, matched with those of the references of their images."""
 
     def __init__(self, own: Ngrams, own_image: Ints, theirs: Ngrams, image: Ints, number: Ints) -> None:
-        self.own, self.theirs, self.number = own, theirs, number
-        self.own_image, self.image = own_image, image
+        self.own, self.theirs, self.own_image, self.image, self.number = own, theirs, own_image, image, number
         self.references = np.bincount(image, minlength=int(own_image.max()) + 1)  # [B]
-        keys, inverse = np.unique(np.concatenate([own.key, theirs.key]), return_inverse=True)
-        self._keys, self._own_key, self._their_key = keys, inverse[: len(own.key)], inverse[len(own.key) :]
+        self._keys, inverse = np.unique(np.concatenate([own.key, theirs.key]), return_inverse=True)
+        self._own_key, self._their_key = inverse[: len(own.key)], inverse[len(own.key) :]
         # one slot for each n-gram of an image's references, with a column per reference
-        slots, self._slot = np.unique(image[theirs.row] * len(keys) + self._their_key, return_inverse=True)
-        wanted = own_image[own.row] * len(keys) + self._own_key
+        slots, self._slot = np.unique(image[theirs.row] * len(self._keys) + self._their_key, return_inverse=True)
+        wanted = own_image[own.row] * len(self._keys) + self._own_key
         place = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
         self._hit = slots[place] == wanted  # [K]
-        self._place = place[self._hit]
-        self._slots = len(slots)
+        self._place, self._slots = place[self._hit], len(slots)
 
     def _matched(self, values: Floats) -> Floats:
         """From values of the references' n-grams `[K']`, those matched by candidates' n-grams, `[hits, references]`."""
@@ -223,14 +206,12 @@ class _Match:
         g_own, g_their = self.own.count * idf[self._own_key], self.theirs.count * idf[self._their_key]
         matched = self._matched(g_their)
         dots = self._summed(np.minimum(g_own[self._hit, None], matched) * matched)  # [M, 4, references]
-        their_norm, their_length = (
-            self._by_reference(_norms(self.theirs, g_their)),
-            self._by_reference(self.theirs.length),
-        )
-        norms = _norms(self.own, g_own)[..., None] * their_norm[self.own_image].swapaxes(1, 2)
+        their_norm = self._by_reference(self.theirs.norms(g_their))[self.own_image].swapaxes(1, 2)
+        norms = self.own.norms(g_own)[..., None] * their_norm
         cosines = np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0)
         # the reference code uses the number of bigrams as the length
-        lengths = np.maximum(self.own.length - 1, 0)[:, None] - np.maximum(their_length[self.own_image] - 1, 0)
+        their_length = self._by_reference(self.theirs.length)[self.own_image]
+        lengths = np.maximum(self.own.length - 1, 0)[:, None] - np.maximum(their_length - 1, 0)
         penalised = cosines.mean(axis=1) * np.exp(-(lengths**2) / (2 * SIGMA**2))
         return 10 * penalised.sum(axis=1) / np.maximum(self.references[self.own_image], 1)
 
@@ -252,13 +233,3 @@ class _Match:
         distance = np.where(is_one, 2 * np.abs(lengths - length[:, None]) + (lengths > length[:, None]), np.inf)
         closest = lengths[np.arange(len(lengths)), distance.argmin(axis=1)]
         return precision * np.exp(np.minimum(1 - (closest + SMALL) / (length + TINY), 0))
-
-
-def _norms(found: Ngrams, weights: Floats) -> Floats:
-    """The length of each caption's vector for each n, `[M, 4]`."""
-    squares = np.bincount(found.row * ORDERS + found.order, weights**2, found.captions * ORDERS)
-    return np.sqrt(squares).reshape(-1, ORDERS)
-
-
-def _starts(lengths: Sequence[int]) -> Ints:
-    return np.fromiter(accumulate(lengths, initial=0), np.int64, len(lengths) + 1)

@@ -18,10 +18,7 @@ def warmup_decay(
     decay: Literal["constant", "linear", "cosine"] = "constant",
     final: NotNegative = 0.0,
 ) -> LambdaLR:
-    """Warm up linearly over `warmup_steps`, then decay to `final` times the peak at `total_steps`.
-
-    The optimiser's learning rate is the peak; the first step has 1 / warmup_steps of it.
-    """
+    """Warm up linearly from 1 / warmup_steps of the peak, then decay to `final` times the peak at `total_steps`."""
 
     def factor(step: int) -> float:
         if step < warmup_steps:

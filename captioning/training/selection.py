@@ -1,8 +1,7 @@
 """Choose the weights and the width of the beam on the validation split, after training."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 
-from captioning.decoding import Caption
 from captioning.errors import CaptioningError
-from captioning.machine import is_first
 from captioning.runs.checkpoint import read
 from captioning.training.callbacks.resume import ResumePoints
 from captioning.training.module import CaptioningModule
@@ -28,38 +25,43 @@ def select(
     test: bool,
     earlier: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Load the best weights, and choose the best of several beam widths.
+    """Load the best weights, and choose the best of several beam widths; of equals, the first.
 
-    Args:
-        trainer: after training.
-        module: of the run.
-        data: of the run.
-        widths: to try, if any.
-        test: whether the weights are to be tested.
-        earlier: the result of a trial that was trained before and is only tested now; it is returned.
-
-    Returns:
-        `best`, the validation score of the weights, or None without validation; `widths`, the score of each.
+    Returns `best`, the validation score of the weights, or None without validation, and `widths`, the score of each. Of
+    a trial that was trained before and is only tested now, this is `earlier`.
     """
-    score = trainer.checkpoint_callback.best_model_score  # type: ignore[union-attr]
+    kept: Any = trainer.checkpoint_callback
     if widths or test:
         load_best(module, trainer)
     if earlier is not None:
         if widths:
-            by_score = {score: int(width) for width, score in reversed(earlier["widths"].items())}  # first of equals
-            use_width(module, by_score[earlier["best"]])
+            use_width(module, next(int(w) for w, score in earlier["widths"].items() if score == earlier["best"]))
         return earlier
     if not widths:
-        return {"best": None if score is None else float(score)}
-    if is_first():
+        return {"best": None if kept.best_model_score is None else float(kept.best_model_score)}
+    if trainer.is_global_zero:
         log.info("choosing the beam width on validation: %s", ", ".join(map(str, widths)))
-    scores = select_width(trainer, module, data, widths)
-    width = module.config["decoding"]["width"]
-    if is_first():
-        monitor = trainer.checkpoint_callback.monitor  # type: ignore[union-attr]
+    scores, quantiles, search = {}, {}, module.search
+    every, trainer.loggers, loggers = trainer.callbacks, [], trainer.loggers  # type: ignore[attr-defined]
+    # for others these validations would be part of the training
+    trainer.callbacks = [each for each in every if isinstance(each, ProgressBar | ResumePoints)]  # type: ignore[attr-defined]
+    for width in widths:
+        module.search = partial(search, width=width)  # type: ignore[call-arg]
+        trainer.validate(module, data, verbose=False)
+        scores[width] = module.latest["val"].corpus[kept.monitor.removeprefix("val/")]
+        quantiles[width] = module.quantiles
+    trainer.callbacks, trainer.loggers, module.search = every, loggers, search  # type: ignore[attr-defined]
+    best = (max if kept.mode == "max" else min)(widths, key=lambda width: scores[width])
+    use_width(module, best)
+    if trainer.is_global_zero:
         tried = ", ".join(f"{each}: {value:.1f}" for each, value in scores.items())
-        log.info("beam width %d has the best %s (%s)", width, monitor, tried)
-    return {"best": scores[width], "widths": scores}
+        log.info("beam width %d has the best %s (%s)", best, kept.monitor, tried)
+        saved = trainer.strategy.checkpoint_io.load_checkpoint(Path(kept.best_model_path))
+        saved["captioning"]["config"]["decoding"]["width"] = best
+        saved["captioning"]["quantiles"] = quantiles[best]
+        trainer.strategy.checkpoint_io.save_checkpoint(saved, Path(kept.best_model_path))
+    trainer.strategy.barrier()
+    return {"best": scores[best], "widths": scores}
 
 
 def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:
@@ -72,50 +74,7 @@ def load_best(module: CaptioningModule, trainer: L.Trainer) -> None:
     module.load_state_dict(read(Path(path))["state_dict"])
 
 
-def select_width(
-    trainer: L.Trainer, module: CaptioningModule, data: L.LightningDataModule, widths: Sequence[int]
-) -> dict[int, float]:
-    """Validate with each width; set the best in the module and in its best checkpoint.
-
-    The best has the best score that the checkpoint was kept by, such as CIDEr; of equals, the first. Returns the score
-    of each width.
-    """
-    kept = trainer.checkpoint_callback
-    monitor, sign = kept.monitor.removeprefix("val/"), 1 if kept.mode == "max" else -1  # type: ignore[union-attr]
-    search: Callable[..., list[Caption]] = module.search
-    scores, quantiles = {}, {}
-    with _alone(trainer):
-        for width in widths:
-            module.search = partial(search, width=width)
-            trainer.validate(module, data, verbose=False)
-            scores[width], quantiles[width] = module.latest["val"].corpus[monitor], module.quantiles
-    best = max(scores, key=lambda width: sign * scores[width])
-    module.search = search
-    use_width(module, best)
-    if trainer.is_global_zero:
-        path = Path(kept.best_model_path)  # type: ignore[union-attr]
-        saved = trainer.strategy.checkpoint_io.load_checkpoint(path)
-        saved["captioning"]["config"]["decoding"]["width"] = best
-        saved["captioning"]["quantiles"] = quantiles[best]
-        trainer.strategy.checkpoint_io.save_checkpoint(saved, path)
-    trainer.strategy.barrier()
-    return scores
-
-
 def use_width(module: CaptioningModule, width: int) -> None:
     """Set the beam width of the module and of its checkpoints."""
-    search: Callable[..., list[Caption]] = module.search
-    module.search = partial(search, width=width)
+    module.search = partial(module.search, width=width)  # type: ignore[call-arg]
     module.config["decoding"]["width"] = width
-
-
-@contextmanager
-def _alone(trainer: L.Trainer) -> Iterator[None]:
-    """Remove loggers and callbacks for which these validations would be part of the training."""
-    callbacks, loggers = trainer.callbacks, trainer.loggers  # type: ignore[attr-defined]
-    kept = [callback for callback in callbacks if isinstance(callback, ProgressBar | ResumePoints)]
-    trainer.callbacks, trainer.loggers = kept, []  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        trainer.callbacks, trainer.loggers = callbacks, loggers  # type: ignore[attr-defined]

@@ -115,7 +115,7 @@ def test_one_image_per_caption_has_the_same_loss_and_gradient(build: Any, object
     found = []
     for one in (model, OnePerCaption(model)):
         draws = BatchRandom(1, 2, batch.index)
-        loss = objective(one, context, batch.sources, batch.targets, batch.word_index, draws).total
+        loss = objective(one, context, batch, draws).total
         found.append([loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)])
     for ours, naive in zip(*found, strict=True):
         torch.testing.assert_close(naive, ours, rtol=1e-9, atol=1e-9)

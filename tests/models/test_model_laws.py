@@ -350,7 +350,7 @@ def test_a_batch_is_the_sum_of_its_images(name: str) -> None:
             batch = collate(rows, context.vectors[rows], [captions[i] for i in rows])
             images = ContextSet(batch.inputs, GRID, MASK[rows])
             draws = BatchRandom(0, 0, batch.index)
-            loss = objective(model, images, batch.sources, batch.targets, batch.word_index, draws).total
+            loss = objective(model, images, batch, draws).total
             gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
             found.append([loss, *gradients])
         assert_same(found[0], [a + b for a, b in zip(found[1], found[2], strict=True)])

@@ -22,13 +22,13 @@ from captioning.backbones.context import ContextSet
 from captioning.backbones.scratch import SmallCNN
 from captioning.config.command import NOT_HERE
 from captioning.data.batch import Batch, collate
-from captioning.data.example import Example, Noun, Reference
+from captioning.data.example import Example, Noun, Reference, reference_texts
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import greedy
 from captioning.metrics import Scorer
 from captioning.models import Recurrent, Transformer
-from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Step
+from captioning.models.protocol import Captioner, CaptionOutput
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy, Loss, Reinforce, SelfCritical, TrainingData
 from captioning.training.rewards import Reward
@@ -36,6 +36,7 @@ from captioning.training.schedule import warmup_decay
 
 WORDS = ["red", "green", "blue", "square", "disc", "star", "left"]
 DIM, GRID = 7, 3
+BOX = (0.0, 0.0, 0.5, 1.0)
 QUIET = [
     pytest.mark.filterwarnings(f"ignore:{message}")
     for message in (
@@ -63,9 +64,8 @@ def examples(count: int, folder: Path | None = None) -> list[Example]:
         if folder:
             Image.new("RGB", (12, 12), (20 * i, 50, 90)).save(path)
         captions = [rng.choices(WORDS, k=rng.randint(1, 5)) for _ in range(rng.randint(1, 3))]
-        found.append(
-            Example(i, path, tuple(Reference(" ".join(c), tuple(c), (Noun(0, (0, 0, 1, 1)),)) for c in captions))
-        )
+        references = (Reference(" ".join(words), tuple(words), (Noun(0, BOX),)) for words in captions)
+        found.append(Example(i, path, tuple(references)))
     return found
 
 
@@ -101,52 +101,34 @@ class Led(nn.Module):
     def __init__(self, model: Recurrent) -> None:
         super().__init__()
         self.model = model
+        self.readout, self.start, self.step = model.readout, model.start, model.step
 
     def forward(
-        self,
-        context: ContextSet,
-        tokens: Tensor,
-        need_weights: bool = False,
-        sampled: Tensor | None = None,
-        uniform: Tensor | None = None,
+        self, context: ContextSet, tokens: Tensor, need_weights: bool = False, sampled: Any = None, uniform: Any = None
     ) -> CaptionOutput:
         return self.model(context, tokens, need_weights, sampled, led(self.model, tokens % GRID**2))
-
-    def readout(self, hidden: Tensor) -> Tensor:
-        return self.model.readout(hidden)
-
-    def start(self, context: ContextSet, n: int) -> DecodeState:
-        return self.model.start(context, n)
-
-    def step(self, tokens: Tensor, state: DecodeState) -> Step:
-        return self.model.step(tokens, state)
 
 
 def module(
     model: Captioner | None = None,
     objective: Any = None,
-    optimizer: Any = None,
-    schedule: Any = None,
     splits: dict[str, list[Example]] | None = None,
     metrics: Sequence[str] = ("BLEU",),
     trainable: bool = False,
-    backbone_lr: float | None = None,
+    **settings: Any,
 ) -> CaptioningModule:
     torch.manual_seed(1)
     splits = splits or {"val": examples(2), "test": examples(2)}
+    defaults = {"optimizer": partial(torch.optim.SGD, lr=0.5), "schedule": warmup_decay}
     return CaptioningModule(
         backbone=SmallCNN(dim=DIM, size=2 * GRID, grid=GRID, trainable=trainable),
         model=model or transformer(),
         objective=objective or CrossEntropy(),
         search=partial(greedy, max_length=5),
-        scorers={
-            name: Scorer([[r.text for r in e.references] for e in splits[name]], metrics) for name in ("val", "test")
-        },
+        scorers={name: Scorer(reference_texts(splits[name]), metrics) for name in ("val", "test")},
         vocabulary=Vocabulary(WORDS),
-        optimizer=optimizer or partial(torch.optim.SGD, lr=0.5),
-        schedule=schedule or warmup_decay,
         config={"seed": 1, "model": {"d_feat": 6}, "decoding": {"max_length": 5}},
-        backbone_lr=backbone_lr,
+        **(defaults | settings),
     )
 
 
@@ -163,7 +145,7 @@ def hard(**settings: Any) -> CaptioningModule:
 
 
 class SameDraws(SelfCritical):
-    """BatchRandom the same captions of an image whatever the number of the batch, as halves of a batch have to."""
+    """Draws the same captions of an image whatever the number of the batch, as halves of a batch have to."""
 
     def forward(self, *given: Any) -> Loss:
         *others, draws = given
@@ -183,12 +165,7 @@ def self_critical(**settings: Any) -> CaptioningModule:
     return module(model, rewarded(found, examples(40), model), **settings)
 
 
-SYSTEMS = {
-    "transformer": module,
-    "soft attention": soft,
-    "hard attention": hard,
-    "self-critical": self_critical,
-}
+SYSTEMS = {"transformer": module, "soft attention": soft, "hard attention": hard, "self-critical": self_critical}
 """Modules by kind of training, each built afresh with the same weights."""
 
 
@@ -198,14 +175,10 @@ def data(splits: dict[str, list[Example]], **settings: Any) -> CaptionData:
 
 
 def trainer(**settings: Any) -> L.Trainer:
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
+    off = ("logger", *(f"enable_{part}" for part in ("checkpointing", "progress_bar", "model_summary")))
+    quiet = dict.fromkeys((*off, "use_distributed_sampler"), False)
     defaults = {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0, "precision": "64-true"}
-    return L.Trainer(**(quiet | defaults | {"use_distributed_sampler": False} | settings))
+    return L.Trainer(**(quiet | defaults | settings))
 
 
 def loader(batches: Sequence[Batch]) -> DataLoader[Batch]:

@@ -4,7 +4,7 @@ import math
 import signal
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, NoReturn
 
 import lightning as L
 import torch
@@ -29,7 +29,7 @@ class ResumePoints(L.Callback):
     It is saved between two batches, where weights, optimiser, schedule, averages and the objective's state are
     consistent and no gradient is pending: every `every_n_steps` optimiser steps, before the last batch of an epoch (an
     interrupted validation costs one step) and at the end. Random numbers need not be saved, since each batch has its
-    own (see `CaptioningModule.on_train_batch_start`).
+    own (see `CaptioningModule`).
 
     SIGTERM and Ctrl-C save and end the run; a second one ends it at once. A loss or weights that are not finite end it
     and are never saved.
@@ -52,18 +52,18 @@ class ResumePoints(L.Callback):
         self._finished = state_dict["finished"]
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take the step of the checkpoint; the best checkpoint is in this folder, even if the run was moved."""
         self._saved = checkpoint["global_step"]
-        here = str(self.path.parent.resolve())
+        here = str(self.path.parent.resolve())  # the best checkpoint is in this folder, even if the run was moved
         for name, state in checkpoint["callbacks"].items():
             if name.startswith("ModelCheckpoint"):
                 before = state["dirpath"]
                 scores = {relocate(path, before, here): score for path, score in state["best_k_models"].items()}
                 checkpoint["callbacks"][name] = relocate(state, before, here) | {"best_k_models": scores}
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         """Skip a finished training; remove values logged after the checkpoint."""
-        self._agree(pl_module)
+        if trainer.world_size > 1:
+            self._agree(pl_module.config)
         trainer.should_stop = self._finished
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
@@ -76,7 +76,6 @@ class ResumePoints(L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Save if it is time; stop after a signal."""
         # After a validation Lightning would, on resuming, take it for one that is still to come.
         if batch_idx % trainer.accumulate_grad_batches or batch_idx % (trainer.val_check_batch or 1) == 0:
             return
@@ -141,30 +140,21 @@ class ResumePoints(L.Callback):
         if not torch.stack(list(norms)).isfinite().all():
             self._refuse(trainer, "weights")
 
-    def _refuse(self, trainer: L.Trainer, what: str) -> None:
+    def _refuse(self, trainer: L.Trainer, what: str) -> NoReturn:
         raise CaptioningError(
             f"not finite after {trainer.global_step} steps: the {what}. Checkpoints in {self.path.parent} are from "
             "before. Start again with a lower optimizer.lr, a longer schedule.warmup_steps or "
             "trainer.gradient_clip_val=1.0"
         )
 
-    def _agree(self, pl_module: L.LightningModule) -> None:
-        if pl_module.trainer.world_size == 1:
-            return
-        config = cast(dict[str, Any], pl_module.config)
-        mine = {name: config.get(name) for name in SHARED} | {"step": self._saved}
-        everyones = gathered(mine)
-        differing = [name for name in mine if any(other[name] != everyones[0][name] for other in everyones)]
+    def _agree(self, config: dict[str, Any]) -> None:
+        everyones = gathered({name: config.get(name) for name in SHARED} | {"step": self._saved})
+        differing = [name for name in everyones[0] if any(other[name] != everyones[0][name] for other in everyones)]
         if differing:
             raise CaptioningError(
                 f"the processes of this run differ in {', '.join(differing)}: they were started with different "
                 f"settings, or see different files in {self.path.parent}, which must be a folder that all of them share"
             )
-
-    def _end(self, number: int) -> NoReturn:
-        raise Stopped(
-            f"\nstopped by {signal.Signals(number).name} after training, which is complete. {_again()}", number
-        )
 
     def _remember(self, number: int) -> None:
         self._signal = number
@@ -176,14 +166,10 @@ class ResumePoints(L.Callback):
             return False
         return trainer.strategy.reduce_boolean_decision(self._signal is not None, all=False)
 
-    def _stop(self, trainer: L.Trainer) -> None:
+    def _stop(self, trainer: L.Trainer) -> NoReturn:
         number = self._signal or signal.SIGTERM  # that of another process
-        raise Stopped(
-            f"\nstopped by {signal.Signals(number).name} after {trainer.global_step} steps, and {self.path} has "
-            f"{self._saved} of them. {_again()}",
-            number,
-        )
+        self._end(number, f"{trainer.global_step} steps, and {self.path} has {self._saved} of them")
 
-
-def _again() -> str:
-    return "To continue, give the same command" + ("" if in_sweep() else " with resume=true")
+    def _end(self, number: int, after: str = "training, which is complete") -> NoReturn:
+        again = "To continue, give the same command" + ("" if in_sweep() else " with resume=true")
+        raise Stopped(f"\nstopped by {signal.Signals(number).name} after {after}. {again}", number)

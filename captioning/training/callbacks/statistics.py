@@ -1,9 +1,7 @@
-"""Statistics of decoded captions and attention, logged at every validation and in the test.
+"""Statistics of decoded captions and attention, logged at every validation and in the test."""
 
-B images, N captions per image, C prediction steps, L context vectors.
-"""
-
-from collections.abc import Callable, Sequence
+from collections import ChainMap
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,85 +17,87 @@ from captioning.training.module import CaptioningModule
 
 
 class CaptionCallback(L.Callback):
-    """Base of callbacks on decoded captions: `begin`, `add` for each batch, and `end` before captions are scored.
+    """Base of callbacks on decoded captions, with hooks for validations and the test alike.
 
-    Attributes:
-        splits: `val` for validations, `test` for the test.
+    As it is, it keeps what `kept` gives for each caption, by the image's position in the split, and hands it to
+    `finish` from all processes, before captions are scored.
     """
 
     splits: tuple[str, ...] = ("val", "test")
+    images: int | None = None  # of the first images of a split alone
 
-    def begin(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
-        """Start a validation or the test."""
+    def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
+        self._kept: dict[int, Any] = {}
 
     def add(self, trainer: L.Trainer, module: CaptioningModule, batch: Batch, captions: Sequence[Caption]) -> None:
-        """Take the captions of a batch."""
+        for position, caption in zip(batch.index.tolist(), captions, strict=True):
+            if self.images is None or position < self.images:
+                self._kept[position] = self.kept(module, caption)
 
     def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
-        """Finish after the last batch; Lightning calls this before the module scores the captions."""
+        # some processes have repeated images
+        self.finish(trainer, module, split, dict(sorted(ChainMap(*gathered(self._kept)).items())))
 
-    def _call(self, function: Callable[..., None], trainer: L.Trainer, module: L.LightningModule, *given: Any) -> None:
+    def kept(self, module: CaptioningModule, caption: Caption) -> Any:
+        return caption
+
+    def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Any]) -> None:
+        pass
+
+    def _split(self, trainer: L.Trainer) -> str | None:
         split = "test" if trainer.testing else "val"
-        if split in self.splits and not trainer.sanity_checking:
-            assert isinstance(module, CaptioningModule)
-            function(trainer, module, *(given or (split,)))
+        return split if split in self.splits and not trainer.sanity_checking else None
 
-    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._call(self.begin, trainer, pl_module)
+    def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: Any) -> None:
+        if self._split(trainer):
+            self.begin(trainer, pl_module)
 
-    def on_validation_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *batch: Any) -> None:
-        self._call(self.add, trainer, pl_module, batch[1], batch[0])  # of outputs, batch and numbers
+    def on_validation_batch_end(
+        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if self._split(trainer):
+            self.add(trainer, pl_module, batch, outputs)
 
-    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._call(self.end, trainer, pl_module)
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        if split := self._split(trainer):
+            self.end(trainer, pl_module, split)
 
     on_test_epoch_start = on_validation_epoch_start
-    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
+    on_test_batch_end = on_validation_batch_end
     on_test_epoch_end = on_validation_epoch_end
+
+
+class LogWording(CaptionCallback):
+    """Log `val/bad_endings` and the others of `captioning.metrics.wording`."""
+
+    _training: TrainingCaptions | None = None
+
+    def kept(self, module: CaptioningModule, caption: Caption) -> Said:
+        return Said(module.vocabulary.decode(caption.tokens), caption.finished, caption.entropy)
+
+    def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Said]) -> None:
+        if self._training is None:
+            examples = trainer.datamodule.examples("train")  # type: ignore[attr-defined]
+            self._training = TrainingCaptions(reference.words for each in examples for reference in each.references)
+        statistics = of_model(list(kept.values()), self._training)
+        module.log_dict({f"{split}/{name}": value for name, value in statistics.items()})
 
 
 class LogAttentionStatistics(CaptionCallback):
     """Log `val/attention entropy` and the others of `AttentionStatistics`; nothing for models without attention."""
 
-    def begin(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
+    def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
         self.metric = AttentionStatistics().to(module.device)
 
     def add(self, trainer: L.Trainer, module: CaptioningModule, batch: Batch, captions: Sequence[Caption]) -> None:
         present = module.backbone.present(batch.inputs)  # of the maps, only locations that the image has count
         locations = [slice(None)] * len(captions) if present is None else present.cpu()
-        self.metric.update(
-            caption.attention[:, each]
-            for caption, each in zip(captions, locations, strict=True)
-            if caption.attention is not None
-        )
+        pairs = zip(captions, locations, strict=True)
+        self.metric.update(caption.attention[:, each] for caption, each in pairs if caption.attention is not None)
 
     def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
         statistics = self.metric.compute()
         module.log_dict({f"{split}/{name}": value for name, value in statistics.items() if value.isfinite()})
-
-
-class LogWording(CaptionCallback):
-    """Log `val/bad_endings` and the others of `captioning.metrics.wording`, over the images of all processes."""
-
-    _training: TrainingCaptions | None = None
-
-    def begin(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
-        self._captions: dict[int, Said] = {}
-        if self._training is None:
-            examples = trainer.datamodule.examples("train")  # type: ignore[attr-defined]
-            self._training = TrainingCaptions(reference.words for each in examples for reference in each.references)
-
-    def add(self, trainer: L.Trainer, module: CaptioningModule, batch: Batch, captions: Sequence[Caption]) -> None:
-        for position, caption in zip(batch.index.tolist(), captions, strict=True):
-            words = module.vocabulary.decode(caption.tokens)
-            self._captions[position] = Said(words, caption.finished, caption.entropy)
-
-    def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
-        every: dict[int, Said] = {}
-        for captions in gathered(self._captions):  # some processes have repeated images
-            every |= captions
-        statistics = of_model(list(every.values()), self._training)
-        module.log_dict({f"{split}/{name}": value for name, value in statistics.items()})
 
 
 class Pointing(CaptionCallback):
@@ -110,7 +110,7 @@ class Pointing(CaptionCallback):
 
     splits = ("test",)
 
-    def begin(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
+    def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
         self.metrics = [PointingScore().to(module.device) for _ in range(2)]
         examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
         boxes = any(reference.nouns for example in examples for reference in example.references)
@@ -121,12 +121,9 @@ class Pointing(CaptionCallback):
         if not self.active:
             return
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
-        positions = batch.index.tolist()
-        nouns = []
-        for position in positions:
-            frame = module.backbone.transform.frame(dataset.examples[position].path)
-            nouns.append(framed(dataset.chosen(position, epoch=0), frame))
-        others = dataset.inputs.rows([(position + 1) % len(dataset.examples) for position in positions])
+        frame, positions = module.backbone.transform.frame, batch.index.tolist()
+        nouns = [framed(dataset.chosen(each, epoch=0), frame(dataset.examples[each].path)) for each in positions]
+        others = dataset.inputs.rows([(each + 1) % len(dataset.examples) for each in positions])
         shuffled = replace(batch, inputs=others.to(batch.inputs.device))
         for metric, images in zip(self.metrics, (batch, shuffled), strict=True):
             context = module.context(images)

@@ -3,15 +3,14 @@
 import os
 import shutil
 import time
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import lightning as L
-from torch import Tensor, nn
+from torch import Tensor
 
 from captioning.config.types import validated
 from captioning.data.batch import Batch
 from captioning.errors import CaptioningError
-from captioning.training.module import CaptioningModule
 
 
 class Stopwatch(L.Callback):
@@ -38,10 +37,8 @@ class Stopwatch(L.Callback):
             pl_module.log("seconds", self.trained, rank_zero_only=True)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.state.fn != "fit":
-            return
         score = self.sign * float(trainer.callback_metrics.get(self.monitor, float("-inf")))
-        if score > self._best:
+        if trainer.state.fn == "fit" and score > self._best:
             self._best, self.to_best = score, self.trained
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -97,14 +94,13 @@ class Compile(L.Callback):
     Decoding is not compiled. Shapes are dynamic, so that batches of other sizes need no second compilation.
     """
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        assert isinstance(pl_module, CaptioningModule)
+    def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         compiler = os.environ.get("CXX", "g++")
         if pl_module.device.type == "cpu" and not shutil.which(compiler):
             raise CaptioningError(
                 f"callbacks=compiled needs a C++ compiler, and there is no {compiler}: install g++, name another in "
                 "the environment variable CXX, or leave callbacks=default"
             )
-        cast(nn.Module, pl_module.model).compile(dynamic=True)
+        pl_module.model.compile(dynamic=True)
         if pl_module.backbone.trainable:
             pl_module.backbone.compile(dynamic=True)

@@ -30,7 +30,7 @@ class FileLogger(Logger):
         return ""
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Do nothing."""
+        pass
 
 
 class MetricsFile(FileLogger):
@@ -88,12 +88,6 @@ class MetricsFile(FileLogger):
 def _parse(text: str) -> list[dict[str, str]]:
     complete = text[: text.rfind("\n") + 1]  # a killed run may have left a part of a row
     rows = list(csv.DictReader(io.StringIO(complete, newline=""), strict=True))
-    if not rows:
-        raise ValueError("it has no rows")
-    if "step" not in rows[0]:
-        raise ValueError("it has no column step")
-    for number, row in enumerate(rows, start=2):
-        if None in row or None in row.values():
-            raise ValueError(f"line {number} has not as many fields as the first")
-        int(row["step"])
+    if not rows or any(None in row or None in row.values() or not row["step"].isdecimal() for row in rows):
+        raise ValueError("it is not a table of values with their steps")
     return rows

@@ -29,13 +29,11 @@ class TensorBoard(FileLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        if self._writer is None:
-            self._writer = SummaryWriter(str(self.path), purge_step=step)
+        self._writer = self._writer or SummaryWriter(str(self.path), purge_step=step)
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
     @rank_zero_only
-    def finalize(self, status: str) -> None:
-        """Flush; Lightning calls this after training and again after the test."""
+    def finalize(self, status: str) -> None:  # after training and again after the test
         if self._writer is not None:
             self._writer.close()

@@ -22,7 +22,8 @@ from captioning.config.types import validated
 from captioning.data.example import reference_texts
 from captioning.decoding import Caption
 from captioning.metrics.scorer import BLEU_ALONE, SCORES
-from captioning.training.callbacks.records import AttentionPanels, FirstCaptions, Images, draw, origin
+from captioning.training.callbacks.records import AttentionPanels, Images, draw, origin
+from captioning.training.callbacks.statistics import CaptionCallback
 from captioning.training.module import CaptioningModule
 
 TIMEOUT = 20
@@ -31,16 +32,13 @@ DATA_DIR = os.environ.get("WANDB_DATA_DIR")
 """Folder chosen by the user for files that wait for upload."""
 STEP, EPOCH = "trainer/global_step", "epoch"
 """Axes: epochs for validations, optimiser steps for other values."""
+COLUMNS = ("image_id", "attention", "caption", "references")
 
 log = logging.getLogger(__name__)
 
 
 class Dashboard(WandbLogger):
     """A `WandbLogger` whose panels show training only: scores of the test go into the summary."""
-
-    @property
-    def version(self) -> str:
-        return ""  # Lightning would show another in its progress bar
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
@@ -67,11 +65,23 @@ def wandb_logger(
     wandb.teardown()  # or W&B warns that it does not read the environment again
     # Files that wait for upload belong into the run folder, not into the user's home.
     os.environ["WANDB_DATA_DIR"] = DATA_DIR or str(Path(save_dir, "wandb").absolute())
-    settings = {"dir": str(save_dir), "id": _id(Path(save_dir) / "wandb_id")} | settings
+    known = Path(save_dir, "wandb_id")
+    agents = os.environ.get("WANDB_RUN_ID")
+    if agents or not known.exists():
+        known.write_text(agents or secrets.token_hex(8), encoding="utf-8")
+    settings = {"dir": str(save_dir), "id": known.read_text(encoding="utf-8")} | settings
     run = None if offline or not _logged_in(wandb) else _connected(wandb, settings)
-    # offline, W&B cannot be asked to resume
-    run = run or wandb.init(mode="offline", **settings)
-    _define_metrics(run)
+    run = run or wandb.init(mode="offline", **settings)  # offline, W&B cannot be asked to resume
+    for axis in (STEP, EPOCH, "seconds"):
+        run.define_metric(axis, hidden=True)
+    run.define_metric("*", step_metric=STEP)
+    run.define_metric("val/*", step_metric=EPOCH)
+    run.define_metric("val/nll", step_metric=EPOCH, summary="min")
+    for score in SCORES.values():
+        if score.best:  # of others the summary is the last value
+            # tables of papers ask for BLEU without brevity penalty, curves do not
+            hidden = {"hidden": True} if score.group == BLEU_ALONE else {}
+            run.define_metric(f"val/{score.name}", step_metric=EPOCH, summary=score.best, **hidden)
     return Dashboard(experiment=run, save_dir=save_dir, log_model=log_model)
 
 
@@ -96,28 +106,7 @@ def _connected(wandb: ModuleType, settings: Mapping[str, Any]) -> Any:
         return None
 
 
-def _define_metrics(run: Any) -> None:
-    for axis in (STEP, EPOCH, "seconds"):
-        run.define_metric(axis, hidden=True)
-    run.define_metric("*", step_metric=STEP)
-    run.define_metric("val/*", step_metric=EPOCH)
-    run.define_metric("val/nll", step_metric=EPOCH, summary="min")
-    for score in SCORES.values():
-        if score.best:  # of others the summary is the last value
-            # tables of papers ask for BLEU without brevity penalty, curves do not
-            hidden = {"hidden": True} if score.group == BLEU_ALONE else {}
-            run.define_metric(f"val/{score.name}", step_metric=EPOCH, summary=score.best, **hidden)
-
-
-def _id(file: Path) -> str:
-    if agents := os.environ.get("WANDB_RUN_ID"):
-        file.write_text(agents, encoding="utf-8")
-    elif not file.exists():
-        file.write_text(secrets.token_hex(8), encoding="utf-8")
-    return file.read_text(encoding="utf-8")
-
-
-class WandbRecord(FirstCaptions):
+class WandbRecord(CaptionCallback):
     """Log to W&B the provenance of a run, a table of captions with panels at every validation, and the test.
 
     Part of `logger=wandb`; it does nothing without that logger. `folder` is the run folder with its `config.yaml`.
@@ -127,8 +116,7 @@ class WandbRecord(FirstCaptions):
 
     @validated
     def __init__(self, folder: str | Path, images: Images) -> None:
-        super().__init__(images)
-        self.folder = Path(folder)
+        self.folder, self.images = Path(folder), images
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         for logger in _on_rank_zero(trainer):
@@ -138,27 +126,25 @@ class WandbRecord(FirstCaptions):
             # A resumed run without a better checkpoint saves none that Lightning would pass to the logger.
             logger.after_save_checkpoint(trainer.checkpoint_callback)  # type: ignore[arg-type]
 
-    def keep(self, trainer: L.Trainer, module: CaptioningModule, captions: dict[int, Caption]) -> None:
+    def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]) -> None:
         """Log the table `val/captions`."""
         loggers = _on_rank_zero(trainer)
-        if not captions or not loggers:
+        if not kept or not loggers:
             return
-        import wandb  # here, because it takes seconds and most runs do without
+        import wandb
 
-        examples = [trainer.datamodule.examples("val")[position] for position in captions]  # type: ignore[attr-defined]
+        examples = [trainer.datamodule.examples("val")[position] for position in kept]  # type: ignore[attr-defined]
         rows: list[list[Any]] = []
         with TemporaryDirectory() as folder:
-            for example, caption, texts in zip(examples, captions.values(), reference_texts(examples), strict=True):
-                picture = None
+            for example, caption, texts in zip(examples, kept.values(), reference_texts(examples), strict=True):
+                panel = Path(folder, f"{len(rows)}.png")
                 if module.backbone.located:
-                    panel = Path(folder) / f"{len(rows)}.png"
                     draw(panel, module, example, caption)
-                    picture = wandb.Image(str(panel))
+                picture = wandb.Image(str(panel)) if module.backbone.located else None
                 text = module.vocabulary.decode(caption.tokens)
                 rows.append([trainer.current_epoch, str(example.image_id), picture, text, "\n".join(texts)])
             for logger in loggers:
-                columns = ["epoch", "image_id", "attention", "caption", "references"]
-                logger.log_table("val/captions", columns, rows, step=_step(trainer))
+                logger.log_table("val/captions", [EPOCH, *COLUMNS], rows, step=_step(trainer))
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Log the test after all callbacks have written its files."""
@@ -173,19 +159,12 @@ class WandbRecord(FirstCaptions):
         panels = [c.drawn for c in trainer.callbacks if isinstance(c, AttentionPanels)]  # type: ignore[attr-defined]
         drawn = {image_id: wandb.Image(str(panel)) for part in panels for image_id, panel in part.items()}
         names = list(lines[0]["scores"]) if lines else []
-        rows = [
-            [
-                str(line["image_id"]),
-                drawn.get(line["image_id"]),
-                line["caption"],
-                "\n".join(line["references"]),
-                *(line["scores"][name] for name in names),
-            ]
-            for line in lines
-        ]
+        rows = []
+        for line in lines:
+            told = str(line["image_id"]), drawn.get(line["image_id"]), line["caption"], "\n".join(line["references"])
+            rows.append([*told, *(line["scores"][name] for name in names)])
         for logger in loggers:
-            columns = ["image_id", "attention", "caption", "references", *names]
-            logger.log_table("test/captions", columns, rows, step=_step(trainer))
+            logger.log_table("test/captions", [*COLUMNS, *names], rows, step=_step(trainer))
             logger.experiment.summary.update({"provenance": source})
 
 

@@ -1,20 +1,20 @@
 """Base class of objectives: how a batch becomes a loss.
 
-B images, N captions per image, C prediction steps, W real target positions, V words.
-
-Every loss is a sum over the captions of a batch. The Lightning module divides the gradient by the number of real words
-of all processes and accumulated batches, so that N processes equal one.
+B images, N captions per image, W real target positions, V words. Every loss is a sum over the captions of a batch; the
+Lightning module divides the gradient by the number of real words of all processes and accumulated batches, so that N
+processes equal one.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
+from captioning.data.batch import Batch
 from captioning.data.example import Example
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding.counter_rng import derived, uniform
@@ -24,17 +24,14 @@ from captioning.tokens import EOS
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The loss of a batch.
+    total: Tensor  # to be minimised, a sum over captions
+    words: int  # real words in the sum, by which the gradient is divided
+    terms: Mapping[str, Tensor]  # detached sums to log per word; `nll`: unsmoothed negative log-likelihood in nats
 
-    Attributes:
-        total: to be minimised, a sum over captions.
-        words: number of real words in the sum; the gradient is divided by it.
-        terms: detached sums to log per word; `nll` is always the unsmoothed negative log-likelihood in nats.
-    """
-
-    total: Tensor
-    words: int
-    terms: Mapping[str, Tensor]
+    def plus(self, weight: float, term: Tensor, name: str = "") -> Self:
+        """Add `weight` times a term, which is logged if it has a name."""
+        named = {name: term.detach()} if name else {}
+        return replace(self, total=self.total + weight * term, terms={**self.terms, **named})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +42,22 @@ class TrainingData:
     vocabulary: Vocabulary
 
     def references(self) -> list[list[list[int]]]:
-        """Return each image's captions as ids, including those too long to be read; unknown words are UNK."""
+        """Each image's captions as ids, including those too long to be read; unknown words are UNK."""
         return [[self.vocabulary.encode(r.words) for r in example.references] for example in self.examples]
 
     def counts(self) -> Tensor:
-        """Return how often each id is a target, `[V]`: the words of captions, UNK included, and their ends."""
+        """How often each id is a target, `[V]`: the words of captions, UNK included, and their ends."""
         ids = [i for captions in self.references() for caption in captions for i in (*caption, EOS)]
         return torch.bincount(torch.tensor(ids, dtype=torch.long), minlength=len(self.vocabulary))
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRandom:
-    """Random numbers that belong to images: independent of the order of batches, data workers and processes.
+    """Random numbers that belong to images: independent of the order of batches, data workers and processes."""
 
-    Attributes:
-        seed: of the run.
-        step: of the batch, counted over all epochs; the same on all processes.
-        index: `[B]` int64, each image's position in its split.
-    """
-
-    seed: int
-    step: int
-    index: Tensor
+    seed: int  # of the run
+    step: int  # of the batch, counted over all epochs; the same on all processes
+    index: Tensor  # `[B]` int64, each image's position in its split
 
     def uniform(self, *sizes: int) -> Tensor:
         """`[B, *sizes]` in [0, 1), multiples of 2^-24.
@@ -78,19 +69,14 @@ class BatchRandom:
 
 
 class Objective(nn.Module, ABC):
-    """Runs the model as it needs it: teacher-forced once, or along sampled paths.
+    """Runs the model as it needs it; in evaluation mode it gives the likelihood alone.
 
-    It is a module so that checkpoints keep its buffers. In evaluation mode it gives the likelihood alone.
-
-    Attributes:
-        stochastic: it learns from sampled attention, and so needs a `StochasticCaptioner`.
-        needs_attention: with its settings, it needs a captioner with attention.
-        needs_initial: with its settings, it compares with the model that training begins from.
+    It is a module so that checkpoints keep its buffers.
     """
 
-    stochastic: ClassVar[bool] = False
-    needs_attention: bool = False
-    needs_initial: bool = False
+    stochastic: ClassVar[bool] = False  # it learns from sampled attention, and so needs a `StochasticCaptioner`
+    needs_attention: bool = False  # with its settings, it needs a captioner with attention
+    needs_initial: bool = False  # with its settings, it compares with the model that training begins from
 
     def prepare(self, data: TrainingData, model: nn.Module) -> None:
         """Set up from the training data and the initial model; called once before training."""
@@ -100,33 +86,12 @@ class Objective(nn.Module, ABC):
         return {}
 
     @abstractmethod
-    def forward(
-        self,
-        model: Captioner,
-        context: ContextSet,
-        sources: Tensor,
-        targets: Tensor,
-        word_index: Tensor,
-        random: BatchRandom,
-    ) -> Loss:
-        """Return the loss of captions.
-
-        Args:
-            model: in training or evaluation mode.
-            context: B images.
-            sources: `[B, N, C]`, BOS w1 .. wn.
-            targets: `[W]`, w1 .. wn EOS of all captions.
-            word_index: `[W]`, positions of the targets in the flattened `[B, N, C]`.
-            random: the batch's random numbers; not used in evaluation.
-        """
+    def forward(self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom) -> Loss:
+        """Return the loss of the batch's captions on its context sets; `random` is not used in evaluation."""
 
     def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        """Update the objective's own state; called once per optimiser step.
+        """Update the objective's own state once per optimiser step, and return values to log.
 
-        Args:
-            total: sums a tensor over all processes.
-
-        Returns:
-            Values to log.
+        `total` sums a tensor over all processes.
         """
         return {}

@@ -4,6 +4,7 @@ B images, N captions per image, S samples per caption, C prediction steps, W rea
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -11,9 +12,11 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, NotNegative, Probability, Samples, Share, validated
+from captioning.data.batch import Batch
 from captioning.models.protocol import StochasticCaptioner
+from captioning.tokens import PAD
 from captioning.training.objectives.base import BatchRandom, Loss, Objective
-from captioning.training.objectives.cross_entropy import doubly_stochastic, likelihood, real_positions, word_losses
+from captioning.training.objectives.cross_entropy import doubly_stochastic, likelihood, word_losses
 
 Credit = Literal["caption", "future"]
 
@@ -29,20 +32,13 @@ class Reinforce(Objective):
     the LSTM; H is the entropy of alpha summed over the path's steps. An image that is not sampled takes the expected
     context at every step and has the likelihood alone: soft attention's loss (end of section 4.1).
 
-    Args:
-        label_smoothing: of the first term alone; the reward is the likelihood itself.
-        doubly_stochastic: lambda of Eq. 14, off by default for hard attention (D).
-        samples: S.
-        sample_probability: probability that an image of a batch is sampled; one coin for its captions and words (D).
-        reinforce: lambda_r.
-        entropy: lambda_e.
-        decay: of the baseline, b_k = decay b_{k-1} + (1 - decay) mean_k with b_0 = 0 and the mean over all sampled
-            captions of an optimiser step on all processes. Step k uses b_{k-1}; one without samples leaves it (D).
-        normalise: divide the advantage by max(1, sqrt(v)) with v the running variance of the reward, updated like the
-            baseline: v_k = decay v_{k-1} + (1 - decay) var_k with v_0 = 0 (Mnih, Gregor 2014, section 2.3).
-        credit: `caption` rewards every location by the caption's log p(y|s,a), as Eq. 12. `future` rewards s_t by the
-            words that it can influence, those at and after t, with a baseline for each step.
-        max_words: the longest caption, for the number of baselines under `future`.
+    An image is sampled with `sample_probability`, one coin for its captions and words (D). `label_smoothing` is of the
+    first term alone. Under `credit=future` s_t is rewarded by the words that it can influence, those at and after t,
+    with a baseline for each step.
+
+    The baseline is b_k = decay b_{k-1} + (1 - decay) mean_k with b_0 = 0 and the mean over all sampled captions of an
+    optimiser step on all processes. Step k uses b_{k-1}; one without samples leaves it (D). `normalise` divides the
+    advantage by max(1, sqrt(v)), v_k = decay v_{k-1} + (1 - decay) var_k with v_0 = 0 (Mnih, Gregor 2014, section 2.3).
     """
 
     stochastic = True
@@ -69,75 +65,66 @@ class Reinforce(Objective):
         self.label_smoothing, self.doubly_stochastic = label_smoothing, doubly_stochastic
         self.samples, self.sample_probability = samples, sample_probability
         self.reinforce, self.entropy, self.decay = reinforce, entropy, decay
-        self.credit: Credit = credit
-        steps = max_words + 1 if credit == "future" else 1
+        self.by_caption = credit == "caption"
+        steps = 1 if self.by_caption else max_words + 1
         self.register_buffer("baseline", torch.zeros(steps, dtype=torch.float64))
         self.register_buffer("variance", torch.zeros_like(self.baseline) if normalise else None)
         # of the optimiser step's batches so far, for each baseline: sum of rewards, number and, for v, sum of squares
         self.register_buffer("_rewards", torch.zeros(2 + normalise, steps, dtype=torch.float64), persistent=False)
 
     def forward(  # type: ignore[override]
-        self,
-        model: StochasticCaptioner,
-        context: ContextSet,
-        sources: Tensor,
-        targets: Tensor,
-        word_index: Tensor,
-        random: BatchRandom,
+        self, model: StochasticCaptioner, context: ContextSet, batch: Batch, random: BatchRandom
     ) -> Loss:
         """See `Objective`; in evaluation, the likelihood under the model's own choice of context."""
         if not self.training:
-            return likelihood(model, context, sources, targets, word_index, self.label_smoothing)
+            return likelihood(model, model(context, batch.sources), batch, self.label_smoothing)
 
-        if self.credit == "future" and sources.shape[-1] > len(self.baseline):
-            raise ValueError(f"{sources.shape[-1] - 1} words came in a caption; max_words is {len(self.baseline) - 1}")
-        words = len(word_index)
+        n, c = batch.sources.shape[1:]
+        if not self.by_caption and c > len(self.baseline):
+            raise ValueError(f"{c - 1} words came in a caption; max_words is {len(self.baseline) - 1}")
         sampled = random.uniform() < self.sample_probability
-        uniform = random.uniform(sources.shape[1], self.samples, sources.shape[2]).flatten(1, 2)
-        sources, targets, word_index = self._repeated(sources, targets, word_index)
-        output = model(context, sources, need_weights=bool(self.doubly_stochastic), sampled=sampled, uniform=uniform)
-        logits = model.readout(output.hidden.flatten(0, 2)[word_index])
-        nll, losses = word_losses(logits, targets, self.label_smoothing)
-        total, terms = losses.sum(), {"nll": nll.detach().sum()}
+        uniform = random.uniform(n, self.samples, c).flatten(1, 2)
+        paths = self._repeated(batch)
+        weights = self.doubly_stochastic > 0
+        output = model(context, paths.sources, need_weights=weights, sampled=sampled, uniform=uniform)
+        logits = model.readout(output.hidden.flatten(0, 2)[paths.word_index])
+        nll, losses = word_losses(logits, paths.targets, self.label_smoothing)
+        loss = Loss(losses.sum(), len(batch.word_index), {"nll": nll.detach().sum()})
 
-        real = real_positions(word_index, sources.shape)
         policy = output.policy
         assert policy is not None
-        on_path = real & sampled[:, None, None]
-        rewards = self._reward(nll.detach(), word_index, sources.shape)
+        on_path = (paths.tokens[..., 1:] != PAD) & sampled[:, None, None]
+        rewards = self._reward(nll.detach(), paths)
         steps = rewards.shape[-1]
         advantage = rewards - self.baseline[:steps].to(rewards.dtype)
         if self.variance is not None:
             advantage = advantage / self.variance[:steps].clamp(min=1).sqrt().to(rewards.dtype)
-        total = total - self.reinforce * (advantage * policy.log_prob * on_path).sum()
-        total = total - self.entropy * (policy.entropy * on_path).sum()
         self._add(rewards, on_path)
-        if self.doubly_stochastic:
-            assert output.attention is not None
-            penalty = doubly_stochastic(output.attention, real, context.mask)
-            total = total + self.doubly_stochastic * penalty
-            terms["doubly_stochastic"] = penalty.detach()
-        return Loss(total / self.samples, words, {name: term / self.samples for name, term in terms.items()})
+        loss = loss.plus(-self.reinforce, (advantage * policy.log_prob * on_path).sum())
+        loss = loss.plus(-self.entropy, (policy.entropy * on_path).sum())
+        if weights:
+            loss = loss.plus(self.doubly_stochastic, doubly_stochastic(output, paths, context), "doubly_stochastic")
+        terms = {name: term / self.samples for name, term in loss.terms.items()}
+        return Loss(loss.total / self.samples, loss.words, terms)
 
-    def _repeated(self, sources: Tensor, targets: Tensor, word_index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Repeat each caption S times: `[B, N S, C]` and twice `[W S]`."""
-        steps, s = sources.shape[-1], self.samples
-        copies = torch.arange(s, device=word_index.device)
-        caption, step = word_index // steps, word_index % steps
-        index = (caption[:, None] * s + copies) * steps + step[:, None]
-        return sources.repeat_interleave(s, dim=1), targets.repeat_interleave(s), index.flatten()
+    def _repeated(self, batch: Batch) -> Batch:
+        """Each caption S times in a row, each word S times in a row."""
+        copies, steps = torch.arange(self.samples, device=batch.tokens.device), batch.tokens.shape[-1] - 1
+        caption, step = batch.word_index // steps, batch.word_index % steps
+        index = (caption[:, None] * self.samples + copies) * steps + step[:, None]
+        tokens = batch.tokens.repeat_interleave(self.samples, dim=1)
+        return replace(batch, tokens=tokens, word_index=index.flatten())
 
-    def _reward(self, nll: Tensor, word_index: Tensor, shape: torch.Size) -> Tensor:
+    def _reward(self, nll: Tensor, batch: Batch) -> Tensor:
         """log p(y|s,a) of each caption, `[B, N, 1]`, or of its words at and after each step, `[B, N, C]`."""
-        log_probs = torch.zeros(shape.numel(), dtype=nll.dtype, device=nll.device)
-        log_probs = log_probs.index_copy_(0, word_index, -nll).view(shape)
-        if self.credit == "caption":
+        log_probs = torch.zeros(batch.sources.numel(), dtype=nll.dtype, device=nll.device)
+        log_probs = log_probs.index_copy_(0, batch.word_index, -nll).view(batch.sources.shape)
+        if self.by_caption:
             return log_probs.sum(dim=-1, keepdim=True)
         return log_probs.flip(-1).cumsum(dim=-1).flip(-1)
 
     def _add(self, rewards: Tensor, on_path: Tensor) -> None:
-        """Add the batch to the rewards of the optimiser step."""
-        counted = on_path.any(dim=-1, keepdim=True) if self.credit == "caption" else on_path
+        counted = on_path.any(dim=-1, keepdim=True) if self.by_caption else on_path
         moments = (rewards, torch.ones_like(rewards), rewards.double().square())[: len(self._rewards)]
         for sums, moment in zip(self._rewards, moments, strict=True):
             sums[: rewards.shape[-1]] += (moment * counted).sum(dim=(0, 1))

@@ -3,12 +3,11 @@
 Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017; the baseline of the other samples and
 the pitfalls: Luo, "A Better Variant of Self-Critical Sequence Training", 2020.
 
-B images, N references per image in a batch, S samples per image, T tokens of the longest, W real words of the samples.
+B images, S samples per image, T tokens of the longest, W real words of the samples, V words.
 """
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Literal, cast
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, NotNegative, Positive, Samples, validated
+from captioning.data.batch import Batch
 from captioning.decoding import FORBIDDEN
 from captioning.decoding.filters import without
 from captioning.decoding.sampling import draw_any, follow
@@ -26,7 +26,6 @@ from captioning.training.objectives.cross_entropy import likelihood, word_losses
 from captioning.training.rewards import Reward
 
 Baseline = Literal["others", "greedy", "mean", "none"]
-MOMENTS = ("reward", "squared reward", "squared advantage", "ended", "length", "captions")
 
 
 class SelfCritical(Objective):
@@ -38,27 +37,17 @@ class SelfCritical(Objective):
 
     over the words and the first EOS; a caption cut at `max_length` has no term for its end. Rewards and baselines are
     constants. Captions are drawn and judged in evaluation mode, and scored by one parallel pass in training mode (D):
-    the estimate is unbiased without dropout, and biased by the difference of the two distributions with it. The
-    gradient is divided by the number of sampled words of all processes, as for every objective.
+    the estimate is unbiased without dropout, and biased by the difference of the two distributions with it.
 
     `kl_weight` times the divergence from the initial model p_0 keeps the model close to it, so that the reward is not
-    gained at the expense of photographs unlike the training set:
+    gained at the expense of photographs unlike the training set: sum_s sum_t KL(p || p_0) over all words that can be
+    drawn, along the sampled captions, without a gradient through the draws (D). p_0 is in evaluation mode, p is that of
+    the parallel pass: with dropout they differ at the first step (D). Both see the context sets of a trained backbone
+    as it is now. p_0 is not saved: a resumed run builds it again.
 
-        kl_weight sum_s sum_t KL(p(. | w_<t^s, image) || p_0(. | w_<t^s, image))
-
-    over all words that can be drawn, along the sampled captions, without a gradient through the draws (D). p_0 is in
-    evaluation mode, p is that of the parallel pass: with dropout they differ at the first step (D). Both see the
-    context sets of a trained backbone as it is now. p_0 is not saved: a resumed run builds it again.
-
-    Args:
-        reward: of a caption.
-        samples: S.
-        baseline: b^s. `others` is the mean reward of the image's other samples (Luo), `greedy` the reward of its greedy
-            caption (Rennie), `mean` the mean of all samples, which is `others` times (S - 1) / S, and `none` is 0.
-        eos: the end is a token of the reward's n-grams. Without it captions end in fragments: for that experiment.
-        xe_weight: of the cross-entropy of the references, in the same sum.
-        kl_weight: of the divergence from the initial model; 0 makes no copy of it.
-        max_length: the largest number of sampled tokens, EOS included.
+    The baseline b^s is the mean reward of the image's `others` (Luo), the reward of its `greedy` caption (Rennie), the
+    `mean` of all samples, which is `others` times (S - 1) / S, or `none`. With `eos` the end is a token of the reward's
+    n-grams; without it captions end in fragments.
     """
 
     _sums: Tensor
@@ -85,8 +74,8 @@ class SelfCritical(Objective):
         self.temperature, self.max_length = temperature, max_length
         self.needs_initial = kl_weight > 0
         self._initial: tuple[nn.Module, ...] = ()  # a tuple hides it from saving, counting and averaging
-        # of the samples of the optimiser step's batches so far
-        self.register_buffer("_sums", torch.zeros(len(MOMENTS), dtype=torch.float64), persistent=False)
+        # of the samples of the optimiser step's batches so far, see `end_step`
+        self.register_buffer("_sums", torch.zeros(6, dtype=torch.float64), persistent=False)
 
     def prepare(self, data: TrainingData, model: nn.Module) -> None:
         """Set up the reward's references and document frequencies; copy the model if it is needed."""
@@ -102,30 +91,19 @@ class SelfCritical(Objective):
         return {"self_critical": signature, "document_frequencies": self.reward.frequencies.digest}
 
     def get_extra_state(self) -> Tensor:
-        """The document frequencies."""
         return torch.from_numpy(self.reward.frequencies.table)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Raise ValueError unless the checkpoint has the same document frequencies."""
         if not torch.equal(state, self.get_extra_state()):
             raise ValueError("its rewards had other document frequencies than these training captions give")
 
-    def forward(
-        self,
-        model: Captioner,
-        context: ContextSet,
-        sources: Tensor,
-        targets: Tensor,
-        word_index: Tensor,
-        random: BatchRandom,
-    ) -> Loss:
+    def forward(self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom) -> Loss:
         """See `Objective`; `nll` is that of the samples, in evaluation that of the references."""
         if not self.training:
-            return likelihood(model, context, sources, targets, word_index)
+            return likelihood(model, model(context, batch.sources), batch)
         loss = self.score(model, context, self.draw(model, context, random), random.index)
         if self.xe_weight:
-            references = likelihood(model, context, sources, targets, word_index)
-            loss = Loss(loss.total + self.xe_weight * references.total, loss.words, loss.terms)
+            loss = loss.plus(self.xe_weight, likelihood(model, model(context, batch.sources), batch).total)
         return loss
 
     def draw(self, model: Captioner, context: ContextSet, random: BatchRandom) -> Tensor:
@@ -136,40 +114,45 @@ class SelfCritical(Objective):
             drawn = draw_any(words[:, : self.samples] / self.temperature, uniform[..., t])
             return torch.cat([drawn, words[:, self.samples :].argmax(dim=-1)], dim=1)
 
-        with _evaluating(cast(nn.Module, model)):
-            n = self.samples + (self.baseline == "greedy")
-            return follow(model, context, n, choose, self.max_length, FORBIDDEN).tokens
+        network = cast(nn.Module, model)
+        training = [part for part in network.modules() if part.training]
+        network.eval()
+        n = self.samples + (self.baseline == "greedy")
+        tokens = follow(model, context, n, choose, self.max_length, FORBIDDEN).tokens
+        for part in training:  # others keep their own mode
+            part.training = True
+        return tokens
 
     def score(self, model: Captioner, context: ContextSet, tokens: Tensor, index: Tensor) -> Loss:
         """The loss of the captions `tokens` that `draw` returned, `index` `[B]` their images' training positions."""
         on_cpu = tokens.cpu()  # once: nothing below waits for the device
         rewards = torch.from_numpy(self.reward(index.cpu().numpy(), on_cpu.numpy()))
-        sampled = on_cpu[:, : self.samples]
-        advantage = rewards[:, : self.samples] - self._baselines(rewards)
-        self._add(rewards[:, : self.samples], advantage, sampled)
+        baseline, rewards = self._baseline(rewards), rewards[:, : self.samples]
+        sampled, advantage = on_cpu[:, : self.samples], rewards - baseline
+        ended, words = (sampled == EOS).sum(), (sampled > EOS).sum()
+        moments = (rewards, rewards.square(), advantage.square(), ended, words, torch.ones_like(rewards))
+        self._sums += torch.stack([moment.sum().double() for moment in moments]).to(self._sums.device)
 
         word_index = (sampled != PAD).flatten().nonzero().squeeze(1)
-        weights = advantage.flatten()[word_index // sampled.shape[-1]]
-        word_index, weights = word_index.to(tokens.device), weights.to(tokens.device)
-        tokens = tokens[:, : self.samples]
+        weights = advantage.flatten()[word_index // sampled.shape[-1]].to(tokens.device)
+        word_index, tokens = word_index.to(tokens.device), tokens[:, : self.samples]
         sources = torch.cat([torch.full_like(tokens[..., :1], BOS), tokens[..., :-1]], dim=-1)
         logits = self._logits(model, context, sources, word_index)
-        nll, _ = word_losses(logits, tokens.flatten()[word_index], 0.0)
-        total, terms = (weights.to(nll.dtype) * nll).sum(), {"nll": nll.detach().sum()}
+        nll, _ = word_losses(logits, tokens.flatten()[word_index])
+        loss = Loss((weights.to(nll.dtype) * nll).sum(), len(word_index), {"nll": nll.detach().sum()})
         for initial in self._initial:
             initial.to(next(cast(nn.Module, model).parameters()))  # once: to its device and precision
             with torch.no_grad():
                 before = self._logits(cast(Captioner, initial), context, sources, word_index)
-            terms["kl"] = divergence(logits, before)
-            total = total + self.kl_weight * terms["kl"]
-        return Loss(total, len(word_index), {name: term.detach() for name, term in terms.items()})
+            loss = loss.plus(self.kl_weight, divergence(logits, before), "kl")
+        return loss
 
     def _logits(self, model: Captioner, context: ContextSet, sources: Tensor, word_index: Tensor) -> Tensor:
         """Logits of the sampling distribution, `[W, V]`."""
         logits = model.readout(model(context, sources).hidden.flatten(0, 2)[word_index])
         return without(logits, FORBIDDEN) / self.temperature
 
-    def _baselines(self, rewards: Tensor) -> Tensor:
+    def _baseline(self, rewards: Tensor) -> Tensor:
         """The baseline of each sample, `[B, S]` or `[B, 1]`."""
         if self.baseline == "none":
             return torch.zeros_like(rewards[:, :1])
@@ -177,12 +160,6 @@ class SelfCritical(Objective):
             return rewards[:, self.samples :]
         mean = rewards.mean(dim=1, keepdim=True)
         return mean if self.baseline == "mean" else (self.samples * mean - rewards) / (self.samples - 1)
-
-    def _add(self, rewards: Tensor, advantage: Tensor, sampled: Tensor) -> None:
-        """Add the batch to the sums of the optimiser step."""
-        ended, words = (sampled == EOS).sum(), (sampled > EOS).sum()
-        moments = (rewards, rewards.square(), advantage.square(), ended, words, torch.ones_like(rewards))
-        self._sums += torch.stack([moment.sum().double() for moment in moments]).to(self._sums.device)
 
     def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Return statistics of the optimiser step's samples on all processes."""
@@ -199,25 +176,8 @@ class SelfCritical(Objective):
 
 
 def divergence(logits: Tensor, others: Tensor) -> Tensor:
-    """KL(p || q) in nats, summed over W positions.
-
-    Args:
-        logits: of p, `[W, V]`; minus infinity at the ids that are never drawn, which add nothing.
-        others: of q, in the same form.
-    """
+    """KL(p || q) in nats of logits of p and q, `[W, V]`, over the ids that can be drawn, summed over positions."""
     possible = [word for word in range(logits.shape[-1]) if word not in FORBIDDEN]
     precision = torch.promote_types(logits.dtype, torch.float32)
     p, q = (each[:, possible].log_softmax(dim=-1, dtype=precision) for each in (logits, others))
     return (p.exp() * (p - q)).sum()
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in evaluation mode for a while; every part returns to its own mode."""
-    modes = {part: part.training for part in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode

@@ -61,21 +61,12 @@ def some_paths(samples: int = 1, seed: int = 0) -> Tensor:
 
 @dataclass
 class Walk:
-    """One caption along one path.
+    """One caption along one path."""
 
-    Attributes:
-        likelihoods: `[T]`, log p of each word.
-        uniform: `[T]`, the mean of log p over all words.
-        choices: `[T]`, log alpha_t(s_t); nothing where the context is the expected one.
-        scores: `[T, L]`, e of Eq. 4 divided by the temperature.
-        alpha: `[T, L]`.
-    """
-
-    likelihoods: Tensor
-    uniform: Tensor
-    choices: Tensor
-    scores: Tensor
-    alpha: Tensor
+    likelihoods: Tensor  # `[T]`, log p of each word
+    uniform: Tensor  # `[T]`, the mean of log p over all words
+    choices: Tensor  # `[T]`, log alpha_t(s_t); nothing where the context is the expected one
+    alpha: Tensor  # `[T, L]`
 
 
 def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> Walk:
@@ -83,7 +74,7 @@ def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> 
     score, gate, head = model.attention.score, model.attention.gate, model.head
     mean = image.mean(dim=0)
     memory = tuple(initial(mean)[None, None] for initial in model.initial.maps)
-    likelihoods, uniform, choices, scores, alphas = [], [], [], [], []
+    likelihoods, uniform, choices, alphas = [], [], [], []
     for t, (word, target) in enumerate(zip([BOS, *words], [*words, EOS], strict=True)):
         embedded = model.embed.weight[word]
         x = model.cell.words(embedded[None, None])
@@ -100,22 +91,16 @@ def walk(model: Any, image: Tensor, words: Sequence[int], path: Path | None) -> 
         log_probs = logits - logits.exp().sum().log()
         likelihoods.append(log_probs[target])
         uniform.append(sum(log_probs) / V)
-        scores.append(e)
         alphas.append(alpha)
         if path is not None:
             choices.append(alpha[path[t]].log())
-    return Walk(
-        *(torch.stack(found or [mean.new_zeros(())]) for found in (likelihoods, uniform, choices, scores, alphas))
-    )
+    return Walk(*(torch.stack(found or [mean.new_zeros(())]) for found in (likelihoods, uniform, choices, alphas)))
 
 
 def flat_gradient(value: Tensor, model: Recurrent) -> Tensor:
     """Of `value` in all parameters, as one vector."""
-    parameters = list(model.parameters())
-    found = torch.autograd.grad(value, parameters, allow_unused=True)
-    return torch.cat(
-        [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)]
-    )
+    found = torch.autograd.grad(value, list(model.parameters()), allow_unused=True, materialize_grads=True)
+    return torch.cat([each.flatten() for each in found])
 
 
 @cache
@@ -173,8 +158,7 @@ class Led:
 
 def loss(objective: torch.nn.Module, model: Any, given: Batch, mask: Tensor | None = None, step: int = 0) -> Loss:
     context = ContextSet(given.inputs, (1, given.inputs.shape[1]), mask)
-    draws = BatchRandom(0, step, given.index)
-    return objective(model, context, given.sources, given.targets, given.word_index, draws)
+    return objective(model, context, given, BatchRandom(0, step, given.index))
 
 
 def along(objective: Reinforce, model: Recurrent, path: Path, given: Batch) -> Tensor:
@@ -209,18 +193,6 @@ def assert_equal(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def last_baseline(objective: Reinforce) -> list[float]:
-    return objective.baseline.tolist()
-
-
-def alone(value: Tensor) -> Tensor:
-    """The sum over the one process that there is."""
-    return value
-
-
-# The estimator is unbiased
-
-
 @pytest.mark.parametrize(
     ("changes", "credit", "baseline"),
     [
@@ -243,13 +215,13 @@ def test_averaged_over_all_paths_it_is_the_gradient_of_the_lower_bound(
 def test_second_batch_uses_the_baseline_of_the_first() -> None:
     model, objective, locations = network(), sampling(), some_paths()
     loss(objective, Led(model, locations), many_captions())
-    assert last_baseline(objective) == [0.0]  # until the optimiser's next step
-    assert objective.end_step(alone)["baseline"] == objective.baseline
+    assert objective.baseline.tolist() == [0.0]  # until the optimiser's next step
+    assert objective.end_step(torch.clone)["baseline"] == objective.baseline
     baseline = 0.1 * mean(rewards(model, locations))
     path = (1, 0, 2)
     expected = surrogate(walk(model, images(1)[0], WORDS, path), baseline=baseline)
     assert_equal(along(objective, model, path, one_caption()), flat_gradient(expected, model))
-    assert last_baseline(objective) == pytest.approx([baseline], rel=1e-12)
+    assert objective.baseline.tolist() == pytest.approx([baseline], rel=1e-12)
 
 
 @pytest.mark.parametrize("credit", ["caption", "future"])
@@ -260,9 +232,6 @@ def test_drawn_paths_estimate_the_gradient(credit: str) -> None:
     found = flat_gradient(loss(sampling(samples=samples, **settings), model, one_caption()).total, model)
     distance = (found - exact()[1]).square().sum().item()
     assert 0.1 < distance / (variance(every_gradient(sampling(**settings))) / samples) < 4
-
-
-# Along one path
 
 
 SETTINGS: list[tuple[dict[str, Any], Any]] = [
@@ -287,9 +256,6 @@ def test_gradient_and_value_along_a_path(settings: dict[str, Any], baseline: Any
         assert_equal(flat_gradient(found, model), flat_gradient(expected, model))
 
 
-# Several captions, samples and images
-
-
 def captions_by_hand(
     model: Recurrent, locations: Tensor, sampled: Sequence[bool] = (True,) * 4, **settings: Any
 ) -> Iterator[Tensor]:
@@ -304,7 +270,7 @@ def captions_by_hand(
                 yield surrogate(found, **(settings | policy)) / samples
 
 
-@pytest.mark.parametrize("samples", [1, 2, 3])
+@pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("credit", ["caption", "future"])
 def test_captions_and_samples_are_as_if_each_came_alone(samples: int, credit: str) -> None:
     model, locations = network(), some_paths(samples)
@@ -358,9 +324,9 @@ def test_images_that_are_not_sampled_have_the_loss_of_soft_attention() -> None:
 
 
 def test_coin_has_the_given_probability() -> None:
-    model, count = network(), 900
+    model, count = network(), 300
     given = collate(range(count), images(1).expand(count, -1, -1), [[[]]] * count)
-    for probability in (0.0, 0.2, 0.7, 1.0):
+    for probability in (0.0, 0.7, 1.0):
         led = Led(model)
         loss(Reinforce(sample_probability=probability), led, given)
         assert led.sampled.shape == (count,)
@@ -368,9 +334,9 @@ def test_coin_has_the_given_probability() -> None:
         assert abs(led.sampled.double().mean().item() - probability) <= 3 * spread
 
 
-@pytest.mark.parametrize("samples", [1, 2])
-def test_doubly_stochastic_term_along_the_path(samples: int) -> None:
+def test_doubly_stochastic_term_along_the_path() -> None:
     """Of alpha, not of the locations drawn from it; images that are not sampled have it too."""
+    samples = 2
     model, locations = network(), some_paths(samples)
     objective = Reinforce(doubly_stochastic=0.7, entropy=0.0, samples=samples)
     found, _ = loss_where((True, False, False, True), objective, model, locations)
@@ -422,20 +388,6 @@ def test_random_choices_belong_to_the_image_and_the_caption() -> None:
         assert_equal(together, sum(alone for alone, _ in apart))
 
 
-def test_samples_of_a_caption_are_drawn_apart() -> None:
-    model, many = network(), 500
-    led = Led(model)
-    loss(sampling(samples=many), led, one_caption())
-    first, second = led.output.policy.log_prob[0].exp().chunk(2)  # [S / 2, C]: a path is told by its probabilities
-    weights, _ = exact()
-    same = torch.isclose(first, second, rtol=1e-12, atol=0).all(dim=-1).double().mean().item()
-    chance = weights.square().sum().item()
-    assert abs(same - chance) < 4 * math.sqrt(chance * (1 - chance) / (many / 2))
-
-
-# The baseline
-
-
 def rewards(model: Recurrent, locations: Tensor, chosen: Sequence[int] = range(4)) -> list[list[float]]:
     """log p of each word of the captions of `many_captions` along `locations`."""
     return [
@@ -458,7 +410,7 @@ def test_batches_and_samples_and_processes_are_one_mean() -> None:
     objective.end_step(lambda sums: sums + torch.tensor([[-30.0], [2.0]]))
     total = sum(sum(map(sum, rewards(model, rows))) for rows in (locations[:, ::2], locations[:, 1::2]))
     total += sum(walk(model, images(1)[0], WORDS, path).likelihoods.sum().item() for path in both[0].tolist())
-    assert last_baseline(objective) == pytest.approx([0.1 * (total - 30) / 14], rel=1e-12)
+    assert objective.baseline.tolist() == pytest.approx([0.1 * (total - 30) / 14], rel=1e-12)
 
 
 @pytest.mark.parametrize("credit", ["caption", "future"])
@@ -468,31 +420,12 @@ def test_baseline_counts_sampled_captions_and_their_steps_alone(credit: str) -> 
     before = [-9.0] if credit == "caption" else [-9.0, -7.0, -5.0, -3.0]
     objective = with_baseline(Reinforce(credit=credit, max_words=3), before)
     loss_where((True, True, False, False), objective, model, locations)
-    logged = objective.end_step(alone)
+    logged = objective.end_step(torch.clone)
     long, short = rewards(model, locations, [0])
     seen = [mean([long, short]), mean([long[1:], short[1:]]), long[2], -3.0]
     expected = [0.9 * old + 0.1 * new for old, new in zip(before, seen, strict=False)]
-    assert last_baseline(objective) == pytest.approx(expected, rel=1e-12)
+    assert objective.baseline.tolist() == pytest.approx(expected, rel=1e-12)
     assert logged["baseline"].item() == objective.baseline[0].item()
-
-
-def test_rewards_are_counted_once_and_state_holds_the_baseline_alone() -> None:
-    model, objective = network(), sampling()
-    loss(objective, model, one_caption())
-    objective.end_step(alone)
-    once = last_baseline(objective)
-    objective.end_step(alone)
-    assert last_baseline(objective) == once != [0.0]
-    loss(objective, model, one_caption())
-    state = objective.state_dict()
-    assert list(state) == ["baseline"]
-    restored = Reinforce()
-    restored.load_state_dict(state)
-    restored.end_step(alone)
-    assert last_baseline(restored) == once
-
-
-# Normalisation
 
 
 @pytest.mark.parametrize(("before", "divisor"), [(0.0, 1.0), (0.25, 1.0), (9.0, 3.0)])
@@ -511,29 +444,19 @@ def test_the_running_variance_by_hand(decay: float) -> None:
     objective = sampling(normalise=True, decay=decay)
     for rewards in ([-2.0, -4.0], [-9.0]):
         objective._add(torch.tensor(rewards)[None, :, None], torch.ones(1, len(rewards), 1, dtype=torch.bool))
-    objective.end_step(alone)
-    assert objective.variance.tolist() == pytest.approx([(1 - decay) * 26 / 3], rel=1e-12)
-    assert last_baseline(objective) == pytest.approx([(1 - decay) * -5], rel=1e-12)
-    objective.end_step(alone)
-    assert objective.variance.tolist() == pytest.approx([(1 - decay) * 26 / 3], rel=1e-12)
+    for _ in range(2):  # they are counted once
+        objective.end_step(torch.clone)
+        assert objective.variance.tolist() == pytest.approx([(1 - decay) * 26 / 3], rel=1e-12)
+        assert objective.baseline.tolist() == pytest.approx([(1 - decay) * -5], rel=1e-12)
     objective._add(torch.tensor([[[-7.0]]]), torch.ones(1, 1, 1, dtype=torch.bool))
-    objective.end_step(alone)
+    objective.end_step(torch.clone)
     assert objective.variance.tolist() == pytest.approx([decay * (1 - decay) * 26 / 3], abs=1e-12)
-    restored = Reinforce(normalise=True)
-    restored.load_state_dict(objective.state_dict())
-    assert torch.equal(restored.variance, objective.variance)
+    assert list(objective.state_dict()) == ["baseline", "variance"]
 
 
-# Evaluation, arguments
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_evaluation_is_the_likelihood_under_the_expected_context(smoothing: float) -> None:
-    model, given = network(), many_captions()
-    objective = with_baseline(
-        Reinforce(label_smoothing=smoothing, doubly_stochastic=1.0, sample_probability=1.0, samples=3, entropy=0.5),
-        -5.0,
-    ).eval()
+def test_evaluation_is_the_likelihood_under_the_expected_context() -> None:
+    model, given, smoothing = network(), many_captions(), 0.3
+    objective = sampling(label_smoothing=smoothing, doubly_stochastic=1.0, samples=3, entropy=0.5).eval()
     soft = [walk(model, images(4)[b], words, None) for b in range(4) for words in CAPTIONS[b]]
     led = Led(model)
     found = loss(objective, led, given)
@@ -542,5 +465,5 @@ def test_evaluation_is_the_likelihood_under_the_expected_context(smoothing: floa
     smoothed = sum(surrogate(w, 0.0, label_smoothing=smoothing).item() for w in soft)
     assert found.total.item() == pytest.approx(smoothed, rel=1e-12)
     assert set(found.terms) == {"nll"}
-    objective.end_step(alone)
-    assert last_baseline(objective) == [-5.0]
+    objective.end_step(torch.clone)
+    assert objective.baseline.tolist() == [0.0]
