@@ -20,6 +20,7 @@ from captioning.runs.attention_file import read
 from captioning.runs.results import write_captions
 from captioning.training.callbacks import records
 from captioning.training.callbacks.records import AttentionPanels, KeepAttention, Results
+from captioning.training.loggers.wandb import WandbRecord
 
 from ..conftest import Outcome
 from ..tested import CELLS, SAID, Pointer, run_test
@@ -33,46 +34,35 @@ def lines(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
 
 
-def test_captions_one_line_per_image_in_order(tested: Outcome) -> None:
+def test_captions_scores_and_provenance(tested: Outcome) -> None:
     found = lines(tested.folder)
     assert [line["image_id"] for line in found] == [77, *(f"folder/{i}.jpg" for i in range(1, 5))]
-    assert {line["caption"] for line in found} == {"red square left"}
-    assert all(line["references"] == REFERENCES for line in found)
-    assert all(set(line["scores"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"} for line in found)
+    for line in found:
+        assert (line["caption"], line["references"]) == ("red square left", REFERENCES)
+        assert set(line["scores"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"}
+    record = json.loads((tested.folder / "scores.json").read_text())
+    assert set(record) == {"scores", "provenance"}
+    scores, provenance = record["scores"], record["provenance"]
+    assert set(scores) == {name.removeprefix("test/") for name in tested.metrics if name.startswith("test/")}
+    assert {"BLEU-4", "CIDEr", "pointing", "length"} < set(scores)
+    assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(100)  # of 0-100: red, square and left are all there
+    wanted = {"commit", "versions", "data_digest", "tokenizer", "seconds_trained", "seconds_to_best", "device"}
+    assert wanted <= set(provenance)
+    assert {"python", "captioning", "torch", "lightning", "pycocoevalcap"} <= set(provenance["versions"])
+    assert provenance["parameters"]["trainable"] == 1 < provenance["parameters"]["frozen"]
+    assert (provenance["precision"], provenance["processes"]) == ("32-true", 1)
+    assert provenance["images_tested"] == provenance["images_of_split"] == 5
 
 
-def test_every_map_of_the_first_captions(tested: Outcome) -> None:
+def test_maps_and_panels_of_the_first_images(tested: Outcome) -> None:
     found = read(tested.folder / "attention.npz")
     assert [each.image_id for each in found] == [77, "folder/1.jpg", "folder/2.jpg"]
     for each, cell in zip(found, CELLS, strict=False):
         assert each.words == tuple(SAID)
         assert list(each.maps) == ["mean", "spot 1", "spot 2"]
         lit = np.where(np.arange(9) == cell, np.e**10, 1.0) / (np.e**10 + 8)
-        expected = {"mean": lit, "spot 1": lit, "spot 2": np.full(9, 1 / 9)}
-        for name, maps in each.maps.items():
-            assert maps.shape == (3, 3, 3)
-            np.testing.assert_allclose(maps, np.broadcast_to(expected[name].reshape(3, 3), maps.shape), atol=1 / 510)
-
-
-def test_scores_and_provenance(tested: Outcome) -> None:
-    record = json.loads((tested.folder / "scores.json").read_text())
-    assert set(record) == {"scores", "provenance"}
-    scores = record["scores"]
-    bleu = [f"BLEU-{n}" for n in range(1, 5)]
-    logged = {name.removeprefix("test/") for name in tested.metrics if name.startswith("test/")}
-    assert {*bleu, *(f"{name} (no brevity penalty)" for name in bleu), "CIDEr", "pointing", "length"} < logged
-    assert set(scores) == logged
-    assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(100)  # of 0-100: red, square and left are all there
-    provenance = record["provenance"]
-    wanted = {"commit", "versions", "data_digest", "tokenizer", "seconds_trained", "seconds_to_best", "device"}
-    assert wanted <= set(provenance)
-    assert {"python", "captioning", "torch", "lightning", "pycocoevalcap"} <= set(provenance["versions"])
-    assert provenance["parameters"]["trainable"] == 1
-    assert provenance["parameters"]["frozen"] > 0
-    assert (provenance["precision"], provenance["processes"]) == ("32-true", 1)
-
-
-def test_panels_of_the_first_images_by_id(tested: Outcome) -> None:
+        for maps, expected in zip(each.maps.values(), (lit, lit, np.full(9, 1 / 9)), strict=True):
+            np.testing.assert_allclose(maps, np.broadcast_to(expected.reshape(3, 3), (3, 3, 3)), atol=1 / 510)
     assert {path.stem for path in (tested.folder / "attention").glob("*.pdf")} == {"77", "1", "2"}
     for stem in ("77", "1", "2"):
         with Image.open(tested.folder / "attention" / f"{stem}.png") as panel:
@@ -85,12 +75,13 @@ def test_no_images_no_files_and_captions_are_on_disk_when_the_scorer_fails(
 ) -> None:
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     nothing = [AttentionPanels(tmp_path / "attention", images=0), KeepAttention(tmp_path, images=0)]
+    nothing.append(WandbRecord(tmp_path / "run", images=2))  # without its logger
     with pytest.raises(CaptioningError, match="NoSuchOption"):
         run_test(tmp_path, [Results(tmp_path), *nothing])
     found = lines(tmp_path)
     assert [line["caption"] for line in found] == ["red square left"] * 5
     assert not any("scores" in line for line in found)
-    assert not any((tmp_path / name).exists() for name in ("scores.json", "attention", "attention.npz"))
+    assert not any((tmp_path / name).exists() for name in ("scores.json", "attention", "attention.npz", "run"))
 
 
 def test_photographs_by_their_folder(tmp_path: Path) -> None:
@@ -117,42 +108,33 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return found
 
 
-def example(folder: Path, number: int, size: tuple[int, int]) -> Example:
-    path = folder / f"{number}.png"
-    Image.new("RGB", size, (10, 20, 30)).save(path)
-    return Example(number, path, ())
+def example(folder: Path, size: tuple[int, int]) -> Example:
+    Image.new("RGB", size, (10, 20, 30)).save(folder / "0.png")
+    return Example(0, folder / "0.png", ())
 
 
-def test_words_and_maps_of_a_panel(tmp_path: Path, drawn: list[tuple[Any, ...]]) -> None:
-    """Words without EOS, one map per word, on the photograph at its own size, of which the network sees half."""
-    maps = torch.rand(4, 9)
-    caption = Caption([4, 7, 10, 2], 0.0, maps)
-    records.draw(tmp_path / "panel.png", module(Pointer()), example(tmp_path, 0, (12, 12)), caption)
+@pytest.mark.parametrize(
+    ("size", "resize", "frame"), [((12, 12), "squash", (0, 0, 1, 1)), ((40, 20), "crop", (0.25, 0, 0.75, 1))]
+)
+def test_words_and_maps_of_a_panel(
+    tmp_path: Path, drawn: list[tuple[Any, ...]], size: tuple[int, int], resize: str, frame: tuple[float, ...]
+) -> None:
+    """Words without EOS, one map per word where the network looked, on the photograph as it is."""
+    found, maps = module(Pointer()), torch.rand(4, 9)
+    found.backbone.transform = replace(found.backbone.transform, resize=resize)
+    records.draw(tmp_path / "panel.png", found, example(tmp_path, size), Caption([4, 7, 10, 2], 0.0, maps))
     ((path, photograph, words, shown, more),) = drawn
     assert (path, words) == (tmp_path / "panel.png", SAID)
     assert torch.equal(shown, maps[:3].view(3, 3, 3))
-    assert photograph.shape == (3, 12, 12)
+    assert photograph.shape == (3, *size[::-1])
     assert photograph[:, 0, 0].tolist() == pytest.approx([10 / 255, 20 / 255, 30 / 255])
-    assert more == {"title": "red square left", "references": [], "frame": (0, 0, 1, 1)}
+    assert more == {"title": "red square left", "references": [], "frame": frame}
 
 
 def test_every_map_of_a_panel(tmp_path: Path, drawn: list[tuple[Any, ...]]) -> None:
     """Those that the model has for what its backbone sees in the photograph, by their names."""
-    found = module(Pointer())
-    shown = example(tmp_path, 0, (12, 12))
+    found, shown = module(Pointer()), example(tmp_path, (12, 12))
     records.draw(tmp_path / "panel.png", found, shown, Caption([4, 7, 10], 0.0, torch.rand(3, 9)), every_map=True)
-    pixels = found.backbone.transform.read(shown.path)[None]
-    context = found.backbone.context(found.backbone(pixels))
+    context = found.backbone.context(found.backbone(found.backbone.transform.read(shown.path)[None]))
     expected = (10 * context.vectors[0, :, 0]).softmax(dim=0).view(1, 3, 3).expand(len(SAID), -1, -1)
     torch.testing.assert_close(drawn[0][3], {"spot 1": expected, "spot 2": torch.full((3, 3, 3), 1 / 9)})
-
-
-def test_a_photograph_that_is_not_square_is_drawn_as_it_is(tmp_path: Path, drawn: list[tuple[Any, ...]]) -> None:
-    """With the maps where the network looked, in the middle of it."""
-    cropping = module(Pointer())
-    cropping.backbone.transform = replace(cropping.backbone.transform, resize="crop")
-    caption = Caption([4, 5], 0.0, torch.full((2, 9), 1 / 9))
-    records.draw(tmp_path / "panel.png", cropping, example(tmp_path, 1, (40, 20)), caption)
-    ((_, photograph, _, _, more),) = drawn
-    assert photograph.shape == (3, 20, 40)
-    assert more["frame"] == (0.25, 0, 0.75, 1)
