@@ -265,7 +265,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, shapes_run: Run) -> None:
     """Nor are functions that a configuration names, which is part of the file."""
     bait = tmp_path / "sprung"
     path = changed(shapes_run.checkpoint, tmp_path, lambda saved: saved.update(more=Trap(bait)), seal=False)
-    with pytest.raises(CaptioningError, match=r"changed\.ckpt is refused: it holds Python objects"):
+    with pytest.raises(CaptioningError, match=r"changed\.ckpt is .*it holds Python objects"):
         captioning.load(path)
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps(Trap(bait)))
     with pytest.raises(CaptioningError, match=r"plain\.pkl"):

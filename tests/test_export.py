@@ -16,7 +16,7 @@ from captioning.errors import CaptioningError
 from captioning.export.__main__ import main
 from captioning.runs.checkpoint import load, write_safetensors
 from captioning.runs.networks import InitialWeights
-from captioning.runs.run import _undamaged as undamaged
+from captioning.runs.run import undamaged
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 

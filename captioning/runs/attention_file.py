@@ -22,18 +22,14 @@ from captioning.files import atomic_write
 FILE = "attention.npz"
 LARGEST = 2**29
 """Bytes of an unpacked file; a thousand captions take some ten millions."""
-ADVICE = "test the run again (captioning.evaluate), or take the file away"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptCaption:
     """A caption with its attention maps.
 
-    Attributes:
-        image_id: of its photograph.
-        words: the T words.
-        maps: float32 `[T, h, w]` by name, each row a distribution: first `mean`, which panels show; then `attended`,
-            what hard attention has taken in its place; then those of every layer and head, such as `inter 1 5`.
+    Maps are float32 `[T, h, w]` by name, each row a distribution: first `mean`, which panels show; then `attended`,
+    what hard attention has taken in its place; then those of every layer and head, such as `inter 1 5`.
     """
 
     image_id: int | str
@@ -77,14 +73,17 @@ def read(path: Path) -> list[KeptCaption]:
             entries = TypeAdapter(list[_Entry]).validate_json(arrays["captions"].tobytes())
             return [_caption(entry, arrays[f"maps_{i}"], arrays[f"scale_{i}"]) for i, entry in enumerate(entries)]
     except Exception as error:  # the readers of a damaged archive raise nearly anything
-        raise CaptioningError(f"{path} cannot be read or is damaged ({quoted(error)}): {ADVICE}") from error
+        raise CaptioningError(
+            f"{path} cannot be read or is damaged ({quoted(error)}): test the run again (captioning.evaluate), or take "
+            "the file away"
+        ) from error
 
 
 def _caption(entry: _Entry, maps: np.ndarray, scale: np.ndarray) -> KeptCaption:
     expected = len(entry.maps), len(entry.words)
-    if maps.dtype != np.uint8 or maps.ndim != 4 or maps.shape[:2] != expected:
-        raise ValueError(f"maps are {maps.dtype} {maps.shape}")
-    if scale.dtype != np.float32 or scale.shape != expected or not ((scale >= 0) & np.isfinite(scale)).all():
-        raise ValueError(f"scales are {scale.dtype} {scale.shape}, or no weights")
+    formed = maps.dtype == np.uint8 and maps.ndim == 4 and scale.dtype == np.float32
+    fitting = maps.shape[:2] == scale.shape == expected
+    if not formed or not fitting or not ((scale >= 0) & np.isfinite(scale)).all():
+        raise ValueError(f"maps {maps.dtype} {maps.shape} and scales {scale.dtype} {scale.shape} are no weights")
     weights = maps * (scale / np.float32(255))[..., None, None]
     return KeptCaption(entry.image_id, tuple(entry.words), dict(zip(entry.maps, weights, strict=True)))

@@ -11,48 +11,50 @@ import math
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, InstanceOf, ValidationError, model_validator
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from captioning.config.registry import renewed
+from captioning.config.types import refusals
 from captioning.decoding.confidence import are_quantiles
+from captioning.download.named import SUFFIX
 from captioning.errors import CaptioningError, quoted
 from captioning.files import atomic_write
 
 SECTIONS = ("backbone", "model", "decoding", "data")
 """Parts of a run's configuration that captioning needs."""
-SUFFIX = ".safetensors"
 KEY = "captioning"
 """The only entry in a header's metadata, since safetensors writes several in any order."""
 MAX_HEADER = 2**24
 """Characters of JSON in a header; ten thousand words take a hundredth of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """The parts of a checkpoint that captioning needs.
+class Checkpoint(BaseModel):
+    """The parts of a checkpoint that captioning needs."""
 
-    Attributes:
-        path: of the file.
-        config: the resolved configuration of the run, plain values.
-        words: of the vocabulary.
-        state: tensors by name, those of the networks begin with `backbone.` and `model.`.
-        score: of a validation or test, such as `val/CIDEr 54.3`, if recorded.
-        quantiles: of the scores of the validation captions (`captioning.decoding.confidence`), or none.
-    """
-
+    model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     path: Path
-    config: dict[str, Any]
-    words: list[str]
-    state: dict[str, Tensor]
-    score: str | None
-    quantiles: list[float]
+    config: dict[str, Any]  # of the run, resolved
+    words: list[InstanceOf[str]]  # of the vocabulary
+    state: dict[str, Tensor]  # names begin with `backbone.`, `model.` or `objective.`
+    score: str | None  # of a validation or test, such as `val/CIDEr 54.3`
+    quantiles: Any  # of the scores of the validation captions (`captioning.decoding.confidence`), or none
+
+    @model_validator(mode="after")
+    def _usable(self) -> "Checkpoint":
+        if lacking := [name for name in SECTIONS if not isinstance(self.config.get(name), dict)]:
+            raise ValueError(f"its configuration lacks the sections {', '.join(lacking)}")
+        if not are_quantiles(self.quantiles):
+            raise ValueError("the quantiles of its scores are not ascending")
+        if name := _infinite(self.state):
+            raise ValueError(f"its weights {quoted(name)} have NaN or infinite numbers")
+        return self
 
     @property
     def networks(self) -> dict[str, Tensor]:
@@ -62,25 +64,21 @@ class Checkpoint:
 
 def load(path: Path) -> Checkpoint:
     """Read a captioner from a torch or safetensors checkpoint."""
-    saved = _read_safetensors(path) if is_safetensors(path) else read(path)
-    inside, state = saved["captioning"], saved["state_dict"]
-    if problem := _problem(inside, state):
-        raise CaptioningError(f"checkpoint={path} cannot be used: {problem}")
-    score = quoted(inside["score"]) if inside.get("score") else _best_score(saved.get("callbacks"))
-    return Checkpoint(path, renewed(inside["config"]), inside["words"], state, score, inside.get("quantiles", []))
-
-
-def _problem(inside: Any, state: Any) -> str | None:
-    config, words = (inside.get("config"), inside.get("words")) if isinstance(inside, dict) else (None, None)
-    if not isinstance(config, dict) or not all(isinstance(config.get(name), dict) for name in SECTIONS):
-        return f"its configuration lacks sections of {', '.join(SECTIONS)}"
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        return "its vocabulary is not a list of words"
-    if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(t, Tensor) for k, t in state.items()):
-        return "its state_dict holds more than tensors by name"
-    if infinite := [name for name, t in state.items() if t.is_floating_point() and not t.isfinite().all()]:
-        return f"its weights {quoted(infinite[0])} have NaN or infinite numbers"
-    return None if are_quantiles(inside.get("quantiles", [])) else "the quantiles of its scores are not ascending"
+    saved = _content(path)
+    try:
+        inside: dict[str, Any] = {"config": None, "words": None, **saved["captioning"]}
+        score = quoted(inside["score"]) if inside.get("score") else _best_score(saved.get("callbacks"))
+        return Checkpoint(
+            path=path,
+            config=renewed(inside["config"]),
+            words=inside["words"],
+            state=saved["state_dict"],
+            score=score,
+            quantiles=inside.get("quantiles", []),
+        )
+    except (ValidationError, TypeError) as error:
+        reason = refusals("", error) if isinstance(error, ValidationError) else quoted(error)
+        raise CaptioningError(f"checkpoint={path} cannot be used: {reason}") from error
 
 
 def _best_score(callbacks: Any) -> str | None:
@@ -99,28 +97,58 @@ def read(path: Path) -> dict[str, Any]:
             f"checkpoint={path} is a safetensors file, from which training cannot resume; begin a new run from its "
             f"weights with init_from={path}"
         )
+    return _content(path)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint of either kind, in the layout of a torch checkpoint without its digest."""
+    read = _read_safetensors if is_safetensors(path) else _read_torch
     try:
-        with zipfile.ZipFile(path) as archive:
-            members, size = archive.infolist(), path.stat().st_size
-            # torch.save compresses nothing; a few compressed or shared bytes could unpack to terabytes
-            if any(m.compress_type != zipfile.ZIP_STORED for m in members) or sum(m.file_size for m in members) > size:
-                raise ValueError("it is compressed")
-        saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        if saved.pop("digest", None) != digest(saved, limit=16 * size + 2**26):
+        saved = read(path)
+        if saved.pop("digest", None) != digest(saved, limit=16 * path.stat().st_size + 2**26):
             raise ValueError("its content has another digest than was saved")
         if not {"captioning", "state_dict"} <= saved.keys():
             raise ValueError(f"it holds {', '.join(map(quoted, list(saved)[:5]))}")
     except MemoryError:
         raise
-    except pickle.UnpicklingError as error:
-        raise CaptioningError(
-            f"checkpoint={path} is refused: it holds Python objects, which can run code when loaded"
-        ) from error
-    except Exception as error:  # the readers of torch and zipfile raise nearly anything for damaged files
-        raise CaptioningError(
-            f"checkpoint={path} is damaged, or not a checkpoint of captioning.run: {quoted(error)}"
-        ) from error
+    except Exception as error:  # the readers raise nearly anything for damaged files
+        code = "it holds Python objects, which can run code when loaded"
+        reason = code if isinstance(error, pickle.UnpicklingError) else quoted(error)
+        raise CaptioningError(f"checkpoint={path} is damaged, or not a checkpoint of captioning: {reason}") from error
     return saved
+
+
+def _read_torch(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        members, size = archive.infolist(), path.stat().st_size
+        # torch.save compresses nothing; a few compressed or shared bytes could unpack to terabytes
+        if any(m.compress_type != zipfile.ZIP_STORED for m in members) or sum(m.file_size for m in members) > size:
+            raise ValueError("it is compressed")
+    return dict(torch.load(path, map_location="cpu", weights_only=True))
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    with safe_open(path, "pt") as file:
+        names, text = list(file.keys()), (file.metadata() or {}).get(KEY)
+        if text is None:
+            raise ValueError(
+                f"its tensors ({', '.join(map(quoted, names[:3]))}, ...) come without vocabulary and configuration; "
+                "weights of a backbone alone are set with backbone.weights"
+            )
+        if len(text) > MAX_HEADER:
+            raise ValueError(f"its header has {len(text):,} characters")
+        about = json.loads(text)
+        if sorted(about["tensors"]) != sorted(names):
+            raise ValueError("its header names other tensors")
+        state = {name: file.get_tensor(name) for name in about.pop("tensors")}
+    return {"digest": about.pop("digest"), "captioning": about, "state_dict": state}
+
+
+def is_safetensors(path: Path) -> bool:
+    """Recognise a safetensors file by its first bytes, or by its name if it is not a zip archive."""
+    with path.open("rb") as file:
+        start = file.read(9)
+    return start[8:] == b"{" or (path.suffix == SUFFIX and not start.startswith(b"PK"))
 
 
 def with_digest(content: dict[str, Any]) -> dict[str, Any]:
@@ -148,13 +176,6 @@ def keep_quantiles(path: Path, quantiles: Sequence[float]) -> None:
         write(path, saved)
 
 
-def is_safetensors(path: Path) -> bool:
-    """Recognise a safetensors file by its first bytes, or by its name if it is not a zip archive."""
-    with path.open("rb") as file:
-        start = file.read(9)
-    return start[8:] == b"{" or (path.suffix == SUFFIX and not start.startswith(b"PK"))
-
-
 def write_safetensors(
     path: Path,
     config: dict[str, Any],
@@ -166,76 +187,34 @@ def write_safetensors(
 ) -> None:
     """Write a captioner to share, atomically; the same captioner always gives the same bytes.
 
-    Args:
-        path: the file.
-        config: of the run.
-        words: of the vocabulary, in order.
-        state: weights by name.
-        half: store matrices in half precision; networks widen them to single precision when they load.
-        score: such as `test/CIDEr 58.0`.
-        quantiles: of the scores of its validation captions.
+    With `half`, matrices are stored in half precision; networks widen them to single precision when they load.
     """
-    state = _halved(state) if half else state
+    if half:
+        # Biases and the scales and statistics of normalisations are few, and squares among them underflow in half.
+        matrices = {name: t.half() for name, t in state.items() if t.is_floating_point() and t.dim() > 1}
+        if name := _infinite(matrices):
+            raise CaptioningError(f"half=true is not possible: the weights {quoted(name)} exceed it; leave half=false")
+        state = {**state, **matrices}
     known = {"score": score, "quantiles": list(quantiles)}
-    inside = {"config": config, "words": words, **{name: value for name, value in known.items() if value}}
+    # as it will be read
+    inside = json.loads(json.dumps({"config": config, "words": words, **{k: v for k, v in known.items() if v}}))
     about = {**inside, "tensors": list(state), "digest": digest({"captioning": inside, "state_dict": state})}
-    try:
-        text = json.dumps(about)
-        if digest(json.loads(text)) != digest(about):  # as if a key is a number
-            raise ValueError("JSON would change it")
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CaptioningError(f"the configuration cannot be exported, since JSON has not all of it: {error}") from error
     # copies, because safetensors refuses tensors that share their numbers
     tensors = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
     with atomic_write(path) as file:
-        file.write(save(tensors, {KEY: text}))
+        file.write(save(tensors, {KEY: json.dumps(about)}))
 
 
-def _halved(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    # Biases and the scales and statistics of normalisations are few, and squares among them underflow in half.
-    matrices = {name: t.half() for name, t in state.items() if t.is_floating_point() and t.dim() > 1}
-    if infinite := [name for name, tensor in matrices.items() if not tensor.isfinite().all()]:
-        raise CaptioningError(
-            f"half=true is not possible: the weights {quoted(infinite[0])} exceed {torch.finfo(torch.half).max:,.0f}, "
-            "the largest number of half precision; leave half=false"
-        )
-    return {**state, **matrices}
-
-
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    """The content in the layout of a torch checkpoint."""
-    try:
-        with safe_open(path, "pt") as file:
-            names, metadata = list(file.keys()), file.metadata() or {}
-            if KEY not in metadata:
-                raise CaptioningError(
-                    f"checkpoint={path} has {len(names)} tensors ({', '.join(map(quoted, names[:3]))}, ...) without "
-                    "vocabulary and configuration. Captioners are safetensors files of captioning.export; weights of a "
-                    "backbone alone are set with backbone.weights"
-                )
-            if len(metadata[KEY]) > MAX_HEADER:
-                raise ValueError(f"its header has {len(metadata[KEY]):,} characters")
-            about = json.loads(metadata[KEY])
-            inside = {name: about[name] for name in ("config", "words", "score", "quantiles") if name in about}
-            if sorted(about["tensors"]) != sorted(names):
-                raise ValueError("its header names other tensors")
-            state = {name: file.get_tensor(name) for name in about["tensors"]}
-        content = {"captioning": inside, "state_dict": state}
-        if about["digest"] != digest(content):
-            raise ValueError("its content has another digest than was saved")
-    except (CaptioningError, MemoryError):
-        raise
-    except Exception as error:  # the readers raise nearly anything for damaged files
-        raise CaptioningError(f"checkpoint={path} is damaged or incomplete: {quoted(error)}") from error
-    return content
+def _infinite(state: Mapping[str, Tensor]) -> str | None:
+    """The first tensor with a number that is not finite."""
+    return next((name for name, t in state.items() if t.is_floating_point() and not t.isfinite().all()), None)
 
 
 def digest(content: Any, limit: float = math.inf) -> str:
     """BLAKE2b over nested mappings and lists: each value, each tensor's bytes, and its place.
 
-    Raises:
-        ValueError: a tensor is larger than its storage, or there are more than `limit` bytes, counting a value in each
-            of its places.
+    A `ValueError` ends it where a tensor is larger than its storage, or where there are more than `limit` bytes,
+    counting a value in each of its places.
     """
     blake = hashlib.blake2b(digest_size=32)
     for place, value in _leaves(content, ""):

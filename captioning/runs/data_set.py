@@ -32,14 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def read_splits(data: Mapping[str, Any], backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]) -> Splits:
-    """Read the data set of a run again.
-
-    Args:
-        data: settings of the run, plain values.
-        backbones: that see the photographs.
-        cache: the folder of cached things, and the only one in which scenes are drawn.
-        modules: of the user, which may define the reader.
-    """
+    """Read the data set of a run again, whose scenes are drawn nowhere but in `cache`."""
     reader = build("data.reader", data["reader"], modules)
     target: Path | None = getattr(reader, "writes_to", None)
     if target and not target.resolve().is_relative_to(cache.resolve()):
@@ -59,7 +52,6 @@ def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> N
         return
     words = (reference.words for example in splits["train"] for reference in example.references)
     check_value("data.vocabulary", settings, dict[str, Any])
-    check_arguments("data.vocabulary", Vocabulary.from_captions, settings)
     found = Vocabulary.from_captions(words, **settings)
     if found != vocabulary:
         shared = len(set(found.words) & set(vocabulary.words))
@@ -78,9 +70,8 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
     if is_another_data_set(config):
         data = given
     else:
-        for name in given:
-            if name not in data:
-                raise CaptioningError(no_setting("data", name, list(data)))
+        if unknown := [name for name in given if name not in data]:
+            raise CaptioningError(no_setting("data", unknown[0], list(data)))
         for old, new in ((data.get("root"), config.data.root), (saved.get("cache"), config.cache)):
             if isinstance(old, str) and new is not None:
                 data = relocate(data, old, str(new))
@@ -91,20 +82,12 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Photographs to evaluate on.
+    """Photographs to evaluate on."""
 
-    Attributes:
-        name: of the split, or `images`.
-        examples: the photographs, perhaps without references.
-        root: the folder from which their names count, if any.
-        training: the captions that the model has learnt from, if they are there.
-        provenance: of all of it.
-    """
-
-    name: str
-    examples: Sequence[Example]
-    root: str | Path | None
-    training: TrainingCaptions | None
+    name: str  # of the split, or `images`
+    examples: Sequence[Example]  # perhaps without references
+    root: str | Path | None  # the folder from which the names of photographs count, if any
+    training: TrainingCaptions | None  # that the model has learnt from, if they are there
     provenance: Mapping[str, Any]
 
     @classmethod
@@ -116,14 +99,9 @@ class DataSet:
         backbones: Sequence[Backbone],
         vocabulary: Vocabulary,
     ) -> "DataSet":
-        """The photographs that an evaluation asks for: a split, or a folder.
+        """The split or the folder that an evaluation asks for.
 
-        Args:
-            config: of the command.
-            own: data settings of the run.
-            data: as `data_settings` gives them.
-            backbones: of the captioner.
-            vocabulary: of the captioner.
+        `own` are the data settings of the run, `data` those of `data_settings`; the rest is the captioner's.
         """
         parts = (part for backbone in backbones for part in backbone.modules())  # also of those side by side
         if has_other_photographs(config) and any(isinstance(part, Precomputed) for part in parts):
@@ -131,12 +109,11 @@ class DataSet:
                 "a captioner with backbone=features does not read photographs: leave images and views out, and it is "
                 "evaluated on the data set whose features there are"
             )
-        cache, modules = given_path(config.cache), list(config.modules)
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])
             training = _training_at_hand(config, data, vocabulary)
             return cls("images", examples, given_path(config.images), training, record)
-        splits = read_splits(data, backbones, cache, modules)
+        splits = read_splits(data, backbones, given_path(config.cache), list(config.modules))
         if is_another_data_set(config):
             training = _training_at_hand(config, own, vocabulary)
         else:
@@ -153,8 +130,7 @@ def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example
     examples = readable({"images": folder.examples}, backbone.transform, cache, skip_broken=True)["images"]
     record: dict[str, Any] = {"photographs": str(config.images), "data_digest": digest({"images": examples})}
     if file is not None:
-        bare = [str(example.image_id) for example in examples if not example.references]
-        if bare:
+        if bare := [str(example.image_id) for example in examples if not example.references]:
             names = ", ".join(bare[:MAX_LISTED]) + (", ..." if len(bare) > MAX_LISTED else "")
             log.info("photographs without references, captioned and not scored: %d (%s)", len(bare), names)
         if folder.absent:

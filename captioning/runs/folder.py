@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,14 +22,10 @@ from captioning.machine import is_first
 
 MAX_SWEPT = 100
 """Characters of a folder's name for swept values."""
+MAX_LISTED = 3
+"""Differing settings that a message has."""
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 """Answers of file systems without locks, such as those of some clusters."""
-
-
-def run_folder(config: DictConfig) -> Path:
-    """`<runs>/<name>-<model>-seed<seed>`, in sweeps with `-<setting>=<value>` for each further swept setting."""
-    plain = plain_folder(config)
-    return plain.with_name(plain.name + (_swept() if in_sweep() else ""))
 
 
 def plain_folder(config: DictConfig) -> Path:
@@ -37,29 +33,26 @@ def plain_folder(config: DictConfig) -> Path:
     return Path(config.runs) / f"{config.name}-{HydraConfig.get().runtime.choices['model']}-seed{config.seed}"
 
 
+def run_folder(config: DictConfig) -> Path:
+    """The plain folder, in sweeps with `-<setting>=<value>` for each further swept setting."""
+    plain = plain_folder(config)
+    given = str(HydraConfig.get().job.override_dirname) if in_sweep() else ""
+    name = re.sub(r"[^\w.=+-]+", "_", given.replace("/", "."), flags=re.ASCII).strip("_")
+    if len(name) > MAX_SWEPT:  # a digest tells it apart
+        name = f"{name[: MAX_SWEPT - 9]}-{hashlib.sha256(given.encode()).hexdigest()[:8]}"
+    return plain.with_name(f"{plain.name}-{name}") if name else plain
+
+
 def in_sweep() -> bool:
-    """Whether this is a job of a sweep, which resumes without being asked."""
+    """Tell whether this is a job of a sweep, which resumes without being asked."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
-def _swept() -> str:
-    """Swept values as a part of a file name; a long one is cut, with a digest to tell it apart."""
-    given = str(HydraConfig.get().job.override_dirname)
-    name = re.sub(r"[^\w.=+-]+", "_", given.replace("/", "."), flags=re.ASCII).strip("_")
-    if len(name) > MAX_SWEPT:
-        name = f"{name[: MAX_SWEPT - 9]}-{hashlib.sha256(given.encode()).hexdigest()[:8]}"
-    return f"-{name}" if name else ""
-
-
 def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | None = None) -> Path:
-    """Make the folder `base`, numbered if that is taken, and set `config.folder`.
+    """Make the folder `base`, numbered if that has content, and set `config.folder`.
 
-    It appears atomically with `config.yaml`, the resolved configuration and the overrides of the command line.
-
-    Args:
-        config: of a run or an evaluation.
-        base: an empty folder there is taken.
-        begin: writes further files into the folder.
+    It appears atomically with `config.yaml`, the resolved configuration and the overrides of the command line; `begin`
+    writes further files into it.
     """
     numbered = (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))
     overrides = yaml.safe_dump({"overrides": list(HydraConfig.get().overrides.task)}, allow_unicode=True)
@@ -80,6 +73,13 @@ def new_folder(config: DictConfig, base: Path, begin: Callable[[Path], None] | N
                 if not os.path.lexists(folder):
                     raise
     raise AssertionError  # numbers do not end
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Settings that differ, the first few; empty if none does."""
+    both = [(key, before.get(key, "nothing"), now.get(key, "nothing")) for key in sorted(before.keys() | now.keys())]
+    differing = [f"{key}={new} (it has {old})" for key, old, new in both if old != new]
+    return ", ".join(differing[:MAX_LISTED]) + (", ..." if len(differing) > MAX_LISTED else "")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from captioning.machine import has_bfloat16
 from captioning.models.parts.numerics import lower
 from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import Checkpoint, digest, load
+from captioning.runs.folder import differences
 
 MAX_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; its name comes from a closed list."""
@@ -30,28 +31,20 @@ CAN_DIFFER = {
     "backbone": ("weights", "trainable", "checkpointing", "size", "resize", "dilation", "path", "regions"),
 }
 """Settings that may change between the training of weights and a run that begins from them."""
-MAX_LISTED = 3
 
 
 class Network:
     """Backbone and model of one checkpoint, frozen and in evaluation mode.
 
-    Attributes:
-        quantiles: of the scores of its validation captions, by the checkpoint's own search.
+    `quantiles` are of the scores of its validation captions, by the checkpoint's own search.
     """
 
     def __init__(
-        self,
-        backbone: Backbone,
-        model: Captioner,
-        device: torch.device,
-        title: str,
-        quantiles: Sequence[float] = (),
+        self, backbone: Backbone, model: Captioner, device: torch.device, title: str, quantiles: Sequence[float] = ()
     ) -> None:
         self.backbone, self.model, self._device, self._title = backbone, model, device, title
         self.quantiles = quantiles
-        for network in (backbone, model):
-            assert isinstance(network, nn.Module)
+        for network in self._modules():
             network.to(device).eval().requires_grad_(False)
 
     def lower(self, vocab_size: int) -> None:
@@ -63,8 +56,11 @@ class Network:
             )
         lower(cast(nn.Module, self.model), vocab_size)
 
+    def _modules(self) -> tuple[nn.Module, nn.Module]:
+        return self.backbone, cast(nn.Module, self.model)
+
     def __repr__(self) -> str:
-        count = sum(p.numel() for network in (self.backbone, self.model) for p in cast(nn.Module, network).parameters())
+        count = sum(parameter.numel() for network in self._modules() for parameter in network.parameters())
         return f"{self._title}, {count:,} parameters"
 
 
@@ -99,21 +95,19 @@ def _title(saved: Checkpoint) -> str:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Name the checkpoint in errors of building it."""
+def naming(path: Path, key: str = "checkpoint") -> Iterator[None]:
+    """Name the checkpoint in errors of building it and of loading its weights."""
     try:
         yield
-    except CaptioningError as error:
-        raise CaptioningError(f"checkpoint={path} does not fit this version of captioning: {explain(error)}") from error
+    except (CaptioningError, RuntimeError) as error:
+        reason = explain(error) if isinstance(error, CaptioningError) else quoted(error)
+        raise CaptioningError(f"{key}={path} does not fit: {reason}") from error
 
 
 def _fill(name: str, network: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load the tensors of `state` under `name`, which must be exactly those of the network."""
     prefix = f"{name}."
-    try:
-        network.load_state_dict({k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)})
-    except RuntimeError as error:
-        raise CaptioningError(f"another {name}: {quoted(error)}") from error
+    network.load_state_dict({k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)})
 
 
 class AllocationLimit(TorchDispatchMode):
@@ -140,12 +134,7 @@ class AllocationLimit(TorchDispatchMode):
 
 
 class InitialWeights:
-    """Weights, vocabulary and backbone of the checkpoint `init_from`; the optimiser of the run is new.
-
-    Attributes:
-        vocabulary: of its model.
-        digest: of weights and words.
-    """
+    """Weights, vocabulary and backbone of the checkpoint `init_from`; the optimiser of the run is new."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._saved = path, load(path)
@@ -161,17 +150,12 @@ class InitialWeights:
         for name, can_differ in CAN_DIFFER.items():
             known = defaults(name, config[name])
             before, now = (known | dict(each_setting(c[name], name)) for c in (self._saved.config, config))
-            differing = [
-                f"{key}={quoted(now[key])} (it has {quoted(before[key])})"
-                for key in sorted(before.keys() & now.keys())
-                if before[key] != now[key] and (name == "model" or before[key] or now[key])
-                if key.rpartition(".")[2] not in can_differ
-            ]
-            if differing:
-                more = ", ..." if len(differing) > MAX_LISTED else ""
+            decisive = [key for key in before if key in now and key.rpartition(".")[2] not in can_differ]
+            both = {key: (before[key], now[key]) for key in decisive if name == "model" or before[key] or now[key]}
+            if differing := differences(*({k: quoted(pair[i]) for k, pair in both.items()} for i in (0, 1))):
                 raise CaptioningError(
-                    f"init_from={self.path} has another architecture: {', '.join(differing[:MAX_LISTED])}{more}. Set "
-                    f"{name} as it was, or train from random weights (init_from=null)"
+                    f"init_from={self.path} has another architecture: {differing}. Set {name} as it was, or train from "
+                    "random weights (init_from=null)"
                 )
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
@@ -186,7 +170,5 @@ class InitialWeights:
 
     def fill(self, name: str, network: nn.Module) -> None:
         """Load the checkpoint's weights into `backbone` or `model`."""
-        try:
+        with naming(self.path, "init_from"):
             _fill(name, network, self._saved.state)
-        except CaptioningError as error:
-            raise CaptioningError(f"init_from={self.path} has {error}") from error

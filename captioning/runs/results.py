@@ -33,10 +33,8 @@ def write_captions(
     lines = []
     for row, (image_id, caption, texts) in enumerate(zip(image_ids, captions, references, strict=True)):
         line: dict[str, Any] = {"image_id": image_id, "caption": caption, "references": list(texts)}
-        if photographs is not None:
-            line["photograph"] = photographs[row]
-        if scores is not None:
-            line["scores"] = scores.per_image[row]  # not rounded, which would undo their order
+        line |= {} if photographs is None else {"photograph": photographs[row]}
+        line |= {} if scores is None else {"scores": scores.per_image[row]}  # not rounded, which would undo their order
         lines.append(to_json(line, ensure_ascii=False) + "\n")
     write_text(path, "".join(lines))
 
@@ -79,15 +77,12 @@ def code_digest() -> str:
 
 def commit() -> str | None:
     """The git commit of this package, with `+` if the working tree differs; None outside a checkout."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), *arguments], check=True, capture_output=True, text=True
-        ).stdout.strip()
-
+    git = ["git", "-C", str(Path(__file__).parent)]
+    read = functools.partial(subprocess.check_output, text=True, stderr=subprocess.DEVNULL)
     try:
-        git("ls-files", "--error-unmatch", __file__)  # a wheel may be installed below somebody else's checkout
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+        read([*git, "ls-files", "--error-unmatch", __file__])  # a wheel may lie below somebody else's checkout
+        changed = read([*git, "status", "--porcelain", "--untracked-files=no"]).strip()
+        return read([*git, "rev-parse", "HEAD"]).strip() + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 

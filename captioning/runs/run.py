@@ -22,20 +22,17 @@ from captioning.data.example import Splits, digest
 from captioning.errors import CaptioningError
 from captioning.files import read_state, write_json
 from captioning.machine import is_first
-from captioning.runs.folder import in_sweep, lock, new_folder, plain_folder, run_folder
+from captioning.runs.folder import differences, in_sweep, lock, new_folder, plain_folder, run_folder
 from captioning.runs.results import code_digest
 
 if TYPE_CHECKING:
     from captioning.backbones import Backbone
     from captioning.runs.networks import InitialWeights
 
-RECORD = "run.json"
-CHECKPOINTS = ("last.ckpt", "previous.ckpt")
 WEIGHTS = re.compile(r"backbone\.(.+\.)?weights|init_from")
 """Settings that digests stand for: the same weights may lie in another file."""
 MODULE = re.compile(r'"captioning(?:\.\w+)*\.(\w+)"')
 """JSON of a part of ours, whose module may move from version to version."""
-MAX_LISTED = 3
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +50,19 @@ class Record(BaseModel):
     code: str | None = None
     precision: str | None = None
     result: Result | None = None
+
+    @classmethod
+    def of(cls, folder: Path) -> "Record":
+        path = folder / "run.json"
+        if path.exists():
+            return read_state(path, cls.model_validate_json, "move its folder away, and the run begins anew")
+        return cls(result=Result(best=None) if (folder / "scores.json").exists() else None)
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / "run.json", self.model_dump())
+
+    def found(self) -> dict[str, Any] | None:
+        return None if self.result is None else self.result.model_dump()
 
 
 def identity(
@@ -87,21 +97,19 @@ def _digest(settings: Mapping[str, str]) -> str:
 class RunFolder:
     """A new run, or an earlier one of the same identity to resume.
 
-    Attributes:
-        path: of the folder; a new one is made by `open`.
-        precision: with which the run began, on whatever machine; `trainer.precision` of this machine for a new run.
-        result: of a finished run.
+    `path` is of the folder, which `open` makes for a new run; `precision` is that with which the run began, on whatever
+    machine; `result` is of a finished run.
     """
 
     def __init__(self, config: DictConfig, identity: Mapping[str, str]) -> None:
         from captioning.config.precision import precision_of  # here, because PyTorch takes seconds
 
         self._config, self._identity = config, identity
-        self._earlier = find_earlier(config, identity)
+        self._earlier = _find_earlier(config, identity)
         self.path = self._earlier or run_folder(config)
-        record = _read(self.path) if self._earlier else Record()
+        record = Record.of(self.path) if self._earlier else Record()
         self.precision: str = record.precision or precision_of(config.trainer)
-        self.result = _result(self.path) if self._earlier else None
+        self.result = record.found()
         if is_first() and self.finished:
             log.info("this run is finished: %s; resume=false begins a new one", self.path)
         if is_first() and self._earlier and record.code != code_digest():
@@ -119,15 +127,16 @@ class RunFolder:
         """Make the folder of a new run, set `config.folder`, and lock the folder."""
         if self._earlier is None and is_first():
             record = Record(digests=dict(self._identity), code=code_digest(), precision=self.precision)
-            self.path = new_folder(self._config, self.path, lambda folder: _write(folder, record))
+            self.path = new_folder(self._config, self.path, record.write)
         OmegaConf.update(self._config, "folder", str(self.path))
         with lock(self.path):
-            self.result = _result(self.path) if self._earlier else None  # another process may have finished it
+            if self._earlier:  # another process may have finished it
+                self.result = Record.of(self.path).found()
             yield
 
     def checkpoint(self) -> Path | None:
         """The latest undamaged checkpoint to resume from; damaged ones are renamed."""
-        found = _undamaged(self.path) if self._earlier else None
+        found = undamaged(self.path) if self._earlier else None
         if is_first():
             log.info("run folder: %s%s", self.path, f"\nresuming from {found}" if found else "")
         return found
@@ -136,33 +145,16 @@ class RunFolder:
         """Record the result."""
         self.result = dict(result)
         if is_first():
-            record = _read(self.path)
+            record = Record.of(self.path)
             record.result = Result.model_validate(result)
-            _write(self.path, record)
+            record.write(self.path)
 
 
-def _write(folder: Path, record: Record) -> None:
-    write_json(folder / RECORD, record.model_dump())
-
-
-def _read(folder: Path) -> Record:
-    path = folder / RECORD
-    if not path.exists():
-        return Record()
-    return read_state(path, Record.model_validate_json, "move its folder away, and the run begins anew")
-
-
-def _result(folder: Path) -> dict[str, Any] | None:
-    if not (folder / RECORD).exists() and (folder / "scores.json").exists():  # of an early version
-        return {"best": None}
-    found = _read(folder).result
-    return None if found is None else found.model_dump()
-
-
-def _undamaged(folder: Path) -> Path | None:
+def undamaged(folder: Path) -> Path | None:
+    """The latest checkpoint that can be read."""
     from captioning.runs.checkpoint import read  # here, because PyTorch takes seconds
 
-    paths = [path for name in CHECKPOINTS if (path := folder / "checkpoints" / name).exists()]
+    paths = [path for name in ("last", "previous") if (path := folder / "checkpoints" / f"{name}.ckpt").exists()]
     for path in paths:
         try:
             read(path)
@@ -176,7 +168,7 @@ def _undamaged(folder: Path) -> Path | None:
     return None
 
 
-def find_earlier(config: DictConfig, identity: Mapping[str, str]) -> Path | None:
+def _find_earlier(config: DictConfig, identity: Mapping[str, str]) -> Path | None:
     """The folder of a run of the same identity, finished rather than interrupted; None for a new run.
 
     Runs are looked for if `config.resume`, and in sweeps, where a job without an earlier run is a new run. A single
@@ -185,30 +177,33 @@ def find_earlier(config: DictConfig, identity: Mapping[str, str]) -> Path | None
     sweep = in_sweep()
     if not (sweep if config.resume is None else config.resume):
         return None
-    plain = plain_folder(config)  # other settings may have been swept when it began
+    plain, folders = plain_folder(config), _numbered(run_folder(config))
+    # other settings may have been swept when it began
     every = [path.parent for path in sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/config.yaml"))]
-    folders = _numbered(run_folder(config))
     same = [folder for folder in dict.fromkeys([*folders, *every]) if _identified(folder, identity)]
     if same:
-        return next((folder for folder in same if _result(folder) is not None), same[0])
+        return next((folder for folder in same if Record.of(folder).result is not None), same[0])
     if sweep or not folders:
         return None
     latest = folders[0]
-    _check_settings(config, latest)
-    before = _read(latest).digests
+    record, before = Record.of(latest), result_settings(read_settings(latest / "config.yaml"))
+    differing = differences(before, result_settings(_with_folder(config, str(latest))))
+    problems = [f"came with {differing}"] if differing else []
     for name, meaning in (("data", "other data"), ("init_from", "other weights (init_from)")):
-        if before and before.get(name) != identity.get(name):
-            raise CaptioningError(
-                f"resume=true continues {latest}, but that began from {meaning}. Restore them, or start a new run with "
-                "resume=false"
-            )
-    if before and _result(latest) is None:
+        if record.digests and record.digests.get(name) != identity.get(name):
+            problems.append(f"that began from {meaning}")
+    if problems:
+        raise CaptioningError(
+            f"resume=true continues {latest}, but {problems[0]}. Restore what it began with, or start a new run with "
+            "resume=false"
+        )
+    if record.digests and record.result is None:
         log.warning("the backbone has changed since %s began: its result will belong to neither version", latest)
     return latest
 
 
 def _identified(folder: Path, identity: Mapping[str, str]) -> bool:
-    before = dict(_read(folder).digests)
+    before = dict(Record.of(folder).digests)
     if "configuration" in before:  # of a version whose digest of the settings had names of modules
         del before["configuration"], before["code"]
         if before.items() <= identity.items():
@@ -218,25 +213,8 @@ def _identified(folder: Path, identity: Mapping[str, str]) -> bool:
 
 def _numbered(base: Path) -> list[Path]:
     """The run folders among `base`, `base-2`, `base-3`, ..., the latest first."""
-    folders = {1: base} if (base / "config.yaml").exists() else {}
+    found = {1: base}
     for path in base.parent.glob(f"{glob.escape(base.name)}-*"):
         number = path.name.removeprefix(f"{base.name}-")
-        if number.isdigit() and (path / "config.yaml").exists():
-            folders[int(number)] = path
-    return [folders[number] for number in sorted(folders, reverse=True)]
-
-
-def _check_settings(config: DictConfig, folder: Path) -> None:
-    before = result_settings(read_settings(folder / "config.yaml"))
-    now = result_settings(_with_folder(config, str(folder)))
-    differing = [
-        f"{key}={now.get(key, 'nothing')} (it has {before.get(key, 'nothing')})"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
-    ]
-    if differing:
-        more = ", ..." if len(differing) > MAX_LISTED else ""
-        raise CaptioningError(
-            f"resume=true continues {folder}, but came with {', '.join(differing[:MAX_LISTED])}{more}. "
-            "Give the same settings again, or start a new run with resume=false"
-        )
+        found |= {int(number): path} if number.isdigit() else {}
+    return [found[number] for number in sorted(found, reverse=True) if (found[number] / "config.yaml").exists()]

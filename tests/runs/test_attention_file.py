@@ -4,6 +4,7 @@ import io
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,43 +14,29 @@ from captioning.runs import attention_file
 from captioning.runs.attention_file import KeptCaption, read, write
 
 M, T, H, W = 3, 2, 5, 7
+NAMES = ["mean", "inter 1 1", "inter 1 2"]
 
 
 def kept(image_id: int | str, words: tuple[str, ...] = ("a", 'disc "<b>"\u2028'), seed: int = 0) -> KeptCaption:
     peaked = np.random.default_rng(seed).dirichlet(np.full(H * W, 0.1), (M, len(words))).astype(np.float32)
-    return KeptCaption(
-        image_id, words, dict(zip(("mean", "inter 1 1", "inter 1 2"), peaked.reshape(M, -1, H, W), strict=True))
-    )
+    return KeptCaption(image_id, words, dict(zip(NAMES, peaked.reshape(M, -1, H, W), strict=True)))
 
 
 def test_within_half_a_step(tmp_path: Path) -> None:
-    captions = [kept(7), kept("folder/ü.jpg", ("one",), seed=1), kept("empty", ())]
-    write(tmp_path / "attention.npz", captions)
-    found = read(tmp_path / "attention.npz")
-    assert [(c.image_id, c.words) for c in found] == [(c.image_id, c.words) for c in captions]
-    assert all(list(c.maps) == list(captions[0].maps) for c in found)
-    for caption, again in zip(captions, found, strict=True):
-        for name, maps in caption.maps.items():
-            assert again.maps[name].dtype == np.float32
-            assert again.maps[name].shape == maps.shape
-            peaks = maps.max(axis=(1, 2), keepdims=True)
-            assert (abs(again.maps[name] - maps) <= peaks / 255 * 0.5001).all()
-            np.testing.assert_allclose(again.maps[name].max(axis=(1, 2), keepdims=True), peaks, rtol=1e-6)
-
-
-def test_maps_of_nothing_and_of_no_numbers(tmp_path: Path) -> None:
     broken = np.zeros((3, 1, 2), np.float32)
-    broken[1] = np.nan
-    broken[2] = 1e-44  # a weight whose inverse is no number
-    write(tmp_path / "attention.npz", [KeptCaption(1, ("a", "b", "c"), {"mean": broken})])
-    np.testing.assert_allclose(read(tmp_path / "attention.npz")[0].maps["mean"], np.zeros((3, 1, 2)), atol=1e-40)
-
-
-def test_layout(tmp_path: Path) -> None:
-    write(tmp_path / "attention.npz", [kept(7)])
+    broken[1:] = np.nan, 1e-44  # a weight whose inverse is no number
+    captions = [kept(7), kept("folder/ü.jpg", ("one",), seed=1), kept("empty", ())]
+    write(tmp_path / "attention.npz", [*captions, KeptCaption(1, ("a", "b", "c"), {"mean": broken})])
+    *found, other = read(tmp_path / "attention.npz")
+    assert [(c.image_id, c.words, list(c.maps)) for c in found] == [(c.image_id, c.words, NAMES) for c in captions]
+    for name, caption, again in ((name, *both) for both in zip(captions, found, strict=True) for name in NAMES):
+        maps, peaks = caption.maps[name], caption.maps[name].max(axis=(1, 2), keepdims=True)
+        assert again.maps[name].dtype == np.float32
+        assert (abs(again.maps[name] - maps) <= peaks / 255 * 0.5001).all()
+        np.testing.assert_allclose(again.maps[name].max(axis=(1, 2), keepdims=True), peaks, rtol=1e-6)
+    np.testing.assert_allclose(other.maps["mean"], np.zeros((3, 1, 2)), atol=1e-40)
     with np.load(tmp_path / "attention.npz", allow_pickle=False) as file:
-        assert set(file) == {"captions", "maps_0", "scale_0"}
-        assert json.loads(bytes(file["captions"]))[0]["maps"] == ["mean", "inter 1 1", "inter 1 2"]
+        assert json.loads(bytes(file["captions"]))[0]["maps"] == NAMES
         assert (file["maps_0"].dtype, file["maps_0"].shape) == (np.uint8, (M, T, H, W))
         assert (file["scale_0"].dtype, file["scale_0"].shape) == (np.float32, (M, T))
 
@@ -59,56 +46,39 @@ class Harmful:
         return exec, ("raise SystemExit('it ran')",)
 
 
-def damaged(case: str) -> bytes:
-    file = io.BytesIO()
-    entries = [{"image_id": 1, "words": ["a"], "maps": ["mean"]}]
-    maps, scale = np.zeros((1, 1, 2, 2), np.uint8), np.ones((1, 1), np.float32)
-    if case == "more words than maps":
-        entries[0]["words"] = ["a", "b"]
-    if case == "an id that is a list":
-        entries[0]["image_id"] = [1]
-    if case == "floats":
-        maps = maps.astype(np.float32)
-    if case == "no number":
-        scale[:] = np.nan
-    captions = np.frombuffer(json.dumps(entries).encode(), np.uint8)
-    if case == "pickle":
-        captions = np.array([Harmful()], dtype=object)
-    arrays = {"captions": captions, "maps_0": maps, "scale_0": scale}
-    if case == "a part is missing":
-        del arrays["scale_0"]
-    np.savez_compressed(file, **arrays)
-    content = file.getvalue()
-    if case == "cut":
-        return content[:-30]
-    if case == "a bit has changed":
-        return content[:120] + bytes([content[120] ^ 1]) + content[121:]
-    return pickle.dumps(Harmful()) if case == "a pickle alone" else content
+def file(words: Any = ("a",), image_id: Any = 1, **changes: Any) -> bytes:
+    entries = json.dumps([{"image_id": image_id, "words": list(words), "maps": ["mean"]}])
+    arrays = {"maps_0": np.zeros((1, 1, 2, 2), np.uint8), "scale_0": np.ones((1, 1), np.float32)}
+    arrays |= {"captions": np.frombuffer(entries.encode(), np.uint8), **changes}
+    content = io.BytesIO()
+    np.savez_compressed(content, **{name: array for name, array in arrays.items() if array is not None})
+    return content.getvalue()
 
 
-CASES = [
-    *("more words than maps", "an id that is a list", "floats", "no number", "pickle"),
-    *("a part is missing", "cut", "a bit has changed", "a pickle alone"),
-]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_damage(case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        file(words=["a", "b"]),
+        file(image_id=[1]),
+        file(maps_0=np.zeros((1, 1, 2, 2), np.float32)),
+        file(scale_0=np.full((1, 1), np.nan, np.float32)),
+        file(captions=np.array([Harmful()], dtype=object)),
+        file(scale_0=None),
+        file()[:-30],
+        file()[:120] + bytes([file()[120] ^ 1]) + file()[121:],
+        pickle.dumps(Harmful()),
+        file(more=np.zeros(200, np.uint8)),  # larger than allowed
+        None,
+    ],
+    ids=lambda content: str(content and len(content)),
+)
+def test_damage(content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_file, "LARGEST", 700)
     path = tmp_path / "attention.npz"
-    path.write_bytes(damaged(case))
+    path.write_bytes(file())
+    assert len(read(path)) == 1
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(CaptioningError, match=r"attention\.npz cannot be read or is damaged"):
         read(path)
-
-
-def test_too_large_to_be_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "attention.npz"
-    path.write_bytes(damaged("not at all"))
-    assert len(read(path)) == 1
-    monkeypatch.setattr(attention_file, "LARGEST", 300)
-    with pytest.raises(CaptioningError, match="unpacked it has"):
-        read(path)
-
-
-def test_not_there(tmp_path: Path) -> None:
-    with pytest.raises(CaptioningError, match="cannot be read"):
-        read(tmp_path / "attention.npz")

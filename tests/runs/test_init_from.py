@@ -2,9 +2,9 @@
 
 import copy
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 import torch
@@ -80,18 +80,20 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("model", "changes", "named"),
     [
-        (["model.decoder_layers=3", "model.max_tokens=16"], "model.decoder_layers=3 (it has 4), model.max_tokens=16"),
-        (["model=sat_soft"], "model._target_=captioning.models.Recurrent (it has captioning.models.Transformer)"),
-        (["model.scale=sqrt_d"], "model.scale=sqrt_d (it has sqrt_len_d)"),
+        ([], {"decoder_layers": 3, "max_tokens": 16}, "model.decoder_layers=3 (it has 4), model.max_tokens=16"),
+        (["model=sat_soft"], {}, "model._target_=captioning.models.Recurrent (it has captioning.models.Transformer)"),
+        ([], {"scale": "sqrt_d"}, "model.scale=sqrt_d (it has sqrt_len_d)"),
     ],
 )
 def test_another_architecture_is_named(
-    first: Path, changes: list[str], named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    first: Path, model: list[str], changes: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = merged(small(*[change for change in changes if change.startswith("model=")]), changes, first)
+    config = small(*model)
+    config.init_from = str(first)
+    config.model.update(changes)
     with pytest.raises(CaptioningError, match="has another architecture: ") as error:
         main.__wrapped__(config)
     assert named in str(error.value)
@@ -126,58 +128,27 @@ def test_a_setting_that_an_earlier_version_had_not_is_what_it_did(first: Path) -
 
 def test_no_weights_are_read_beside_those_that_a_run_begins_from() -> None:
     """Not those of a backbone within another either."""
-
-    class Begun(InitialWeights):
-        def __init__(self) -> None:
-            pass
-
-        def check_architecture(self, config: Mapping[str, Any]) -> None:
-            pass
-
-        def fill(self, name: str, network: torch.nn.Module) -> None:
-            pass
-
     absent = ["backbone.first.weights=absent.pt", "backbone.second.weights=absent.pt"]
-    sizes = ["backbone.first.size=64", "backbone.second.size=64", "backbone@backbone.second=vgg11"]
-    assert build_backbone(composed("backbone=side_by_side", *sizes, *absent), Begun()).dim == 1024
+    both = ["backbone@backbone.first=squeezenet1_1", "backbone@backbone.second=squeezenet1_1"]
+    found = build_backbone(composed("backbone=side_by_side", *both, *absent), create_autospec(InitialWeights))
+    assert found.dim == 1024
 
 
-def merged(config: DictConfig, changes: list[str], first: Path) -> DictConfig:
-    """Sizes are given after those of the miniature."""
-    config.init_from = str(first)
-    for change in changes:
-        key, _, value = change.partition("=")
-        if key != "model":
-            config.model[key.partition(".")[2]] = int(value) if value.isdigit() else value
-    return config
-
-
-def test_another_vocabulary_is_refused(first: Path) -> None:
+def test_another_vocabulary_and_other_weights_are_refused(first: Path) -> None:
     words = load(first).words
     initial = InitialWeights(first)
     initial.check_vocabulary(Vocabulary(words))
     for others in (words[::-1], words[1:], [*words, "zebra"]):
         with pytest.raises(CaptioningError, match=r"another vocabulary .* set data.vocabulary=checkpoint"):
             initial.check_vocabulary(Vocabulary(others))
+    with pytest.raises(CaptioningError, match=r"init_from=.*Missing key"):
+        initial.fill("backbone", torch.nn.Sequential(torch.nn.Linear(2, 3)))
 
 
-def test_another_backbone_is_refused(first: Path) -> None:
-    with pytest.raises(CaptioningError, match=r"has another backbone: .*Missing key"):
-        InitialWeights(first).fill("backbone", torch.nn.Sequential(torch.nn.Linear(2, 3)))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["data.vocabulary=checkpoint"], "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT"),
-        (["data.vocabulary=words"], "data.vocabulary=words"),
-        (["init_from=3"], "init_from=3"),
-    ],
-)
-def test_settings_that_cannot_be(overrides: list[str], message: str) -> None:
-    with pytest.raises(CaptioningError) as error:
-        check(composed(*overrides))
-    assert message in str(error.value)
+@pytest.mark.parametrize("given", ["data.vocabulary=checkpoint", "data.vocabulary=words", "init_from=3"])
+def test_settings_that_cannot_be(given: str) -> None:
+    with pytest.raises(CaptioningError, match=given):
+        check(composed(given))
 
 
 def test_resuming_asks_for_the_same_weights(first: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

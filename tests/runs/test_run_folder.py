@@ -1,5 +1,6 @@
 """The folder of a run: its identity, made, locked, found again, finished."""
 
+import hashlib
 import json
 import logging
 import signal
@@ -16,20 +17,17 @@ import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from hypothesis import given
-from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from support import VALUES, composed, mutated, read_or_refused
+from support import composed, read_or_refused
 
 from captioning.backbones import Backbone
 from captioning.backbones.scratch import SmallCNN
-from captioning.config.settings import each_setting, read_settings
+from captioning.config.settings import read_settings
 from captioning.data.example import Example, Reference, Splits
 from captioning.errors import CaptioningError, Stopped
 from captioning.runs.folder import MAX_SWEPT, lock, new_folder, run_folder
 from captioning.runs.jobs import ranking
-from captioning.runs.run import RunFolder, identity
-from captioning.runs.run import _read as read_record
+from captioning.runs.run import Record, RunFolder, identity
 from captioning.training.loggers.metrics_file import MetricsFile
 
 SETTINGS = ("optimizer.lr=1e-5", "name='1e-5'", "+data.note='2020-01-01'", "+data.more='\"no\"'", "resume=true")
@@ -49,11 +47,6 @@ def identified(config: DictConfig) -> dict[str, str]:
     return identity(config, splits(), backbone())
 
 
-def changed(*overrides: str, before: tuple[str, ...] = ()) -> set[str]:
-    one, other = (identified(composed(*o)) for o in (before, overrides))
-    return {name for name in one if one[name] != other[name]}
-
-
 def run(*overrides: str) -> RunFolder:
     config = composed(*SETTINGS, *overrides)
     return RunFolder(config, identified(config))
@@ -63,39 +56,30 @@ def run(*overrides: str) -> RunFolder:
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    ("before", "overrides", "expected"),
     [
-        ["runs=/elsewhere", "cache=/elsewhere", "+overrides=[a,b]"],
-        ["resume=true", "data.num_workers=0", "metrics.timeout=9", "callbacks.progress_bar.refresh_rate=0"],
-        ["logger=wandb"],
-        ["test=false"],  # a trial is tested later
+        ([], ["runs=/elsewhere", "cache=/elsewhere", "+overrides=[a,b]"], set()),
+        ([], ["resume=true", "data.num_workers=0", "metrics.timeout=9", "logger=wandb"], set()),
+        ([], ["test=false"], set()),  # a trial is tested later
+        ([], ["model._target_=captioning.elsewhere.Transformer"], set()),  # a part of ours may move
+        ([], ["model._target_=captioning.models.Recurrent"], {"settings"}),
+        (["model._target_=yours.Model"], ["model._target_=mine.Model"], {"settings"}),
+        *(([], [other], {"settings"}) for other in ("seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2")),
+        *(
+            ([f"data={data}", "data.root=d"], [f"data={data}", "data.root=/there/d", "backbone.weights=/w.pt"], set())
+            for data in ("flickr8k", "coco_official", "csv")
+        ),
     ],
+    ids=str,
 )
-def test_what_changes_no_result_changes_no_digest(overrides: list[str]) -> None:
-    assert changed(*overrides) == set()
+def test_settings_that_change_the_result_make_another_run(
+    before: list[str], overrides: list[str], expected: set[str]
+) -> None:
+    one, other = identified(composed(*before)), identified(composed(*overrides))
+    assert {name for name in one if one[name] != other[name]} == expected
 
 
-def test_photographs_may_lie_elsewhere() -> None:
-    for data in ("flickr8k", "coco_official", "csv"):
-        moved = f"data={data}", "data.root=/there/d", "backbone.weights=/w.pt"
-        assert changed(*moved, before=(f"data={data}", "data.root=d")) == set()
-
-
-def test_a_part_of_ours_may_move_to_another_module() -> None:
-    target = composed().model._target_
-    moved = target.replace("captioning.", "captioning.elsewhere.")
-    assert changed(f"model._target_={moved}", f"+trainer.plugins=[{{_target_: {moved}}}]",
-                   before=(f"+trainer.plugins=[{{_target_: {target}}}]",)) == set()  # fmt: skip
-    assert changed("model._target_=captioning.models.Recurrent") == {"settings"}
-    assert changed("model._target_=mine.Model", before=("model._target_=yours.Model",)) == {"settings"}
-
-
-@pytest.mark.parametrize("override", ["seed=2", "optimizer.lr=0.1", "decoding.width=5", "data.views=2"])
-def test_other_settings_are_another_run(override: str) -> None:
-    assert changed(override) == {"settings"}
-
-
-def test_so_are_other_captions_and_other_weights() -> None:
+def test_so_do_other_captions_and_other_weights() -> None:
     one, other = (identity(composed(), *parts) for parts in ((splits(), backbone()), (splits("a cat"), backbone(1))))
     assert {name for name in one if one[name] != other[name]} == {"data", "backbone"}
 
@@ -162,14 +146,6 @@ def test_resuming_is_refused_with_other_data(elsewhere: Path, caplog: pytest.Log
 # Made
 
 
-def test_a_folder_is_never_an_earlier_ones(elsewhere: Path) -> None:
-    config = composed(*SETTINGS)
-    first, again = (new_folder(config, run_folder(config)) for _ in range(2))
-    assert again == first.with_name(f"{first.name}-2")
-    assert config.folder == OmegaConf.load(again / "config.yaml").folder == str(again)
-    assert "${" not in (again / "config.yaml").read_text()
-
-
 def test_a_folder_appears_complete_or_not_at_all(elsewhere: Path) -> None:
     def stop() -> None:
         raise Stopped("stopped", signal.SIGINT)
@@ -192,8 +168,10 @@ def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
     base = run_folder(configs[0])
     with ThreadPoolExecutor(8) as pool:
         folders = list(pool.map(lambda each: new_folder(each, base), configs))
-    assert len(set(folders)) == 8
-    assert [OmegaConf.load(folder / "config.yaml").folder for folder in folders] == list(map(str, folders))
+    assert {folder.name for folder in folders} == {base.name, *(f"{base.name}-{number}" for number in range(2, 9))}
+    for config, folder in zip(configs, folders, strict=True):
+        assert config.folder == OmegaConf.load(folder / "config.yaml").folder == str(folder)
+        assert "${" not in (folder / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -203,23 +181,17 @@ def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
         ("backbone.grid=28-optimizer.lr=1e-3", "-backbone.grid=28-optimizer.lr=1e-3"),
         ("model/score=dot", "-model.score=dot"),
         ("+data.note='a b/../c$(d)'", "-+data.note=_a_b....c_d"),
+        ("data.root=" + 200 * "x", "-data.root=" + 81 * "x" + "-HASH"),
     ],
 )
 def test_a_folder_is_named_by_what_is_swept(swept: str, name: str) -> None:
-    assert named(swept) == "shapes-spatial_transformer-seed7" + name
-
-
-def test_a_long_name_is_cut_and_told_apart() -> None:
-    names = {named(",".join(f"data.root=/photographs/{number}" for number in range(9)) + end) for end in "ab"}
-    assert len(names) == 2
-    assert {len(name) for name in names} == {len(named("")) + MAX_SWEPT + 1}
-
-
-def named(swept: str) -> str:
+    """A long name is cut, and told apart by a digest of all of it."""
     config, hydra = composed("seed=7"), HydraConfig.get()
     with read_write(hydra):
         hydra.mode, hydra.job.override_dirname = RunMode.MULTIRUN, swept
-    return run_folder(config).name
+    name = name.replace("HASH", hashlib.sha256(swept.encode()).hexdigest()[:8])
+    assert run_folder(config).name == "shapes-spatial_transformer-seed7" + name
+    assert len(name) <= MAX_SWEPT + 1
 
 
 def test_the_best_job_comes_first_and_failed_ones_last() -> None:
@@ -287,77 +259,42 @@ def test_a_folder_is_one_runs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 # Files of a run that anything may have happened to
 
-RECORD = json.dumps({"digests": {"data": "d"}, "result": {"best": 1.5, "widths": {"1": 0.5}}}).encode()
-RECORDS = st.fixed_dictionaries(
-    {}, optional={"digests": VALUES, "result": VALUES | st.fixed_dictionaries({"best": VALUES})}
-)
-CONFIG = yaml.safe_dump({"seed": 1, "cache": "cache", "data": {"root": None, "words": [1, 2.5, "x"]}}).encode()
-METRICS = b"loss,step\r\n0.5,0\r\n0.25,1\r\n,2\r\n"
-NASTY = {
+READERS: dict[str, Callable[[Path], Any]] = {
+    "run.json": lambda path: Record.of(path.parent),
+    "config.yaml": read_settings,
+    "metrics.csv": lambda path: MetricsFile(path).keep(before=2),
+}
+DAMAGED = {
     "null": b"null",
     "a list": b"[1]",
     "deep": b"[" * 100_000,
-    "deep objects": b'{"digests":' * 100_000,
     "binary": bytes(range(256)),
     "huge field": b'step,"' + b"x" * 10**6 + b'"\r\n1,2\r\n',
     "emptied": b"",
 }
+RESULTS = {f"result {result}": json.dumps({"result": result}).encode() for result in ({}, {"best": "good"}, [1])}
+# nothing stands for more than itself, and nothing is built
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60))
+PLAIN = {"aliases": LAUGHS.encode(), "objects": b"a: !!python/object/apply:os.getcwd []\n"}
 
 
-Read = Callable[[str, bytes], Any]
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        *((file, content) for file in READERS for content in DAMAGED.values()),
+        *(("run.json", content) for content in RESULTS.values()),
+        *(("config.yaml", content) for content in PLAIN.values()),
+    ],
+    ids=[*(f"{file} {name}" for file in READERS for name in DAMAGED), *RESULTS, *PLAIN],
+)
+def test_damaged_files_are_named(file: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / file).write_bytes(content)
+    found, message = read_or_refused(lambda: READERS[file](tmp_path / file))
+    assert found is None
+    assert str(tmp_path / file) in str(message)
 
 
-@pytest.fixture(scope="module")
-def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
-    """Gives what is read of a file of that content, or None where that is refused."""
-    folder = tmp_path_factory.mktemp("run")
-    readers: dict[str, Callable[[], Any]] = {
-        "run.json": lambda: read_record(folder),
-        "config.yaml": lambda: read_settings(folder / "config.yaml"),
-        "metrics.csv": lambda: MetricsFile(folder / "metrics.csv").keep(before=2),
-    }
-
-    def read(name: str, content: bytes) -> Any:
-        (folder / name).write_bytes(content)
-        found, message = read_or_refused(readers[name])
-        assert message is None or str(folder / name) in message
-        return found
-
-    return read
-
-
-@given(content=st.binary(max_size=40) | mutated(RECORD) | st.builds(lambda v: json.dumps(v).encode(), VALUES | RECORDS))
-def test_any_record(read: Read, content: bytes) -> None:
-    record = read("run.json", content)
-    assert record is None or all(isinstance(text, str) for item in record.digests.items() for text in item)
-
-
-@pytest.mark.parametrize("result", [{}, {"best": "good"}, [1]])
-def test_results_of_wrong_types(read: Read, result: Any) -> None:
-    assert read("run.json", json.dumps({"result": result}).encode()) is None
-
-
-@given(content=st.binary(max_size=40) | mutated(CONFIG) | st.builds(lambda v: yaml.safe_dump(v).encode(), VALUES))
-def test_any_configuration(read: Read, content: bytes) -> None:
-    settings = read("config.yaml", content)
-    assert settings is None or len(list(each_setting(settings))) <= len(content) + 1  # nothing in it has grown
-
-
-@given(content=st.binary(max_size=40) | mutated(METRICS))
-def test_any_metrics(read: Read, content: bytes) -> None:
-    read("metrics.csv", content)
-
-
-@pytest.mark.parametrize("name", NASTY)
-@pytest.mark.parametrize("file", ["run.json", "config.yaml", "metrics.csv"])
-def test_damaged_files_are_named(read: Read, name: str, file: str) -> None:
-    assert read(file, NASTY[name]) is None
-
-
-def test_a_configuration_is_plain_values(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing in it is looked up, and nothing stands for more than itself."""
+def test_a_configuration_is_plain_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "secret")
-    assert read("config.yaml", b"a: ${oc.env:SECRET}\nb: ${a}\n") == {"a": "${oc.env:SECRET}", "b": "${a}"}
-    laughs = "a0: &a0 [x, x]\n" + "".join(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60))
-    for refused in (laughs, "a: !!python/object/apply:os.getcwd []\n"):
-        assert read("config.yaml", refused.encode()) is None
+    (tmp_path / "config.yaml").write_text("a: ${oc.env:SECRET}\nb: ${a}\n")
+    assert read_settings(tmp_path / "config.yaml") == {"a": "${oc.env:SECRET}", "b": "${a}"}
