@@ -66,7 +66,7 @@ def serving(site: Site) -> Iterator[Site]:
 
         def _head(self, code: int, headers: dict[str, Any]) -> None:
             self.send_response(code)
-            for name, value in headers.items():
+            for name, value in {"Connection": "close", **headers}.items():
                 self.send_header(name, str(value))
             self.end_headers()
 
