@@ -97,6 +97,14 @@ def device_called(name: "str | torch.device") -> "torch.device":
     return device
 
 
+def device_of(accelerator: str) -> "torch.device":
+    """The kind of device that Lightning's trainer takes here."""
+    import torch  # here, because commands start without it
+
+    current = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if accelerator == "cpu" or current is None else current
+
+
 def has_bfloat16(device: "torch.device") -> bool:
     """Tell whether the device multiplies bfloat16 in hardware, within the limits of `ONEDNN_MAX_CPU_ISA`."""
     import torch  # here, because commands start without it

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.check import FROM_CHECKPOINT, built, check, data_settings, model_settings, optimizer_settings
+from captioning.config.check import DATA, FROM_CHECKPOINT, apply_debug, check
 from captioning.config.command import command, start
 from captioning.config.paths import checkpoint_path
 from captioning.config.registry import CONF
-from captioning.config.settings import apply_debug, without_weights
+from captioning.config.settings import without_weights
 from captioning.errors import CaptioningError, quoted
-from captioning.machine import is_first
+from captioning.machine import device_of, has_bfloat16, is_first
 from captioning.progress import duration
 from captioning.report.summary import print_summary
 from captioning.runs.run import RunFolder, identity
@@ -33,20 +34,25 @@ if TYPE_CHECKING:  # train imports PyTorch and Lightning, which take seconds, af
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 
 @command(CONF / "config.yaml")
 def main(config: DictConfig) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
     apply_debug(config)
-    check(config)
-    return train(config)
+    return train(config, check(config))
 
 
-def train(config: DictConfig) -> float | None:
-    """Compute features, train, choose, and test; an earlier run is resumed where it ended."""
+def train(config: DictConfig, parts: Mapping[str, Any]) -> float | None:
+    """Compute features, train, choose, and test; an earlier run is resumed where it ended.
+
+    Args:
+        config: of the run; it gets its `folder`.
+        parts: the same as `check` gives it, from which parts are built.
+    """
     import lightning as L
 
-    from captioning.config.precision import tell_precision
     from captioning.training.selection import select
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # else it tells of devices, files and products
@@ -57,12 +63,12 @@ def train(config: DictConfig) -> float | None:
         from captioning.runs.networks import InitialWeights
 
         initial = InitialWeights(checkpoint_path(config.init_from))
-    backbone = build_backbone(config, initial)
-    splits = build_splits(config, backbone)
-    run = RunFolder(config, identity(config, splits, backbone, initial))
+    backbone = build_backbone(parts, initial)
+    splits = build_splits(parts, backbone)
+    run = RunFolder(config, identity(config, splits, backbone, initial), parts["trainer"]["precision"])
     if not run.finished:
-        tell_precision(config.trainer, run.precision)
-        module = build_module(config, splits, backbone, initial)
+        tell_precision(config.trainer, parts["trainer"]["precision"], run.precision)
+        module = build_module(config, parts, splits, backbone, initial)
         data = build_data(config, debug_subset(config, splits), module)
         with run.open():
             if not run.finished:
@@ -80,28 +86,45 @@ def train(config: DictConfig) -> float | None:
     return run.result["best"]
 
 
-def build_backbone(config: DictConfig, initial: "InitialWeights | None" = None) -> "Backbone":
+def built(settings: Any, **given: Any) -> Any:
+    """Build a part of one's own configuration; lists and groups in it become plain ones."""
+    return instantiate(settings, _convert_="all", **given)
+
+
+def tell_precision(trainer: DictConfig, fitting: str, used: str) -> None:
+    """Log what `auto` has become, and warn of slow bfloat16; the run in `used` may have begun on another machine."""
+    device = device_of(trainer.accelerator)
+    fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
+    hardware = f"this {kind} {'multiplies' if fast else 'does not multiply'} bfloat16 in hardware"
+    if is_first() and used.startswith("bf16") and not fast:
+        log.warning("%s: %s is many times slower than 32-true; a new run takes trainer.precision=auto", hardware, used)
+    if is_first() and trainer.precision == "auto":
+        since = "from trainer.precision=auto" if used == fitting else "with which this run began"
+        log.info("precision: %s, %s; %s", used, since, hardware)
+
+
+def build_backbone(settings: Mapping[str, Any], initial: "InitialWeights | None" = None) -> "Backbone":
     """The backbone with its weights, which are those of `initial` if there is one."""
     if initial is None:
-        backbone: Backbone = built(config.backbone)
+        backbone: Backbone = built(settings["backbone"])
         return backbone
-    settings: Any = OmegaConf.to_container(config, resolve=True)
     initial.check_architecture(settings)
     backbone = built(without_weights(settings["backbone"]))
     initial.fill("backbone", backbone)
     return backbone
 
 
-def build_splits(config: DictConfig, backbone: "Backbone") -> "Splits":
+def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
     """The examples, without unreadable photographs if `data.skip_broken`; features of your own must be there."""
     from captioning.data.photographs import readable
     from captioning.data.readers.splits import read
     from captioning.features.own import check_features
 
-    splits = read(built(config.data.reader), backbone.reads_photographs)
+    data = settings["data"]
+    splits = read(built(data["reader"]), backbone.reads_photographs)
     # a frozen backbone computes features of every photograph before training anyway
-    if backbone.trainable or (config.data.skip_broken and backbone.reads_photographs):
-        splits = readable(splits, backbone.transform, Path(config.cache) / "photographs", config.data.skip_broken)
+    if backbone.trainable or (data["skip_broken"] and backbone.reads_photographs):
+        splits = readable(splits, backbone.transform, Path(settings["cache"]) / "photographs", data["skip_broken"])
     check_features(splits, backbone)
     return splits
 
@@ -115,10 +138,13 @@ def debug_subset(config: DictConfig, splits: Mapping[str, Sequence[T]]) -> Mappi
 
 
 def build_module(
-    config: DictConfig, splits: "Splits", backbone: "Backbone", initial: "InitialWeights | None" = None
+    config: DictConfig,
+    parts: Mapping[str, Any],
+    splits: "Splits",
+    backbone: "Backbone",
+    initial: "InitialWeights | None" = None,
 ) -> "CaptioningModule":
     """Model, objective, search and scorers in their Lightning module."""
-    from captioning.config.searches import search_settings
     from captioning.data.example import reference_texts
     from captioning.metrics import Scorer
     from captioning.models import Recurrent
@@ -126,28 +152,28 @@ def build_module(
     from captioning.training.objectives import TrainingData
 
     vocabulary = build_vocabulary(config, splits, initial)
-    model = built(model_settings(config), vocab_size=len(vocabulary), **backbone.sizes)
+    model = built(parts["model"], vocab_size=len(vocabulary), **backbone.sizes)
     task = TrainingData(splits["train"], vocabulary)
     if initial is not None:
         initial.fill("model", model)
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
         model.head.begin(task.counts())
     settings: Any = OmegaConf.to_container(config, resolve=True)
-    objective = built(config.objective)
+    objective = built(parts["objective"])
     objective.prepare(task, model)
     return CaptioningModule(
         backbone=backbone,
         model=model,
         objective=objective,
-        search=built(search_settings(settings["decoding"], vocabulary)),
+        search=built(vocabulary.with_ids(parts["decoding"])),
         scorers={
             split: Scorer(reference_texts(splits[split]), settings["metrics"][split], config.metrics.timeout)
             for split in ("val", "test")
         },
         vocabulary=vocabulary,
-        optimizer=built(optimizer_settings(config)),
+        optimizer=built(parts["optimizer"]),
         backbone_lr=config.optimizer.get("backbone_lr"),
-        schedule=built(config.schedule),
+        schedule=built(parts["schedule"]),
         config=settings,
     )
 
@@ -158,9 +184,8 @@ def build_vocabulary(config: DictConfig, splits: "Splits", initial: "InitialWeig
 
     if initial is not None and config.data.vocabulary == FROM_CHECKPOINT:
         return initial.vocabulary
-    vocabulary = Vocabulary.from_captions(
-        (reference.words for example in splits["train"] for reference in example.references), **config.data.vocabulary
-    )
+    captions = [reference.words for example in splits["train"] for reference in example.references]
+    vocabulary = Vocabulary.from_captions(captions, **config.data.vocabulary)
     if initial is not None:
         initial.check_vocabulary(vocabulary)
     return vocabulary
@@ -190,7 +215,8 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
     changes: RandomChange = built(config.data.view)
     names = {k: f"train, view {k + 1} of {config.data.views}" for k in views}
     more = [inputs_of(splits["train"], backbone.viewed(changes.view(k)), cache, name) for k, name in names.items()]
-    data = CaptionData(splits, inputs, module.vocabulary, views=more, **data_settings(config))
+    settings = {name: config.data[name] for name in DATA}
+    data = CaptionData(splits, inputs, module.vocabulary, views=more, seed=config.seed, **settings)
     log_info("%s", describe(data, module))
     return data
 
@@ -243,7 +269,7 @@ def fit(trainer: "L.Trainer", module: "CaptioningModule", data: "CaptionData", c
 def log_info(message: str, *values: object) -> None:
     """Log on rank 0."""
     if is_first():
-        logging.getLogger(__name__).info(message, *values)
+        log.info(message, *values)
 
 
 if __name__ == "__main__":

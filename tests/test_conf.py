@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captioning import run
 from captioning.config.registry import CONF
-from captioning.config.settings import each_setting
+from captioning.runs.settings import each_setting
 
 pytestmark = QUIET
 

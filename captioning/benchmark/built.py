@@ -12,8 +12,7 @@ from captioning.backbones import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.material import random_task
 from captioning.benchmark.naive import OnePerCaption
-from captioning.config.check import model_settings, optimizer_settings
-from captioning.config.settings import without_weights
+from captioning.config.settings import of_parts, without_weights
 from captioning.data.batch import Batch
 from captioning.machine import device_called
 from captioning.runs.checkpoint import with_digest
@@ -21,11 +20,16 @@ from captioning.tokens import NAMES
 from captioning.training.objectives import BatchRandom
 
 
+def plain(config: DictConfig) -> dict[str, Any]:
+    """Settings of the parts."""
+    return of_parts(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+
+
 def built_model(config: DictConfig) -> nn.Module:
     """Captioner on its device, in training mode."""
     torch.manual_seed(0)
     sizes = {"d_context": config.context.features, "grid": tuple(config.context.grid)}
-    model: nn.Module = instantiate(model_settings(config), vocab_size=config.vocab_size, **sizes)
+    model: nn.Module = instantiate(plain(config)["model"], vocab_size=config.vocab_size, **sizes)
     return model.to(device_called(config.device))
 
 
@@ -40,7 +44,7 @@ def built_checkpoint(config: DictConfig) -> dict[str, Any]:
     settings: Any = OmegaConf.to_container(config, resolve=True)
     backbone = built_backbone(config)
     words = [f"word{number}" for number in range(config.vocab_size - len(NAMES))]
-    model = instantiate(model_settings(config), vocab_size=config.vocab_size, **backbone.sizes)
+    model = instantiate(plain(config)["model"], vocab_size=config.vocab_size, **backbone.sizes)
     networks = nn.ModuleDict({"backbone": backbone, "model": model})
     decoding = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": config.search.max_length}
     parts = {name: settings[name] for name in ("backbone", "model")}
@@ -54,7 +58,7 @@ def training_step(config: DictConfig, precision: str) -> Callable[[Batch, bool],
     objective = instantiate(config.objective).to(device_called(config.device))
     images = max(config.batch.images, config.memory.training_images)
     objective.prepare(random_task(config, images, config.batch.captions), model)
-    optimizer = instantiate(optimizer_settings(config))(model.parameters())
+    optimizer = instantiate(plain(config)["optimizer"])(model.parameters())
 
     def step(batch: Batch, naive: bool) -> None:
         context = ContextSet(batch.inputs.float(), tuple(config.context.grid))

@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Interval, MinLen
+import torch
+from annotated_types import Interval, Len, MinLen
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.benchmark import data_parts, parts
 from captioning.benchmark.measure import DTYPES, ceilings, isolated, machine
 from captioning.benchmark.rows import Measurement, line, table
-from captioning.config.registry import check_parts
-from captioning.config.settings import check_table
+from captioning.config.registry import build
+from captioning.config.settings import check_table, of_parts
 from captioning.config.types import BatchSize, Count, Length, PathText, PixelSize, Width, Workers
 from captioning.errors import CaptioningError
 from captioning.files import write_json
@@ -34,14 +35,14 @@ SETTINGS: Mapping[str, Any] = {
     "output": PathText | None,
     "device": Literal["auto", "cpu", "cuda"],
     "repeats": Count,
-    "context.grid": tuple[_Side, _Side],
+    "context.grid": Annotated[list[_Side], Len(2, 2)],
     "context.features": Width,
     "vocab_size": Annotated[int, Interval(ge=len(NAMES) + 1, le=1_000_000)],
     "data.max_words": Length,
     "data.num_workers": Workers,
     "batch.images": BatchSize,
     "batch.captions": Count,
-    "batch.words": tuple[Length, Length],
+    "batch.words": Annotated[list[Length], Len(2, 2)],
     "precisions": Annotated[list[Literal[*DTYPES]], MinLen(1)],  # type: ignore[valid-type]
     "search.widths": Annotated[list[Count], MinLen(1)],
     "search.batches": Annotated[list[BatchSize], MinLen(1)],
@@ -50,7 +51,7 @@ SETTINGS: Mapping[str, Any] = {
     **{f"memory.{name}": BatchSize for name in ("training_images", "images", "few_batches", "many_batches")},
     "memory.width": Count,
     "photographs.number": _Number,
-    "photographs.size": tuple[PixelSize, PixelSize],
+    "photographs.size": Annotated[list[PixelSize], Len(2, 2)],
     "cache.images": _Number,
     "cache.steps": _Number,
     "scoring.captions": _Number,
@@ -64,9 +65,10 @@ SETTINGS: Mapping[str, Any] = {
 def check(config: DictConfig) -> None:
     """Refuse settings that would fail after minutes."""
     check_table(SETTINGS, config)
-    settings: Any = OmegaConf.to_container(config, resolve=True)
-    settings["optimizer"].pop("backbone_lr", None)
-    check_parts("", settings)
+    settings = of_parts(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+    for part in ("backbone", "model", "objective"):
+        build(part, {**settings[part], "_partial_": True}, None)
+    build("optimizer", {**settings["optimizer"], "_partial_": False}, None, [torch.nn.Parameter(torch.zeros(1))])
     shortest, longest = config.batch.words
     if shortest > longest:
         raise CaptioningError(f"batch.words={config.batch.words} is not allowed; the fewest words come first")

@@ -1,26 +1,24 @@
 """Validate the configuration of a run before any data are read.
 
-Missing settings, files and combinations are refused at once, wrong values after PyTorch's import: by the types of the
-parameters that they are given to, and by building every part once on PyTorch's device for tensors without content,
-which takes neither memory nor a download.
+Missing settings, files and folders are refused at once. Then every part is built once on PyTorch's device for tensors
+without content, which takes neither memory nor a download: each constructor judges its own arguments. Last come the
+rules between settings.
 """
 
-import copy
 import logging
 import os
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, MinLen
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
-from omegaconf import MISSING, DictConfig, OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.paths import check_checkpoint, check_folder
-from captioning.config.registry import TITLE, check_arguments, check_loadable, check_parts
-from captioning.config.settings import check_table, each_setting, without_weights
+from captioning.config.registry import CONF, build, each_part, judge, locate, modules_of
+from captioning.config.settings import check_table, of_parts, without_weights
 from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics.java import find_java
@@ -28,8 +26,10 @@ from captioning.metrics.scorer import Metrics, scores_of
 from captioning.tokens import NAMES
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
+AUTO = "auto"
 FROM_CHECKPOINT: Final = "checkpoint"
 """In place of a vocabulary's settings: its words are those of `init_from`."""
 SETTINGS: Mapping[str, Any] = {
@@ -51,14 +51,17 @@ SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
     # training calls these itself
     **dict.fromkeys(("decoding._partial_", "optimizer._partial_", "schedule._partial_"), Literal[True]),
+    "decoding.select": Annotated[list[Count], MinLen(1)] | None,
+    "optimizer.backbone_lr": Positive | None,
     # what Lightning takes and fails with in the middle of a run
     "trainer.accumulate_grad_batches": Annotated[int, Ge(1)],
     "trainer.check_val_every_n_epoch": Annotated[int, Ge(1)] | None,
     "trainer.log_every_n_steps": Annotated[int, Ge(1)] | None,
     "trainer.gradient_clip_val": NotNegative | None,
+    "trainer.max_epochs": Annotated[int, Ge(-1)] | None,
     "trainer.max_steps": Annotated[int, Ge(1)] | Literal[-1],
+    "trainer.precision": str | int,
     "trainer.val_check_interval": Positive | str | dict[str, int] | None,
-    "optimizer.backbone_lr": Positive | None,
     "callbacks.checkpoint": Part,  # a run keeps its best
     "callbacks": dict[str, Part | None],
     "logger": dict[str, Part | None] | None,
@@ -69,207 +72,180 @@ OF_CALLBACKS: Mapping[str, Any] = {
     "save_top_k": Annotated[int, Ge(1)] | Literal[-1],
 }
 DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
+"""Arguments of the data module, beside the seed."""
 
 
-def check(config: DictConfig) -> None:
-    """Refuse a configuration of a run that cannot work; the error names the setting and what to change."""
+def apply_debug(config: DictConfig) -> None:
+    """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something else."""
+    check_value("debug", config.debug, bool)
+    if config.debug:
+        overrides = OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)
+        given = {each.key_or_group for each in overrides}
+        with open_dict(config):
+            for key, value in OmegaConf.load(CONF / "debug.yaml").items():
+                if key not in given:
+                    OmegaConf.update(config, str(key), value)
+
+
+def check(config: DictConfig) -> dict[str, Any]:
+    """Refuse a configuration of a run that cannot work; return its settings, those of parts for their constructors.
+
+    `trainer.precision` is the one that suits this machine, and the words of the search are lists.
+    """
     config = config.copy()
     OmegaConf.update(config, "folder", "folder")  # which has no name yet
-    _check_given(config)
-    _check_combinations(config)
-    _check_processes(config)
-    _check_validation(config)
-    find_java()  # which scores need, after hours of training
-    _check_values(config)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they come when the parts are built to be used
-        _build(config)
-
-
-def data_settings(config: DictConfig) -> dict[str, Any]:
-    """The arguments of the data module that are plain settings."""
-    return {name: config.data[name] for name in DATA} | {"seed": config.seed}
-
-
-def optimizer_settings(config: DictConfig) -> DictConfig:
-    """The settings of the optimiser itself, without `backbone_lr`."""
-    return _without("backbone_lr", config.optimizer)
-
-
-def model_settings(config: DictConfig) -> DictConfig:
-    """The settings of the model itself, without `title`."""
-    return _without(TITLE, config.model)
-
-
-def _without(key: str, settings: DictConfig) -> DictConfig:
-    settings = copy.deepcopy(settings)
-    OmegaConf.set_struct(settings, False)
-    settings.pop(key, None)
-    return settings
-
-
-def built(settings: DictConfig | dict[str, Any], **given: Any) -> Any:
-    """Build a part of one's own configuration; lists and groups in it become plain ones."""
-    return instantiate(settings, _convert_="all", **given)
-
-
-def _check_given(config: DictConfig) -> None:
-    """Refuse missing settings, files and folders, and wrong values of settings that are no argument of a part."""
-    for key, value in each_setting(OmegaConf.to_container(config, resolve=False)):
-        if value == MISSING:
-            raise CaptioningError(f"{key} is not set and has no default: add {key}=VALUE")
+    OmegaConf.to_container(config, throw_on_missing=True)
     if "root" in config.data:
         check_value("data.root", config.data.root, PathText)
         check_folder("data.root", config.data.root)
     check_table(SETTINGS, config)
+    for name, callback in config.callbacks.items():
+        for key in OF_CALLBACKS.keys() & (callback or {}).keys():
+            check_value(f"callbacks.{name}.{key}", callback[key], OF_CALLBACKS[key])
     if config.init_from is not None:
         check_checkpoint("init_from", config.init_from)
-    elif config.data.vocabulary == FROM_CHECKPOINT:
-        raise CaptioningError("data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not set")
+    find_java()  # which scores need, after hours of training
+    settings = of_parts(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they come when the parts are built to be used
+        _dry_build(config, settings)
+    return settings
 
 
-def _check_combinations(config: DictConfig) -> None:
-    if config.test and config.callbacks.get("results") is None:
-        raise CaptioningError("callbacks.results writes the test's captions and scores: without it set test=false")
-    if config.callbacks.get("learning_rate") is not None and not any((config.logger or {}).values()):
-        raise CaptioningError("callbacks.learning_rate needs a logger: keep logger.csv, or set it to null too")
-    limit, words = config.model.get("max_tokens"), config.data.max_words
-    if isinstance(limit, int) and isinstance(words, int) and words + 1 > limit:
-        raise CaptioningError(
-            f"data.max_words={words} makes inputs of {words + 1} tokens (BOS included), "
-            f"and model.max_tokens={limit} reads no more than {limit}: set model.max_tokens={words + 1} "
-            f"or data.max_words={limit - 1}"
-        )
-    rate, backbone = config.optimizer.get("backbone_lr"), OmegaConf.to_container(config.backbone, resolve=True)
-    trained = [value for key, value in each_setting(backbone) if key.rpartition(".")[2] == "trainable"]  # of each
-    if rate is not None and trained and not any(trained):
-        raise CaptioningError(
-            f"optimizer.backbone_lr={quoted(rate)} needs a backbone that is trained: set backbone.trainable=true, "
-            "or optimizer.backbone_lr=null"
-        )
+def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
+    import torch  # here and below, because PyTorch takes seconds
 
-
-def _check_processes(config: DictConfig) -> None:
-    launcher = str(HydraConfig.get().launcher._target_)
-    if "joblib" in launcher and config.trainer.devices != 1:
-        raise CaptioningError(
-            f"hydra/launcher=processes gives each job one process, and trainer.devices={config.trainer.devices} needs "
-            "others: set trainer.devices=1, or leave the launcher out, so that the jobs run one after the other"
-        )
-    started = int(os.environ.get("WORLD_SIZE", 1))
-    if started > 1 and config.trainer.devices == 1 and config.trainer.get("num_nodes", 1) == 1:
-        raise CaptioningError(
-            f"{started} processes were started, and with trainer.devices=1 each would train on its own: "
-            "set trainer=ddp and trainer.devices to the number of processes per node"
-        )
-
-
-def _check_validation(config: DictConfig) -> None:
-    chosen = list(config.metrics.val)
-    known = [f"val/{name}" for name in scores_of(chosen)]
-    for name, callback in config.callbacks.items():
-        for key in () if callback is None else OF_CALLBACKS.keys() & callback.keys():
-            check_value(f"callbacks.{name}.{key}", callback[key], OF_CALLBACKS[key])
-        monitor = None if callback is None else callback.get("monitor")
-        if monitor is not None and monitor not in known:
-            raise CaptioningError(
-                f"callbacks.{name}.monitor={quoted(monitor)} is not computed with metrics.val={chosen}; "
-                f"choose one of {', '.join(known)}, or add its metric"
-            )
-    select = config.decoding.get("select") is not None
-    if not (config.test or select):
-        return
-    without = "test=false" + (" and decoding.select=null" if select else "")
-    every, epochs = config.trainer.check_val_every_n_epoch, config.trainer.max_epochs
-    if isinstance(epochs, int) and isinstance(every, int | None) and 0 <= epochs < (every or 1):
-        raise CaptioningError(
-            f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), "
-            f"so there is no best checkpoint to test: change one of them or set {without}"
-        )
-    for name in ("limit_train_batches", "limit_val_batches", "limit_test_batches"):
-        if config.trainer.get(name) == 0:
-            raise CaptioningError(f"with trainer.{name}=0 there is no best checkpoint to test: set {without}")
-
-
-def _check_values(config: DictConfig) -> None:
-    from captioning.config.precision import (  # here and below, because PyTorch takes seconds
-        check_precision,
-        precision_of,
-    )
-    from captioning.config.searches import check_decoding
+    from captioning.config.searches import build_search, with_words
     from captioning.data.module import CaptionData
     from captioning.data.vocabulary import Vocabulary
+    from captioning.machine import device_of, has_bfloat16
 
-    check_arguments("data", CaptionData, data_settings(config))
-    if config.data.vocabulary != FROM_CHECKPOINT:
-        check_arguments("data.vocabulary", Vocabulary.from_captions, config.data.vocabulary)
-    settings: Any = OmegaConf.to_container(config, resolve=True)
-    for place in ("backbone", "model", "decoding"):
-        check_loadable(place, settings[place])
-    check_loadable("data.reader", settings["data"]["reader"])
-    check_decoding(settings.pop("decoding"), config.model.get("max_tokens"))
-    settings["optimizer"].pop("backbone_lr", None)
-    check_precision(config)
-    settings["trainer"]["precision"] = precision_of(config.trainer)
-    check_parts("", settings)
+    data, decoding, trainer = settings["data"], settings["decoding"], settings["trainer"]
+    judge("data", CaptionData, {"seed": settings["seed"], **{name: data[name] for name in DATA}})
+    if data["vocabulary"] != FROM_CHECKPOINT:
+        judge("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
+    build("data.reader", data["reader"], modules_of(data["reader"]))
+    objective = build("objective", settings["objective"], None)
+    model = _networks(settings) or locate("model", settings["model"]["_target_"], None)
+    for width in config.decoding.get("select") or [None]:
+        search = decoding if width is None else {**decoding, "width": width}
+        build_search(search, None, settings["model"].get("max_tokens"), modules_of(decoding))
+    called = {"_partial_": False}
+    optimizer = build("optimizer", {**settings["optimizer"], **called}, None, [torch.nn.Parameter(torch.zeros(1))])
+    build("schedule", {**settings["schedule"], **called}, None, optimizer, 1)
+    callbacks = [build(f"callbacks.{name}", part, None) for name, part in settings["callbacks"].items() if part]
+    for name, part in (settings["logger"] or {}).items():
+        if part:
+            build(f"logger.{name}", {**part, "_partial_": True}, None)  # they begin files and connections
 
-
-def _build(config: DictConfig) -> None:
-    import torch
-    from torch import nn
-
-    from captioning.config.precision import precision_of
-
+    device = device_of(trainer["accelerator"])
+    for message, holds in _rules(config, objective, model, device).items():
+        if holds:
+            raise CaptioningError(message)
+    if trainer["precision"] == AUTO:
+        trainer["precision"] = "bf16-mixed" if has_bfloat16(device) else "32-true"
     # Lightning's own logger, as its import has left it, tells of devices, files and products; its warnings stay
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    built(config.data.reader)
-    objective = built(config.objective)
-    model = _networks(config) or get_object(config.model._target_)
-    if objective.stochastic and not getattr(model, "stochastic", False):
-        raise CaptioningError(
-            f"objective {config.objective._target_} learns from sampled attention, and model "
-            f"{config.model._target_} samples none: use model=sat_hard or model=sat_soft, or "
-            "objective=cross_entropy"
-        )
-    if objective.needs_attention and not getattr(model, "attends", True):
-        raise CaptioningError(
-            f"objective {config.objective._target_} regularises attention, and model {config.model._target_} has "
-            "none: set objective.doubly_stochastic=0, or give it attention (model/score=mlp for a recurrent one)"
-        )
-    if objective.needs_initial and config.init_from is None:
-        raise CaptioningError(
-            "objective.kl_weight holds the model near the one that training begins from, and that has random "
-            "weights: set init_from=CHECKPOINT, or objective.kl_weight=0"
-        )
-    optimizer = _made("optimizer", built(optimizer_settings(config)), [nn.Parameter(torch.zeros(1))])
-    _made("schedule", built(config.schedule), optimizer, 1)
-    callbacks = [built(part) for part in config.callbacks.values() if part is not None]
-    built(config.trainer, callbacks=callbacks, logger=False, precision=precision_of(config.trainer))
+    build("trainer", trainer, None, callbacks=callbacks, logger=False)
+    settings["decoding"] = with_words(decoding)
 
 
-def _made(key: str, partial: Any, *arguments: Any) -> Any:
-    """Call a partial part, as Hydra builds the others."""
-    try:
-        return partial(*arguments)
-    except Exception as error:  # a user's part may raise anything
-        raise InstantiationException(f"{key} refuses its settings\nfull_key: {key}") from error
-
-
-def _networks(config: DictConfig) -> "nn.Module | None":
+def _networks(settings: Mapping[str, Any]) -> "nn.Module | None":
     """The model behind its backbone; None where one cannot be built without content, which is no fault."""
     import torch
 
-    described = config.copy()
-    described.backbone = without_weights(OmegaConf.to_container(config.backbone, resolve=True))
-    changes = built(config.data.view)
+    changes = build("data.view", settings["data"]["view"], None)
+    backbone, model = without_weights(settings["backbone"]), settings["model"]
     try:
         with torch.device("meta"):
-            backbone = built(described.backbone)
-            if config.data.views > 1:
-                backbone.viewed(changes.view(1))
-            model: nn.Module = built(model_settings(described), vocab_size=len(NAMES) + 1, **backbone.sizes)
-            return model
-    except InstantiationException as refusal:
+            built = build("backbone", backbone, modules_of(backbone))
+            if settings["data"]["views"] > 1:
+                built.viewed(changes.view(1))
+            network: nn.Module = build("model", model, modules_of(model), vocab_size=len(NAMES) + 1, **built.sizes)
+            return network
+    except CaptioningError as refusal:
         if isinstance(refusal.__cause__, RuntimeError):
             return None
         raise
+
+
+def _rules(config: DictConfig, objective: Any, model: Any, device: "torch.device") -> dict[str, bool]:
+    """What settings of several parts must not be together: the message, and whether it holds."""
+    trainer, callbacks, decoding = config.trainer, config.callbacks, config.decoding
+    accelerator, devices, precision = trainer.accelerator, trainer.devices, str(trainer.precision)
+    epochs, every = trainer.max_epochs, trainer.check_val_every_n_epoch
+    limit, inputs = config.model.get("max_tokens"), config.data.max_words + 1
+    rate, select = config.optimizer.get("backbone_lr"), decoding.get("select")
+    backbone = OmegaConf.to_container(config.backbone, resolve=True)
+    trained = [part["trainable"] for _, part in each_part("backbone", backbone) if "trainable" in part]
+    started = int(os.environ.get("WORLD_SIZE", 1))
+    scores = [f"val/{name}" for name in scores_of(list(config.metrics.val))]
+    best = bool(config.test or select)
+    without_best = "test=false" + (" and decoding.select=null" if select else "")
+    return {
+        "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not set": (
+            config.init_from is None and config.data.vocabulary == FROM_CHECKPOINT
+        ),
+        f"data.max_words={inputs - 1} makes inputs of {inputs} tokens (BOS included), and model.max_tokens={limit} "
+        f"reads no more than {limit}: set model.max_tokens={inputs} or data.max_words={quoted(limit and limit - 1)}": (
+            limit is not None and inputs > limit
+        ),
+        f"objective {config.objective._target_} learns from sampled attention, and model {config.model._target_} "
+        "samples none: use model=sat_hard or model=sat_soft, or objective=cross_entropy": (
+            objective.stochastic and not getattr(model, "stochastic", False)
+        ),
+        f"objective {config.objective._target_} regularises attention, and model {config.model._target_} has none: set "
+        "objective.doubly_stochastic=0, or give it attention (model/score=mlp for a recurrent one)": (
+            objective.needs_attention and not getattr(model, "attends", True)
+        ),
+        "objective.kl_weight holds the model near the one that training begins from, and that has random weights: set "
+        "init_from=CHECKPOINT, or objective.kl_weight=0": objective.needs_initial and config.init_from is None,
+        f"optimizer.backbone_lr={quoted(rate)} needs a backbone that is trained: set backbone.trainable=true, or "
+        "optimizer.backbone_lr=null": rate is not None and bool(trained) and not any(trained),
+        f"decoding.select={quoted(select)} must be a list of different widths, or null": (
+            select is not None and len(set(select)) < len(select)
+        ),
+        "decoding.select needs a search with decoding.width, such as decoding=beam": (
+            select is not None and "width" not in decoding
+        ),
+        "callbacks.results writes the test's captions and scores: without it set test=false": (
+            config.test and callbacks.get("results") is None
+        ),
+        "callbacks.learning_rate needs a logger: keep logger.csv, or set it to null too": (
+            callbacks.get("learning_rate") is not None and not any((config.logger or {}).values())
+        ),
+        **{
+            f"callbacks.{name}.monitor={quoted(callback.monitor)} is not computed with metrics.val="
+            f"{list(config.metrics.val)}; choose one of {', '.join(scores)}, or add its metric": True
+            for name, callback in callbacks.items()
+            if callback is not None and callback.get("monitor") not in (None, *scores)
+        },
+        f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), so "
+        f"there is no best checkpoint to test: change one of them or set {without_best}": (
+            best and 0 <= (-1 if epochs is None else epochs) < (every or 1)
+        ),
+        **{
+            f"with trainer.{name}=0 there is no best checkpoint to test: set {without_best}": (
+                best and trainer.get(name) == 0
+            )
+            for name in ("limit_train_batches", "limit_val_batches", "limit_test_batches")
+        },
+        f"hydra/launcher=processes gives each job one process, and trainer.devices={devices} needs others: set "
+        "trainer.devices=1, or leave the launcher out, so that the jobs run one after the other": (
+            "joblib" in str(HydraConfig.get().launcher._target_) and devices != 1
+        ),
+        f"{started} processes were started, and with trainer.devices=1 each would train on its own: set trainer=ddp "
+        "and trainer.devices to the number of processes per node": (
+            started > 1 and devices == 1 and trainer.get("num_nodes", 1) == 1
+        ),
+        f"trainer.accelerator={accelerator}, and PyTorch finds no GPU here; use trainer=cpu or trainer=auto": (
+            accelerator in ("gpu", "cuda") and device.type == "cpu"
+        ),
+        f"trainer.precision={precision} needs a GPU; on a CPU use 32-true or bf16-mixed": (
+            device.type == "cpu" and precision.startswith("16")
+        ),
+        "trainer.precision=16-mixed scales the loss, and a fused optimizer hides the true gradients from "
+        "trainer.gradient_clip_val: use bf16-mixed or optimizer.fused=false": (
+            precision == "16-mixed" and bool(trainer.gradient_clip_val) and bool(config.optimizer.get("fused"))
+        ),
+    }

@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig
 
 from captioning.config.explain import explain, is_expected
-from captioning.config.help import help_asked, help_text
+from captioning.config.help import help_text
 from captioning.errors import CaptioningError, Stopped, quoted
 from captioning.machine import end_with_launcher, keep_memory, on_signal
 
@@ -98,7 +98,7 @@ def _check_options(arguments: Sequence[str]) -> None:
 
 def start(main: Command) -> None:
     """Run a command; errors of settings, files and networks become one sentence and exit code 1."""
-    if help_asked():
+    if {"--help", "-h"} & {*sys.argv[1:]}:
         with while_read():
             print(help_text(str(sys.modules[main.__module__].__doc__), main.config, sys.argv[1:]))
         return

@@ -1,15 +1,16 @@
 """Exceptions of libraries as one sentence: what came, what is allowed, what to do."""
 
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
+from typing import Any
 from zipfile import BadZipFile
 
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from pydantic import ValidationError
 from yaml import YAMLError
 
-from captioning.config.settings import each_setting
 from captioning.config.types import refusals
 from captioning.errors import CaptioningError, did_you_mean, no_setting, one_line
 
@@ -39,11 +40,7 @@ def is_expected(error: BaseException) -> bool:
 
 def explain(error: BaseException) -> str:
     """One line about an exception; its notes (`add_note`) come first, such as the file that it is about."""
-    return one_line(_explained(error))
-
-
-def _explained(error: BaseException) -> str:
-    return "".join(f"{note}: " for note in getattr(error, "__notes__", ())) + _message(error)
+    return one_line("".join(f"{note}: " for note in getattr(error, "__notes__", ())) + _message(error))
 
 
 def _message(error: BaseException) -> str:
@@ -55,13 +52,15 @@ def _message(error: BaseException) -> str:
         return f"there is no {group}={name}.{hint} Allowed for {group}: {', '.join(names)}"
     if isinstance(cause, ConfigKeyError | ConfigAttributeError) and isinstance(cause.parent_node, DictConfig):
         parent, _, name = str(cause.full_key or cause.key).rpartition(".")
-        settings = () if parent else each_setting(OmegaConf.to_container(cause.parent_node))
-        elsewhere = [key for key, _ in settings if key.endswith(f".{name}")]
+        elsewhere = () if parent else list(_namesakes(name, OmegaConf.to_container(cause.parent_node)))
         return no_setting(parent, name, sorted(map(str, cause.parent_node)), elsewhere[:3])
-    if isinstance(error, InstantiationException):
-        return str(cause) if isinstance(cause, CaptioningError) else in_part(_last_line(error), cause)
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} is not set and has no default: add {error.full_key}=VALUE"
+    if isinstance(error, InstantiationException):  # of a part that the check could build without its files
+        key = str(error).splitlines()[-1].removeprefix("full_key: ")
+        return str(cause) if isinstance(cause, CaptioningError) else f"{key}: {explain(cause)}"
     if isinstance(error, ValidationError):
-        return in_part("", error)
+        return refusals("", error.errors(include_url=False))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, BrokenExecutor):  # of hydra/launcher=processes
@@ -72,18 +71,14 @@ def _message(error: BaseException) -> str:
     return _of_hydra(error) or str(error) or type(error).__name__
 
 
-def in_part(key: str, error: BaseException) -> str:
-    """What a part refuses, `key` its place in the configuration: settings by their full keys."""
-    if isinstance(error, ValidationError):
-        return refusals(key, error)
-    return f"{key}: {_explained(error)}" if key else _explained(error)
+def _namesakes(name: str, node: Any, path: str = "") -> Iterator[str]:
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key == name:
+            yield f"{path}{key}"
+        yield from _namesakes(name, value, f"{path}{key}.")
 
 
 def _of_hydra(error: BaseException) -> str | None:
     if not isinstance(error, ValueError):
         return None
     return next((text for start, text in HYDRA_VALUES.items() if str(error).startswith(start)), None)
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).splitlines()[-1].removeprefix("full_key: ")

@@ -1,10 +1,8 @@
 """Text of `--help`: a command's choices, and its configuration files as they are written."""
 
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -13,63 +11,49 @@ HIDDEN = re.compile(r"^(defaults|hydra):.*\n(?:(?: .*)?\n)*", re.MULTILINE)
 
 
 def help_text(about: str, config: Path, arguments: Sequence[str]) -> str:
-    """The help of a command, or of the choices `group=name` among its arguments alone.
-
-    Args:
-        about: the documentation of its module, whose first paragraph is printed.
-        config: its configuration file; the groups that it chooses from lie beside it.
-        arguments: of the command line.
-    """
-    groups = _groups(config)
-    if explained := [text for argument in arguments for text in _explained(config, groups, argument)]:
+    """The help of a command: the beginning of `about`, choices and settings; or of the choices in `arguments` alone."""
+    groups, explained = _groups(config), []
+    for argument in arguments:
+        group, _, name = argument.partition("=")
+        chosen = config.parent / group / f"{name}.yaml"
+        if group.split("/")[0] in groups and chosen.is_file():
+            files = [chosen]
+            for file in files:  # which grow by those that it begins with
+                explained.append(f"{group}={file.stem}:\n\n{_indented(file.read_text(encoding='utf-8'))}")
+                files += _read(file)[0]
+            if inner := _groups(chosen):
+                parts = f"Parts, {group}/PART=NAME; ~{group}/PART leaves one out"
+                explained.append(f"{parts}:\n\n{_choices(chosen.parent, inner)}")
+    if explained:
         return "\n\n".join(explained)
-    parts = [about.partition("\n\n")[0]]
-    if groups:
-        parts.append(f"Choices, GROUP=NAME; --help GROUP=NAME explains one:\n\n{_choices(config.parent, groups)}")
+    choices = f"Choices, GROUP=NAME; --help GROUP=NAME explains one:\n\n{_choices(config.parent, groups)}"
     settings = HIDDEN.sub("", config.read_text(encoding="utf-8"))
-    parts.append(f"Settings, KEY=VALUE or GROUP.KEY=VALUE:\n\n{_indented(settings)}")
-    parts.append("--cfg job prints all settings of a command line, composed. Further options: --hydra-help.")
-    return "\n\n".join(parts)
+    return "\n\n".join(
+        [
+            about.partition("\n\n")[0],
+            *([choices] if groups else []),
+            f"Settings, KEY=VALUE or GROUP.KEY=VALUE:\n\n{_indented(settings)}",
+            "--cfg job prints all settings of a command line, composed. Further options: --hydra-help.",
+        ]
+    )
 
 
-def help_asked() -> bool:
-    """Tell whether the command line asks for help."""
-    return any(argument in ("--help", "-h") for argument in sys.argv[1:])
-
-
-def _explained(config: Path, groups: dict[str, str | None], argument: str) -> Iterator[str]:
-    """The files of a choice `group=name`: its own, those that it begins with, and the choices of its parts."""
-    group, _, name = argument.partition("=")
-    chosen = config.parent / group / f"{name}.yaml"
-    if group.split("/")[0] not in groups or not chosen.is_file():
-        return
-    files = [chosen]
-    for file in files:  # which grow
-        yield f"{group}={file.stem}:\n\n{_indented(file.read_text(encoding='utf-8'))}"
-        files += _bases(file)
-    if inner := _groups(chosen):
-        yield f"Parts, {group}/PART=NAME; ~{group}/PART leaves one out:\n\n{_choices(chosen.parent, inner)}"
+def _read(config: Path) -> tuple[list[Path], dict[str, str | None]]:
+    """The files that a file begins with, and the groups that it chooses from with what it chooses."""
+    entries = (yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("defaults", [])
+    # "csv@logger" is the file csv, and where its settings go
+    names = [entry.partition("@")[0] for entry in entries if isinstance(entry, str) and entry != "_self_"]
+    pairs = [pair for entry in entries if isinstance(entry, dict) for pair in entry.items()]
+    chosen = {group.removeprefix("override "): choice for group, choice in pairs}
+    hidden = ("/", "hydra/", "optional ")
+    return [config.with_name(f"{name}.yaml") for name in names], {
+        group: choice for group, choice in chosen.items() if not group.startswith(hidden)
+    }
 
 
 def _groups(config: Path) -> dict[str, str | None]:
-    """The groups that a file and those that it begins with choose from, and what they choose."""
-    found = {group: choice for base in _bases(config) for group, choice in _groups(base).items()}
-    for entry in _defaults(config):
-        for group, choice in entry.items() if isinstance(entry, dict) else ():
-            name = group.removeprefix("override ")
-            if not name.startswith(("/", "hydra/", "optional ")):
-                found[name] = choice
-    return found
-
-
-def _bases(config: Path) -> list[Path]:
-    entries = [entry for entry in _defaults(config) if isinstance(entry, str) and entry != "_self_"]
-    # "csv@logger" is the file csv, and where its settings go
-    return [config.with_name(f"{entry.partition('@')[0]}.yaml") for entry in entries]
-
-
-def _defaults(config: Path) -> list[Any]:
-    return list((yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("defaults", []))
+    files, own = _read(config)
+    return {group: choice for file in files for group, choice in _groups(file).items()} | own
 
 
 def _choices(folder: Path, groups: dict[str, str | None]) -> str:

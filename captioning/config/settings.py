@@ -1,63 +1,24 @@
-"""A configuration as plain settings by their keys, such as `data.batch_size`."""
+"""The settings of commands, judged by a table, and those of parts apart from what stands beside them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-import yaml
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.utils import create_config_search_path
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.registry import CONF, renewed
 from captioning.config.types import check_value
-from captioning.files import read_state
 
-PLACES = ("folder", "cache", "data.root")
-"""Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
-FREE = (
-    *(*PLACES, "choices", "runs", "resume", "test", "debug", "overrides", "logger", "model.title"),
-    *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
-)
-"""Settings that do not change the result of a run."""
-LARGEST = 2**18
-"""Bytes of a `config.yaml`; those of runs have some thousand."""
+BESIDE = {"model": "title", "optimizer": "backbone_lr", "decoding": "select"}
+"""Settings that stand beside the arguments of a part."""
 
 
-def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a resolved configuration that may change a run's result, wherever its files lie."""
-    moved: Any = config
-    given = dict(each_setting(config))
-    for place in PLACES:
-        if folder := given.get(place):
-            moved = relocate(moved, str(folder), place)
-    return {key: value for key, value in each_setting(moved) if not is_in(key, FREE)}
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built."""
-    return read_state(path, _parse, "bring it back from a copy, or move its folder away", LARGEST)
-
-
-def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every plain setting below `path` and its key; an empty group is a setting, and so is a list."""
-    if isinstance(node, Mapping) and node:
-        for key, value in node.items():
-            yield from each_setting(value, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, node
-
-
-def merged(settings: Any, given: Any) -> Any:
-    """The settings, with `given` ones in their place, group by group."""
-    if not isinstance(settings, dict) or not isinstance(given, dict):
-        return given
-    return {**settings, **{key: merged(settings.get(key), value) for key, value in given.items()}}
+def of_parts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose parts have settings for their constructors alone, without those of `BESIDE`."""
+    alone = {
+        part: {name: value for name, value in config[part].items() if name != beside}
+        for part, beside in BESIDE.items()
+        if isinstance(config.get(part), Mapping)
+    }
+    return {**config, **alone}
 
 
 def without_weights(backbone: Any) -> Any:
@@ -67,100 +28,34 @@ def without_weights(backbone: Any) -> Any:
     return {key: None if key == "weights" else without_weights(value) for key, value in backbone.items()}
 
 
-def relocate(node: Any, old: str, new: str) -> Any:
-    """The same settings with the folder `old` replaced where a path begins with it."""
-    if isinstance(node, Mapping):
-        return {key: relocate(value, old, new) for key, value in node.items()}
-    if isinstance(node, list):
-        return [relocate(value, old, new) for value in node]
-    if isinstance(node, str) and (node == old or node.startswith(f"{old}/")):
-        return new + node.removeprefix(old)
-    return node
-
-
 def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
     """Check the settings that `table` has types for; there may be others, and an absent one is null."""
+    settings: Any = OmegaConf.to_container(config, resolve=True)
     for key, hint in table.items():
-        group, _, name = key.rpartition(".")
-        node = OmegaConf.select(config, group) if group else config
-        if group:
-            check_value(group, OmegaConf.to_container(node) if isinstance(node, DictConfig) else node, dict[str, Any])
-        value = node.get(name)
-        check_value(key, OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value, hint)
+        node, groups = settings, key.split(".")
+        for depth, name in enumerate(groups):
+            if depth:
+                check_value(".".join(groups[:depth]), node, dict[str, Any])
+            node = node.get(name)
+        check_value(key, node, hint)
 
 
 def settings_given(settings: DictConfig) -> dict[str, Any]:
     """The settings of a command that are not null, and so replace a run's."""
-    given: dict[str, Any] = _without_null(OmegaConf.to_container(settings, resolve=True))
+
+    def without_null(node: Any) -> Any:
+        pairs = ((key, without_null(value) if isinstance(value, dict) else value) for key, value in node.items())
+        return {key: value for key, value in pairs if value is not None and value != {}}
+
+    given: dict[str, Any] = without_null(OmegaConf.to_container(settings, resolve=True))
     return given
 
 
-def apply_debug(config: DictConfig) -> None:
-    """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something else."""
-    check_value("debug", config.debug, bool)
-    if not config.debug:
-        return
-    given = {each.key_or_group for each in OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)}
-    with open_dict(config):
-        for key, value in each_setting(OmegaConf.to_container(OmegaConf.load(CONF / "debug.yaml"))):
-            if key not in given:
-                OmegaConf.update(config, key, value)
-
-
 def is_another_data_set(config: DictConfig) -> bool:
-    """Tell whether an evaluation has its own reader, as with `data=csv`."""
+    """Whether an evaluation has its own reader, as with `data=csv`."""
     return "_target_" in (config.data.get("reader") or {})
 
 
 def has_other_photographs(config: DictConfig) -> bool:
-    """Tell whether an evaluation is of a folder, or of changed photographs."""
+    """Whether an evaluation is of a folder, or of changed photographs."""
     return config.images is not None or list(config.views) != ["full"]
-
-
-def _without_null(node: Any) -> Any:
-    pairs = ((key, _without_null(value) if isinstance(value, dict) else value) for key, value in node.items())
-    return {key: value for key, value in pairs if value is not None and value != {}}
-
-
-def is_in(key: str, groups: Sequence[str]) -> bool:
-    """Tell whether a setting is one of `groups`, or in one."""
-    return any(key == group or key.startswith(f"{group}.") for group in groups)
-
-
-def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
-    """The resolved configuration of an experiment with one of its models; `PLACES` are called by their own names.
-
-    The experiment `null` has the defaults. None where there are no such files, or they have settings without a value.
-    """
-    chosen = {"model": model} | ({} if experiment == "null" else {"experiment": experiment})
-    for group, name in chosen.items():  # both may be a stranger's, and only our files are composed
-        if CONF / group / f"{name}.yaml" not in set((CONF / group).rglob("*.yaml")):
-            return None
-    loader = ConfigLoaderImpl(create_config_search_path(str(CONF)))  # `compose` works for one command at a time
-    try:
-        config = loader.load_configuration("config", [f"{key}={name}" for key, name in chosen.items()], RunMode.RUN)
-        with open_dict(config):
-            config.choices = {name: config.hydra.runtime.choices[name] for name in ("model", "data")}
-            del config.hydra, config.logger
-            for place in PLACES:
-                OmegaConf.update(config, place, place)
-        found: Any = OmegaConf.to_container(config, resolve=True)
-    except (HydraException, OmegaConfBaseException):
-        return None
-    return found
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """Without aliases, by which a small file can stand for a value of any size; no run writes them."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise ValueError("it has a YAML alias")
-        return super().compose_node(parent, index)
-
-
-def _parse(text: str) -> dict[str, Any]:
-    settings = yaml.load(text, _PlainLoader)
-    if not isinstance(settings, dict):
-        raise ValueError("it holds no settings")
-    return dict(renewed(settings))

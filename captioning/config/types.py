@@ -1,13 +1,11 @@
 """Types of settings with their bounds, and the validation of values against them by pydantic."""
 
-import inspect
 import itertools
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, get_type_hints
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Gt, Interval
-from pydantic import AfterValidator, ConfigDict, PydanticUserError, TypeAdapter, ValidationError, validate_call
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, validate_call
 
 from captioning.errors import CaptioningError, quoted
 
@@ -61,57 +59,31 @@ validated = validate_call(config=STRICT)
 
 
 def check_value(key: str, value: Any, hint: Any) -> None:
-    """Refuse the plain value of a setting that does not fit its type; a list may become a tuple, a text a path."""
+    """Refuse the value of a setting that does not fit its type."""
     try:
-        TypeAdapter(hint, config=STRICT).validate_json(json.dumps(value, default=str))
-    except (PydanticUserError, TypeError, NameError):  # a library's annotation that only a type checker reads
-        return
+        TypeAdapter(hint, config=STRICT).validate_python(value)
     except ValidationError as error:
         group, _, name = key.rpartition(".")
         errors = [{**each, "loc": (name, *each["loc"])} for each in error.errors(include_url=False)]
-        raise CaptioningError(_refusals(group, errors)) from error
-    except ValueError as error:  # Python prints no number of more than some thousand digits
-        raise CaptioningError(f"{key}: {quoted(error)}") from error
+        raise CaptioningError(refusals(group, errors)) from error
 
 
-def refusals(key: str, error: ValidationError) -> str:
-    """`key=value: reason` of all that a `ValidationError` refuses, below `key`."""
-    return _refusals(key, error.errors(include_url=False))
+def refusals(key: str, errors: Iterable[Any]) -> str:
+    """`key.name=value: reason` of each of a `ValidationError`'s errors; the choices of a union are one."""
+
+    def group(error: Any) -> tuple[Any, str]:
+        if error["type"] == "missing" or not error["loc"]:  # the value may be as large as a file
+            return error["loc"], ""
+        return error["loc"][:-1] or error["loc"], quoted(error["input"])
+
+    groups = itertools.islice(itertools.groupby(errors, group), MAX_LISTED)
+    return "; ".join(_refusal(key, list(found)) for _, found in groups)
 
 
-def _refusals(key: str, errors: Sequence[Any]) -> str:
-    groups = itertools.islice(itertools.groupby(errors, _group), MAX_LISTED)
-    return "; ".join(_refusal(key, parent, list(found)) for (parent, _), found in groups)
-
-
-def _group(error: Any) -> tuple[Any, str]:
-    """Equal for the choices of a union, which have the same value and parent."""
-    if error["type"] == "missing" or not error["loc"]:  # the value may be as large as a file
-        return error["loc"], ""
-    return error["loc"][:-1] or error["loc"], quoted(error["input"])
-
-
-def _refusal(key: str, parent: tuple[int | str, ...], errors: list[Any]) -> str:
-    path = parent if len(errors) > 1 else errors[0]["loc"]
-    name = key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
-    reasons = " or ".join(dict.fromkeys(map(_reason, errors)))
-    if not name:  # a file that was cut off
-        return reasons
+def _refusal(key: str, errors: list[Any]) -> str:
+    path = errors[0]["loc"][:-1] if len(errors) > 1 else errors[0]["loc"]
+    name = (key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)).removeprefix(".")
+    messages = (str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must") for error in errors)
+    reasons = " or ".join(dict.fromkeys(messages))
     value = "" if errors[0]["type"] == "missing" else f"={quoted(errors[0]['input'])}"
-    return f"{name.removeprefix('.')}{value}: {reasons}"
-
-
-def _reason(error: Any) -> str:
-    if error["type"] == "needs_python_object":  # an instance of a class, which YAML can only describe
-        return "must be settings with a _target_"
-    return str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
-
-
-def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function's or a class' parameters, without those that only a type checker can read."""
-    function = function.__init__ if inspect.isclass(function) else function
-    try:
-        return get_type_hints(function, include_extras=True)
-    except Exception:  # an annotation may raise anything
-        hints = inspect.get_annotations(function)
-        return {name: hint for name, hint in hints.items() if not isinstance(hint, str)}
+    return f"{name}{value}: {reasons}" if name else reasons  # no name in a file that was cut off

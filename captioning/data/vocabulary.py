@@ -6,7 +6,7 @@ V words in all, the special tokens included. Nothing here starts Java.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Self
 
@@ -14,7 +14,7 @@ from annotated_types import Ge, Interval
 from pydantic import SkipValidation
 
 from captioning.config.types import validated
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, did_you_mean
 from captioning.tokens import EOS, NAMES, UNK
 
 # Accents and vowel signs that have no composed form: without them a Hindi word would fall apart. All that living
@@ -22,6 +22,8 @@ from captioning.tokens import EOS, NAMES, UNK
 _MARKS = "".join(char for char in map(chr, range(0x10000)) if unicodedata.category(char).startswith("M"))
 _LETTERS = rf"(?:[^\W_]++[{_MARKS}]*+)++"
 _WORD = re.compile(f"{_LETTERS}(?:'{_LETTERS})*+")
+OF_WORDS = ("prefix", "forbidden", "no_bad_ending")
+"""Settings of a search's filters that are lists of words."""
 
 
 def split_words(text: str) -> tuple[str, ...]:
@@ -114,6 +116,19 @@ class Vocabulary:
     def each_word(self, ids: Iterable[int]) -> list[str]:
         """The word of every id but EOS; that of a special token is empty."""
         return [self.decode([i]) for i in map(int, ids) if i != EOS]
+
+    def with_ids(self, search: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a search with ids in place of its filters' words; what no caption can hold is left out."""
+        filters = search.get("filters")
+        if not isinstance(filters, Mapping):
+            return dict(search)
+        for word in map(str, filters.get("prefix") or ()):
+            if word not in self._ids:
+                hint = did_you_mean(word, self.words)
+                raise CaptioningError(f"decoding.filters.prefix: the model does not know the word {word}.{hint}")
+        lists = {name: filters[name] for name in OF_WORDS if isinstance(filters.get(name), list | tuple)}
+        ids = {name: [i for i in self.encode(map(str, words)) if i != UNK] for name, words in lists.items()}
+        return {**search, "filters": {**filters, **ids}}
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a vocabulary is frozen: {name} cannot be set")

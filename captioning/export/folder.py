@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from captioning.captioner import TrainedCaptioner
-from captioning.config.searches import USUAL_FILTERS, search_settings
+from captioning.config.searches import USUAL_FILTERS, with_words
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
 from captioning.export import runner
@@ -81,7 +81,7 @@ def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bo
 
 def _decoding(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[str, Any]:
     """The settings of the runner's search, with ids for words."""
-    settings = search_settings(decoding, captioner.vocabulary)
+    settings = captioner.vocabulary.with_ids(with_words(decoding))
     filters = {"_target_": USUAL_FILTERS, **(settings.get("filters") or {})}
     if settings["_target_"] not in SEARCHES or filters.pop("_target_") != USUAL_FILTERS:
         raise CaptioningError(

@@ -9,7 +9,6 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from captioning import __version__
 from captioning.config.registry import each_part
-from captioning.config.settings import relocate
 from captioning.download.named import FILE
 from captioning.files import write_text
 from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
@@ -17,6 +16,7 @@ from captioning.report.runs import Record, read_record
 from captioning.report.systems import system_name
 from captioning.report.tables import markdown_table
 from captioning.runs.checkpoint import load, write_safetensors
+from captioning.runs.settings import relocate
 
 TASK = "image-to-text"
 SETTINGS = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule", "trainer", "decoding")

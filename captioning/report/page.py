@@ -17,7 +17,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from captioning.config.settings import composed_experiment, each_setting
 from captioning.files import write_text
 from captioning.metrics.scorer import ATTENTION, GROUPS, score_called
 from captioning.metrics.statistics import NO_PENALTY
@@ -26,6 +25,7 @@ from captioning.report.published import Published
 from captioning.report.runs import Run, system_settings
 from captioning.report.systems import Compared, System, Value
 from captioning.report.tables import best_scores, columns, is_cost, other_scores, overview, shown
+from captioning.runs.settings import composed_experiment, each_setting
 
 SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")
 FIRST = 12  # photographs of a gallery that are there without a script

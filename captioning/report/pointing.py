@@ -13,7 +13,6 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.explain import explain, is_expected
-from captioning.config.settings import relocate
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Box, digest
 from captioning.data.sampler import Request
@@ -28,6 +27,7 @@ from captioning.report.systems import System, mean
 from captioning.report.tables import markdown_table, shown
 from captioning.runs.data_set import read_splits
 from captioning.runs.networks import load_network
+from captioning.runs.settings import relocate
 
 Nouns = Sequence[Sequence[tuple[int, Box]]]
 EXPLANATION = (

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints, ValidationError
 
-from captioning.config.settings import decisive_settings, is_in, read_settings
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
+from captioning.runs.settings import decisive_settings, is_in, read_settings
 
 ADVICE = "bring it back from a copy, or leave its folder out"
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled

@@ -77,7 +77,7 @@ def load(path: Path) -> Checkpoint:
             quantiles=inside.get("quantiles", []),
         )
     except (ValidationError, TypeError) as error:
-        reason = refusals("", error) if isinstance(error, ValidationError) else quoted(error)
+        reason = refusals("", error.errors(include_url=False)) if isinstance(error, ValidationError) else quoted(error)
         raise CaptioningError(f"checkpoint={path} cannot be used: {reason}") from error
 
 

@@ -13,8 +13,8 @@ from captioning.backbones.precomputed import Precomputed
 from captioning.config.check import FROM_CHECKPOINT
 from captioning.config.explain import explain
 from captioning.config.paths import given_path
-from captioning.config.registry import build, check_arguments
-from captioning.config.settings import has_other_photographs, is_another_data_set, merged, relocate
+from captioning.config.registry import build, judge
+from captioning.config.settings import has_other_photographs, is_another_data_set
 from captioning.config.types import check_value
 from captioning.data.example import Example, Splits, digest
 from captioning.data.folder import PhotographFolder
@@ -25,6 +25,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.metrics.wording import TrainingCaptions
 from captioning.runs.results import file_record
+from captioning.runs.settings import relocate
 
 MAX_LISTED = 3
 
@@ -76,8 +77,15 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
             if isinstance(old, str) and new is not None:
                 data = relocate(data, old, str(new))
         data = merged(data, given)
-    check_arguments("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
+    judge("data", CaptionData, {"eval_batch_size": data.get("eval_batch_size")})
     return data
+
+
+def merged(settings: Any, given: Any) -> Any:
+    """The settings, with `given` ones in their place, group by group."""
+    if not isinstance(settings, dict) or not isinstance(given, dict):
+        return given
+    return {**settings, **{key: merged(settings.get(key), value) for key, value in given.items()}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,9 @@ class Jobs(Callback):
         self._rank()
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
-        """Prepare the process; log the settings of the job, with its number in a process of its own."""
-        prepare()
+        """Prepare a process of its own; log the settings of the job, with its number in a process of its own."""
+        if os.getpid() != self._launcher:
+            prepare()
         if os.getppid() == self._launcher:  # joblib's processes would go on with the sweep without it
             end_with(self._launcher)
         elif self._launcher != os.getpid() and end_with.cache_info().currsize:

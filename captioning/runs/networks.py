@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from captioning.backbones import Backbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, defaults
-from captioning.config.settings import each_setting, without_weights
+from captioning.config.settings import of_parts, without_weights
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import has_bfloat16
@@ -21,6 +21,7 @@ from captioning.models.parts.numerics import lower
 from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import Checkpoint, digest, load
 from captioning.runs.folder import differences
+from captioning.runs.settings import each_setting
 
 MAX_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; its name comes from a closed list."""
@@ -69,8 +70,7 @@ def load_network(
 ) -> tuple[dict[str, Any], Vocabulary, Network]:
     """Configuration, vocabulary and networks of a checkpoint, of our parts and those of `modules`."""
     saved = load(path)
-    config = saved.config
-    config["decoding"].pop("select", None)  # done by that run
+    config = of_parts(saved.config)
     config["backbone"] = without_weights(config["backbone"])  # they are in the checkpoint
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
     with naming(path), torch.random.fork_rng(devices=[]):

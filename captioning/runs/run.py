@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel
 
-from captioning.config.settings import decisive_settings, read_settings
 from captioning.data.example import Splits, digest
 from captioning.errors import CaptioningError
 from captioning.files import read_state, write_json
 from captioning.machine import is_first
 from captioning.runs.folder import differences, in_sweep, lock, new_folder, plain_folder, run_folder
 from captioning.runs.results import code_digest
+from captioning.runs.settings import decisive_settings, read_settings
 
 if TYPE_CHECKING:
     from captioning.backbones import Backbone
@@ -101,14 +101,12 @@ class RunFolder:
     machine; `result` is of a finished run.
     """
 
-    def __init__(self, config: DictConfig, identity: Mapping[str, str]) -> None:
-        from captioning.config.precision import precision_of  # here, because PyTorch takes seconds
-
+    def __init__(self, config: DictConfig, identity: Mapping[str, str], precision: str) -> None:
         self._config, self._identity = config, identity
         self._earlier = _find_earlier(config, identity)
         self.path = self._earlier or run_folder(config)
         record = Record.of(self.path) if self._earlier else Record()
-        self.precision: str = record.precision or precision_of(config.trainer)
+        self.precision: str = record.precision or precision
         self.result = record.found()
         if is_first() and self.finished:
             log.info("this run is finished: %s; resume=false begins a new one", self.path)

@@ -11,6 +11,7 @@ from support import composed
 from test_timm import network, saved, small
 
 from captioning.config.registry import build
+from captioning.config.settings import of_parts
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import with_digest
@@ -70,7 +71,7 @@ def test_a_captioner_loads_no_weights_but_its_checkpoints(offline: Path) -> None
     }
     backbone = build("backbone", config["backbone"] | {"weights": saved(offline, network("test_vit"))})
     words = ["a", "dog"]
-    model = build("model", config["model"], vocab_size=len(Vocabulary(words)), **backbone.sizes)
+    model = build("model", of_parts(config)["model"], vocab_size=len(Vocabulary(words)), **backbone.sizes)
     state = {f"backbone.{k}": v for k, v in backbone.state_dict().items()}
     state |= {f"model.{k}": v for k, v in model.state_dict().items()}
     config["backbone"]["weights"] = "DEFAULT"

@@ -3,15 +3,14 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import InstantiationException
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -19,11 +18,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from captioning.config.check import check
 from captioning.config.explain import explain
-from captioning.config.registry import CONF, check_arguments, check_parts
+from captioning.config.registry import CONF
 from captioning.errors import CaptioningError
 from captioning.models import Recurrent
 
-REFUSALS = (CaptioningError, InstantiationException)
+REFUSALS = (CaptioningError, OmegaConfBaseException)
 
 
 def config(*overrides: str) -> DictConfig:
@@ -136,7 +135,7 @@ decoding.width=0 decoding.max_length=1000000000 decoding.n_best=4 decoding.lengt
 decoding.filters=5 decoding.filters.prefix=a decoding.filters.forbidden=[[a]]
 trainer.log_every_n_steps=0 trainer.accumulate_grad_batches=0 trainer.devices=0 trainer.devices=x trainer.max_epochs=-5
 trainer.gradient_clip_val=-1 trainer.limit_train_batches=0 trainer.limit_val_batches=1.5 trainer.accelerator=abacus
-trainer.precision=8 +trainer.strategy=chess trainer.enable_model_summary=maybe trainer.plugins=[abacus]
+trainer.precision=8 +trainer.strategy=chess trainer.plugins=[abacus]
 callbacks.checkpoint.mode=best callbacks.checkpoint.monitor=null callbacks.early_stopping.patience=nan
 callbacks.early_stopping.patience=-1 trainer.max_steps=0
 callbacks.resume.every_n_steps=0 callbacks.results=5 logger.csv=5
@@ -195,7 +194,7 @@ def test_whatever_is_set_is_taken_or_refused_in_a_sentence(overrides: list[str],
             OmegaConf.update(changed, key, data.draw(NASTY, label=key))
         except (OmegaConfBaseException, TypeError):  # below a setting that has just been overwritten
             return
-    with contextlib.suppress(*REFUSALS, OmegaConfBaseException):
+    with contextlib.suppress(*REFUSALS):
         check(changed)
 
 
@@ -238,77 +237,3 @@ def test_half_precision_needs_a_gpu(trainer: str) -> None:
 def test_a_gpu_that_is_not_there() -> None:
     with pytest.raises(CaptioningError, match=r"finds no GPU here; use trainer=cpu"):
         check(config("trainer=gpu"))
-
-
-def function(
-    count: int,
-    rate: float = 1.0,
-    flag: bool = False,
-    name: str = "",
-    kind: Literal["a", "b"] | None = None,
-    sizes: Sequence[int] = (),
-    either: int | str = 0,
-    anything: Any = None,
-    call: Callable[[], int] | None = None,
-    several: tuple | Mapping = (),
-    parts: Iterable[Callable[[], int]] = (),
-    odd: Annotated[int, "read by nobody"] | type["Unknown"] = 0,  # noqa: F821
-) -> None:
-    """Has one parameter of each kind that a configuration fills."""
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"count": 3},
-        {"rate": 3},
-        {"rate": 0.5},
-        {"flag": True},
-        {"name": "x"},
-        {"kind": "a"},
-        {"kind": None},
-        {"sizes": [1, 2]},
-        {"either": "x"},
-        {"anything": object()},
-        {"call": {"_target_": "x"}},
-        {"several": [1]},
-        {"several": {"a": 1}},
-        {"parts": [{"_target_": "x"}]},
-        {"odd": 5},
-    ],
-)
-def test_fitting_values(settings: dict[str, Any]) -> None:
-    check_arguments("part", function, settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [
-        ({"count": "3"}, "part.count=3"),
-        ({"count": True}, "part.count=true"),
-        ({"count": 3.0}, "part.count=3.0"),
-        ({"rate": "fast"}, "part.rate=fast"),
-        ({"rate": float("nan")}, "part.rate=nan"),
-        ({"rate": float("-inf")}, "part.rate=-inf"),
-        ({"count": "x" * 999}, f"part.count={'x' * 97} ... {'x' * 98}:"),
-        ({"rate": False}, "part.rate=false"),
-        ({"flag": 1}, "part.flag=1"),
-        ({"name": 7}, "part.name=7"),
-        ({"kind": "c"}, "part.kind=c"),
-        ({"sizes": 3}, "part.sizes=3"),
-        ({"either": None}, "part.either=null"),
-        ({"call": {"target": "x"}}, "part.call={'target': 'x'}"),
-        ({"sizes": [1, "2"]}, "part.sizes[1]=2"),
-        ({"nmae": "x"}, "there is no setting part.nmae. Did you mean name?"),
-    ],
-)
-def test_values_that_do_not_fit(settings: dict[str, Any], key: str) -> None:
-    with pytest.raises(CaptioningError) as refusal:
-        check_arguments("part", function, settings)
-    assert str(refusal.value).startswith(key)
-
-
-def test_targets_are_found_wherever_they_are() -> None:
-    node = {"a": [{"b": {"_target_": "torch.nn.Linear", "in_features": 3, "out_features": "many"}}]}
-    with pytest.raises(CaptioningError, match=r"^a\[0\]\.b\.out_features=many"):
-        check_parts("", node)

@@ -59,10 +59,10 @@ def test_misspelt_settings_and_options(refused: Callable[..., str], arguments: s
     [
         (["schedule.decay=exp"], ["schedule.decay=exp", "cosine"]),
         (["model.encoder.positions=3d"], ["model.encoder.positions=3d", "2d"]),
-        (["model.d_feat=wide"], ["model.d_feat=wide"]),
+        (["model.d_feat=wide"], ["d_feat=wide"]),
         (["optimizer.lr=1e-3x"], ["optimizer.lr=1e-3x"]),
         (["optimizer._target_=torch.optim.Adamm"], ["optimizer._target_=torch.optim.Adamm", "cannot be imported"]),
-        (["trainer.precision=31"], ["trainer.precision=31", "bf16-mixed"]),
+        (["trainer.precision=31"], ["trainer: ", "31", "bf16-mixed"]),
         (["trainer.max_epochs=many"], ["trainer.max_epochs=many"]),
         (["seed=abc"], ["seed=abc"]),
         (["test=maybe"], ["test=maybe"]),

@@ -4,7 +4,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from captioning.config.registry import CONF
-from captioning.config.settings import composed_experiment
+from captioning.runs.settings import composed_experiment
 
 
 def test_an_experiment_is_composed_within_a_command_and_leaves_it_as_it_was() -> None:

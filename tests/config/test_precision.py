@@ -2,60 +2,67 @@
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support import QUIET, composed, miniature
+from test_check import config
+from test_conf import composed, miniature, pytestmark  # noqa: F401 - its warnings come here too
 
-from captioning import run
-from captioning.config import precision
+from captioning import machine, run
+from captioning.config.check import check
 
-pytestmark = QUIET
-
+Answer = Callable[[bool], None]
 FITTING = {True: "bf16-mixed", False: "32-true"}
 """By whether the device has bfloat16."""
 
 
-def has_bfloat16(answer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "has_bfloat16", lambda device: answer)
+@pytest.fixture
+def has_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Answer:
+    """Sets what every device answers."""
+
+    def answer(given: bool) -> None:
+        for module in (machine, run):
+            monkeypatch.setattr(module, "has_bfloat16", lambda device: given)
+
+    return answer
 
 
 @pytest.mark.parametrize("answer", FITTING)
 @pytest.mark.parametrize("accelerator", ["auto", "cpu"])
-def test_auto_is_what_the_device_is_made_for(accelerator: str, answer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(precision, "has_bfloat16", lambda device: asked.append(device.type) or answer)
-    config = composed("trainer.precision=auto", f"trainer.accelerator={accelerator}")
-    assert precision.precision_of(config.trainer) == FITTING[answer]
-    assert asked == ["cuda" if accelerator == "auto" and torch.cuda.is_available() else "cpu"]
-    for chosen in ("32-true", "bf16-mixed"):
-        assert precision.precision_of(composed(f"trainer.precision={chosen}").trainer) == chosen
+def test_auto_is_what_the_device_is_made_for(accelerator: str, answer: bool, has_bfloat16: Answer) -> None:
+    has_bfloat16(answer)
+    for chosen, expected in {"auto": FITTING[answer], "32-true": "32-true", "bf16-mixed": "bf16-mixed"}.items():
+        parts = check(config(f"trainer.precision={chosen}", f"trainer.accelerator={accelerator}"))
+        assert parts["trainer"]["precision"] == expected
+    here = "cuda" if accelerator == "auto" and torch.cuda.is_available() else "cpu"
+    assert machine.device_of(accelerator).type == here
 
 
 def go_on(*overrides: str) -> dict[str, Any]:
     """A run, or the same run again; what its `run.json` holds."""
-    config = miniature(composed("trainer.precision=auto", "metrics.test=[BLEU]", "callbacks.attention=null"))
+    small = miniature(composed("trainer.precision=auto", "metrics.test=[BLEU]", "callbacks.attention=null"))
     for override in overrides:
         key, _, value = override.partition("=")
-        config[key] = value == "true"
-    run.main.__wrapped__(config)
+        small[key] = value == "true"
+    run.main.__wrapped__(small)
     (folder,) = Path("runs").iterdir()
     return dict(json.loads((folder / "run.json").read_text()))
 
 
 @pytest.mark.parametrize("began", FITTING)
 def test_a_run_keeps_the_precision_that_it_began_with(
-    began: bool, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    began: bool, elsewhere: Path, has_bfloat16: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Interrupted, then trained and not yet tested, then finished, and each time gone on with on the other kind."""
-    has_bfloat16(began, monkeypatch)
+    has_bfloat16(began)
     first = go_on("test=false")
     assert first["precision"] == FITTING[began]
     (folder,) = Path("runs").iterdir()
     (folder / "run.json").write_text(json.dumps({key: first[key] for key in first if key != "result"}))
-    has_bfloat16(not began, monkeypatch)
+    has_bfloat16(not began)
     assert go_on("test=false", "resume=true") == first
     assert go_on("test=true", "resume=true") == first
     assert json.loads((folder / "scores.json").read_text())["provenance"]["precision"] == FITTING[began]
@@ -75,11 +82,11 @@ def test_a_run_keeps_the_precision_that_it_began_with(
     ],
 )
 def test_one_line_says_what_it_is(
-    answer: bool, chosen: str, level: int | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    answer: bool, chosen: str, level: int | None, has_bfloat16: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    has_bfloat16(answer, monkeypatch)
+    has_bfloat16(answer)
     caplog.set_level(logging.INFO)
-    trainer = composed("trainer=cpu", f"trainer.precision={chosen}").trainer
-    precision.tell_precision(trainer, precision.precision_of(trainer))
+    used = FITTING[answer] if chosen == "auto" else chosen
+    run.tell_precision(composed("trainer=cpu", f"trainer.precision={chosen}").trainer, used, used)
     assert [record.levelno for record in caplog.records] == ([] if level is None else [level])
-    assert all(precision.precision_of(trainer) in line for line in caplog.messages)
+    assert all(used in line for line in caplog.messages)

@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.config.check import model_settings
 from captioning.config.registry import CONF
+from captioning.config.settings import of_parts
 from captioning.tokens import BOS
 
 V, D, GRID = 23, 17, (1, 11)
@@ -94,7 +94,8 @@ def captioner(choices: str, vocab_size: int, d_context: int, grid: tuple[int, in
     config = composed(choices).copy()
     for key, value in settings.items():
         OmegaConf.update(config.model, key, value)
-    return instantiate(model_settings(config), vocab_size=vocab_size, d_context=d_context, grid=grid)
+    parts = of_parts({"model": OmegaConf.to_container(config.model, resolve=True)})
+    return instantiate(parts["model"], vocab_size=vocab_size, d_context=d_context, grid=grid)
 
 
 @cache

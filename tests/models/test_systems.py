@@ -11,8 +11,8 @@ from models.captioners import captioner, composed
 from omegaconf import OmegaConf
 from torch import nn
 
-from captioning.config.check import model_settings
 from captioning.config.registry import CONF, build, renewed
+from captioning.config.settings import of_parts
 
 V, D, GRID = 10_000, 512, (14, 14)
 
@@ -92,7 +92,11 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
             one = compose("config", ["experiment=zoo_shapes", f"model={name}"])
             with torch.device("meta"):
                 backbone = instantiate(one.backbone)
-                model = instantiate(model_settings(one), vocab_size=40, **backbone.sizes)
+                model = instantiate(
+                    of_parts({"model": OmegaConf.to_container(one.model, resolve=True)})["model"],
+                    vocab_size=40,
+                    **backbone.sizes,
+                )
                 sizes[name] = parameters(backbone) + parameters(model)
     assert set(sizes) == {file.stem for file in CONF.glob("model/*_small.yaml")}
     assert max(sizes.values()) < 1.1 * min(sizes.values())
@@ -101,13 +105,14 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
 @pytest.mark.parametrize(("name", "attention"), [("sat_soft", "gated"), ("sat_hard", "hard"), ("show_tell", "soft")])
 def test_settings_from_before_attention_was_a_part(name: str, attention: str) -> None:
     """They gave the same networks; without a score there was none, whatever they were."""
-    today = OmegaConf.to_container(composed(f"{name} model/attention={attention}").model, resolve=True)
-    stored = {key: value for key, value in today.items() if key not in ("attention", "title")}
+    settings = OmegaConf.to_container(composed(f"{name} model/attention={attention}").model, resolve=True)
+    today = of_parts({"model": settings})["model"]
+    stored = {key: value for key, value in today.items() if key != "attention"}
     stored |= {key: value for key, value in today["attention"].items() if not key.startswith("_")}
     found = renewed(stored)
     assert found.get("attention") == (today["attention"] if today.get("score") else None)
     with torch.device("meta"):
-        one, other = (build("model", each, vocab_size=7, d_context=5, grid=GRID) for each in (stored, today))
+        one, other = (build("model", each, vocab_size=7, d_context=5, grid=GRID) for each in (found, today))
     assert [*one.state_dict()] == [*other.state_dict()]
 
 

@@ -21,6 +21,7 @@ from support import composed
 
 import captioning
 from captioning.config.registry import build
+from captioning.config.settings import of_parts
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import (
@@ -55,7 +56,7 @@ def content(config: dict[str, Any] = CONFIG) -> dict[str, Any]:
         torch.manual_seed(1)
         backbone = build("backbone", config["backbone"])
         sizes = {"vocab_size": len(Vocabulary(WORDS)), "d_context": backbone.dim, "grid": backbone.grid}
-        model = build("model", config["model"], **sizes)
+        model = build("model", of_parts(config)["model"], **sizes)
     state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
     state |= {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     return {"captioning": {"config": copy.deepcopy(config), "words": WORDS}, "state_dict": state, "global_step": 3}

@@ -8,7 +8,7 @@ import pytest
 from support import QUIET, SHAPES, composed
 
 from captioning import run
-from captioning.config.settings import apply_debug
+from captioning.config.check import apply_debug
 from captioning.errors import CaptioningError
 
 pytestmark = QUIET

@@ -22,12 +22,12 @@ from support import composed, read_or_refused
 
 from captioning.backbones import Backbone
 from captioning.backbones.scratch import SmallCNN
-from captioning.config.settings import read_settings
 from captioning.data.example import Example, Reference, Splits
 from captioning.errors import CaptioningError, Stopped
 from captioning.runs.folder import MAX_SWEPT, lock, new_folder, run_folder
 from captioning.runs.jobs import ranking
 from captioning.runs.run import Record, RunFolder, identity
+from captioning.runs.settings import read_settings
 from captioning.training.loggers.metrics_file import MetricsFile
 
 SETTINGS = ("optimizer.lr=1e-5", "name='1e-5'", "+data.note='2020-01-01'", "+data.more='\"no\"'", "resume=true")
@@ -49,7 +49,7 @@ def identified(config: DictConfig) -> dict[str, str]:
 
 def run(*overrides: str) -> RunFolder:
     config = composed(*SETTINGS, *overrides)
-    return RunFolder(config, identified(config))
+    return RunFolder(config, identified(config), str(config.trainer.precision))
 
 
 # What makes two runs the same
@@ -136,10 +136,10 @@ def test_resuming_is_refused_with_other_data(elsewhere: Path, caplog: pytest.Log
         pass
     config = composed(*SETTINGS)
     with pytest.raises(CaptioningError, match="but that began from other data"):
-        RunFolder(config, identified(config) | {"data": "other"})
+        RunFolder(config, identified(config) | {"data": "other"}, "32-true")
     with pytest.raises(CaptioningError, match=r"other weights \(init_from\)"):
-        RunFolder(config, identified(config) | {"init_from": "other"})
-    RunFolder(config, identified(config) | {"backbone": "other"})
+        RunFolder(config, identified(config) | {"init_from": "other"}, "32-true")
+    RunFolder(config, identified(config) | {"backbone": "other"}, "32-true")
     assert "the backbone has changed" in caplog.text
 
 

@@ -10,11 +10,11 @@ import lightning as L
 import torch
 from annotated_types import Ge
 
-from captioning.config.settings import relocate
 from captioning.config.types import validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import gathered, on_signal
 from captioning.runs.folder import in_sweep
+from captioning.runs.settings import relocate
 from captioning.training.loggers.metrics_file import MetricsFile
 
 SHARED = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule")

@@ -17,11 +17,11 @@ import lightning as L
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from captioning.config.settings import read_settings
 from captioning.config.types import validated
 from captioning.data.example import reference_texts
 from captioning.decoding import Caption
 from captioning.metrics.scorer import BLEU_ALONE, SCORES
+from captioning.runs.settings import read_settings
 from captioning.training.callbacks.records import AttentionPanels, Images, draw, origin
 from captioning.training.callbacks.statistics import CaptionCallback
 from captioning.training.module import CaptioningModule

@@ -1,0 +1,105 @@
+"""Settings of stored runs: read as data, compared, moved to another folder, and composed anew for comparison."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import create_config_search_path
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from captioning.config.registry import CONF, renewed
+from captioning.files import read_state
+
+PLACES = ("folder", "cache", "data.root")
+"""Folders. Other settings are derived from these folders, such as `data.reader.annotations`."""
+FREE = (
+    *(*PLACES, "choices", "runs", "resume", "test", "debug", "overrides", "logger", "model.title"),
+    *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
+)
+"""Settings that do not change the result of a run."""
+LARGEST = 2**18
+"""Bytes of a `config.yaml`; those of runs have some thousand."""
+
+
+def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every plain setting below `path` and its key; an empty group is a setting, and so is a list."""
+    if isinstance(node, Mapping) and node:
+        for key, value in node.items():
+            yield from each_setting(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, node
+
+
+def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a resolved configuration that may change a run's result, wherever its files lie."""
+    moved: Any = config
+    given = dict(each_setting(config))
+    for place in PLACES:
+        if folder := given.get(place):
+            moved = relocate(moved, str(folder), place)
+    return {key: value for key, value in each_setting(moved) if not is_in(key, FREE)}
+
+
+def is_in(key: str, groups: Sequence[str]) -> bool:
+    """Whether a setting is one of `groups`, or in one."""
+    return any(key == group or key.startswith(f"{group}.") for group in groups)
+
+
+def relocate(node: Any, old: str, new: str) -> Any:
+    """The same settings with the folder `old` replaced where a path begins with it."""
+    if isinstance(node, Mapping):
+        return {key: relocate(value, old, new) for key, value in node.items()}
+    if isinstance(node, list):
+        return [relocate(value, old, new) for value in node]
+    if isinstance(node, str) and (node == old or node.startswith(f"{old}/")):
+        return new + node.removeprefix(old)
+    return node
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built."""
+    return read_state(path, _parse, "bring it back from a copy, or move its folder away", LARGEST)
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Without aliases, by which a small file can stand for a value of any size; no run writes them."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError("it has a YAML alias")
+        return super().compose_node(parent, index)
+
+
+def _parse(text: str) -> dict[str, Any]:
+    settings = yaml.load(text, _PlainLoader)
+    if not isinstance(settings, dict):
+        raise ValueError("it holds no settings")
+    return dict(renewed(settings))
+
+
+def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
+    """The resolved configuration of an experiment with one of its models; `PLACES` are called by their own names.
+
+    The experiment `null` has the defaults. None where there are no such files, or they have settings without a value.
+    """
+    chosen = {"model": model} | ({} if experiment == "null" else {"experiment": experiment})
+    for group, name in chosen.items():  # both may be a stranger's, and only our files are composed
+        if CONF / group / f"{name}.yaml" not in set((CONF / group).rglob("*.yaml")):
+            return None
+    loader = ConfigLoaderImpl(create_config_search_path(str(CONF)))  # `compose` works for one command at a time
+    try:
+        config = loader.load_configuration("config", [f"{key}={name}" for key, name in chosen.items()], RunMode.RUN)
+        with open_dict(config):
+            config.choices = {name: config.hydra.runtime.choices[name] for name in ("model", "data")}
+            del config.hydra, config.logger
+            for place in PLACES:
+                OmegaConf.update(config, place, place)
+        found: Any = OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException):
+        return None
+    return found
