@@ -24,17 +24,11 @@ PATIENCE = 300.0
 
 
 class Browser:
-    """One tab.
-
-    Attributes:
-        requests: every address that was asked for.
-        complaints: what the page wrote to the console as a warning or an error, and what it did not catch.
-    """
+    """One tab, with the addresses that were asked for and the warnings and errors of its console."""
 
     def __init__(self, write: int, read: int) -> None:
         self._write, self._read = write, os.fdopen(read, "rb")
         self._numbers, self._session = itertools.count(1), None
-        self._rest = b""
         self.requests: list[str] = []
         self.complaints: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -55,18 +49,12 @@ class Browser:
         return answer["result"]
 
     def open(
-        self,
-        page: Path | str,
-        width: int = 1200,
-        height: int = 900,
-        dark: bool = False,
-        script: bool = True,
-        mobile: bool = False,
+        self, page: Path | str, width: int = 1200, height: int = 900, script: bool = True, mobile: bool = False
     ) -> None:
-        """A file or an address, with what it says of itself at its end: the page is loaded."""
+        """A file or an address; at its end the page is loaded, and nobody has asked for or complained of anything."""
+        self.requests.clear()
+        self.complaints.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         url = page if isinstance(page, str) else page.resolve().as_uri()
         self.call("Page.navigate", url=url)
@@ -116,6 +104,11 @@ class Browser:
         )
         return found[0], found[1], found[2], found[3]
 
+    def in_sight(self, selector: str) -> bool:
+        """All of its height is in the window."""
+        _, middle, _, high = self.box(selector, scroll=False)
+        return bool(middle - high / 2 >= 0 and middle + high / 2 <= self.run("innerHeight"))
+
     def picture(self, selector: str | None = None) -> Image.Image:
         """What is seen: the window, or an element in it."""
         clip: dict[str, Any] = {}
@@ -136,15 +129,28 @@ class Browser:
         return json.loads(message[:-1])
 
     def _note(self, message: Any) -> None:
-        params = message.get("params", {})
-        if message.get("method") == "Network.requestWillBeSent":
+        method, params = message.get("method"), message.get("params", {})
+        if method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
-        elif message.get("method") == "Runtime.exceptionThrown":
+        elif method == "Runtime.exceptionThrown":
             self.complaints.append(str(params["exceptionDetails"]))
-        elif message.get("method") == "Log.entryAdded" and params["entry"]["level"] in ("warning", "error"):
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("warning", "error"):
             self.complaints.append(params["entry"]["text"])
-        elif message.get("method") == "Runtime.consoleAPICalled" and params["type"] in ("warning", "error"):
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("warning", "error"):
             self.complaints.append(str(params["args"]))
+
+
+def brightest(picture: Image.Image, left: float = 0, side: int = 4) -> tuple[int, int]:
+    """The row and column of a grid over a picture, without `left` of it at either end, where it is lit most."""
+    grey, width = picture.convert("L"), picture.width - 2 * left
+    cells = {
+        (row, column): grey.getpixel(
+            (int(left + width * (column + 0.5) / side), int(grey.height * (row + 0.5) / side)),
+        )
+        for row in range(side)
+        for column in range(side)
+    }
+    return max(cells, key=lambda cell: cells[cell])
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import TypeVar
 import pytest
 import torch
 import torchvision
+from browser import ABSENT, FOUND, Browser, browser
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from processes import fresh, run
@@ -97,6 +98,14 @@ def cached_run(tmp_path_factory: pytest.TempPathFactory) -> CachedRun:
         return CachedRun(checkpoint, [photograph], captions, home, where, ended.stdout, ended.stderr, digest)
 
     return once(tmp_path_factory, "cached", make)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    if FOUND is None:
+        pytest.skip(ABSENT)
+    with browser() as found:
+        yield found
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
-"""What is published, what our files say of it, and what we have recorded beside it."""
+"""Published rows, our files' words for them, and what we have recorded beside them."""
 
 import re
 from pathlib import Path
 
 import pytest
 from support import composed
+from written import HARD, SOFT
 
 from captioning.config.registry import CONF
 from captioning.report.published import published_rows
@@ -15,46 +16,35 @@ RECORDED = Path(__file__).parents[2] / "experiments" / "table1_flickr8k"
 
 
 @pytest.mark.parametrize(
-    ("model", "bleu", "meteor"),
-    [("sat_soft", [70.7, 49.2, 34.4, 24.3], 23.90), ("sat_hard", [71.8, 50.4, 35.7, 25.0], 23.04)],
+    ("model", "numbers"),
+    [("sat_soft", [70.7, 49.2, 34.4, 24.3, 23.90]), ("sat_hard", [71.8, 50.4, 35.7, 25.0, 23.04])],
 )
-def test_table_1_of_show_attend_and_tell(model: str, bleu: list[float], meteor: float) -> None:
+def test_table_1_of_show_attend_and_tell(model: str, numbers: list[float]) -> None:
     """COCO's rows as the paper prints them, in tables and where an experiment says what is to be reached."""
     (row,) = [row for row in published_rows({"coco"}, {model}) if row.source == "[SAT] Table 1"]
-    assert [*row.numbers] == [*bleu, meteor]
+    assert [*row.numbers] == numbers
     words = " ".join((CONF / "experiment" / f"{model}_coco.yaml").read_text().replace("#", " ").split())
     quoted = re.search(r"Table 1: BLEU-1\.\.4 ([\d., ]+); METEOR ([\d.]+)\)", words)
     assert quoted
-    assert [float(number) for number in quoted.groups()[0].split(", ")] == bleu
-    assert float(quoted.groups()[1]) == meteor
+    assert [float(number) for number in (*quoted[1].split(", "), quoted[2])] == numbers
 
 
-def test_a_run_says_what_its_system_and_data_are_called() -> None:
-    config = composed("experiment=sat_hard_coco", "data.root=root")
-    called = {"model": "sat_hard", "data": "coco", "experiment": "sat_hard_coco"}
-    assert (config.name, config.choices) == ("sat_coco", called)
-
-
-def test_every_system_has_a_title_of_its_own() -> None:
+def test_systems_have_titles_and_runs_record_their_choices() -> None:
     titles = {path.stem: system_name(path.stem) for path in (CONF / "model").glob("*.yaml")}
     assert len(set(titles.values())) == len(titles)
     assert not [title for title in titles.values() if "_" in title]
     assert all(titles[name] == f"{titles[name.removesuffix('_small')]}, small" for name in titles if "_small" in name)
-    assert [system_name(name) for name in ("my_show_tell", "../model/show_tell")] == [
-        "my_show_tell",
-        "../model/show_tell",
-    ]
+    assert [*map(system_name, ("my_show_tell", "../model/show_tell"))] == ["my_show_tell", "../model/show_tell"]
+    config = composed("experiment=sat_hard_coco", "data.root=root")
+    called = {"model": "sat_hard", "data": "coco", "experiment": "sat_hard_coco"}
+    assert (config.name, config.choices) == ("sat_coco", called)
 
 
 def test_recorded_runs_are_still_read() -> None:
     """Those of earlier versions; the numbers are those of the record's own page."""
     runs, left_out = find_runs(RECORDED)
     found = {s.label: ([run.seed for run in s.runs], round(s.score("CIDEr").mean, 1)) for s in group(runs)}
-    assert found == {
-        "Show, Attend and Tell, hard": ([1, 2, 3], 42.8),
-        "Show, Attend and Tell, soft": ([1, 2, 3], 45.4),
-        "spatial transformer": ([1, 2, 3], 45.3),
-    }
+    seeds = [1, 2, 3]
+    assert found == {HARD: (seeds, 42.8), SOFT: (seeds, 45.4), "spatial transformer": (seeds, 45.3)}
     assert all(len(run.curve("val/CIDEr", "seconds")[0]) == 4 for run in runs)
     assert all(line.endswith(": it was not tested (test=false)") for line in left_out)
-    assert {run.data for run in runs} == {"flickr8k"}

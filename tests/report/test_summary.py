@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from captioning.config.explain import explain
+from captioning.errors import CaptioningError
 from captioning.report.summary import print_comparison, print_summary, print_views, views_table
 
 SCORES = {
@@ -26,71 +29,68 @@ SHOWN = [
 ]
 
 
-def test_table_three_captions_and_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "scores.json").write_text(json.dumps({"scores": SCORES, "provenance": {}}))
-    lines = [{"image_id": i, "caption": f"caption {i}", "references": [f"first {i}", f"second {i}"]} for i in range(5)]
-    (tmp_path / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    print_summary(tmp_path)
-    printed = capsys.readouterr().out
-    lines = printed.splitlines()
-    assert lines[-len(SHOWN) :] == SHOWN
-    assert "image 2: caption 2\n    reference: first 2\n    reference: second 2\n" in printed
-    assert "caption 3" not in printed
-    assert f"\nrun folder: {tmp_path}\n\nalso measured" in printed
+def write(folder: Path, captions: list[dict[str, object]], **record: object) -> None:
+    (folder / "scores.json").write_text(json.dumps({"scores": SCORES, "provenance": {}} | record))
+    (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in captions))
 
+
+def test_table_three_captions_and_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Captions of a file give the terminal no orders."""
+    orders = "a\x1b]0;title\x07 dog\u202e\x9b2J\r\nimage 9: fake"
+    harm = {"image_id": orders, "caption": orders, "references": [orders]}
+    plain = [{"image_id": i, "caption": f"caption {i}", "references": [f"first {i}", f"last {i}"]} for i in range(5)]
+    write(tmp_path, [harm, *plain])
     (tmp_path / "attention").mkdir()
     print_summary(tmp_path)
-    assert f"pictures of attention: {tmp_path / 'attention'}" in capsys.readouterr().out
-
-
-def test_captions_of_a_file_give_the_terminal_no_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "scores.json").write_text(json.dumps({"scores": {"CIDEr": 1.0}, "provenance": {}}))
-    orders = "a\x1b]0;title\x07 dog\u202e\x9b2J\r\nimage 9: fake"
-    line = {"image_id": orders, "caption": orders, "references": [orders]}
-    (tmp_path / "captions.jsonl").write_text(json.dumps(line) + "\n")
-    print_summary(tmp_path)
     printed = capsys.readouterr().out
+    assert printed.splitlines()[-len(SHOWN) :] == SHOWN
+    assert "image 1: caption 1\n    reference: first 1\n    reference: last 1\n" in printed
+    assert "caption 2" not in printed
+    assert f"\nrun folder: {tmp_path}\npictures of attention: {tmp_path / 'attention'}\n\nalso measured" in printed
     assert all(character.isprintable() for character in printed.replace("\n", ""))
     shown = "a ]0;title dog 2J image 9: fake"
     assert f"\nimage {shown}: {shown}\n    reference: {shown}\n" in printed
 
 
+DAMAGE = ("{", "null", '{"image_id": 1}', '{"image_id": 1, "caption": "\\ud83d"}', "[" * 9999)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("file", ["captions.jsonl", "scores.json"])
+def test_a_damaged_file_is_named(tmp_path: Path, file: str, damage: str) -> None:
+    write(tmp_path, [])
+    (tmp_path / file).write_text(damage)
+    with pytest.raises((CaptioningError, ValidationError)) as error:
+        print_summary(tmp_path)
+    assert file in explain(error.value)
+
+
 def test_a_comparison_has_a_line_per_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"ours": 24.34, "theirs": 25.09, "difference": -0.75, "low": -1.26, "high": -0.04, "p": 0.0619}
-    record = {
-        "against": {"file": "other.json"},
-        "images": 5000,
-        "samples": 1000,
-        "scores": {"BLEU-4": row, "CIDEr": row},
-    }
+    record = {"against": {"file": "other.json"}, "images": 5000, "samples": 1000, "scores": {"BLEU-4": row}}
     (tmp_path / "comparison.json").write_text(json.dumps(record))
     print_comparison(tmp_path)
-    lines = capsys.readouterr().out.splitlines()
-    assert "against other.json, 5000 images, 1000 bootstrap samples" in lines
-    (bleu,) = [line for line in lines if line.startswith("BLEU-4")]
+    said, heading, bleu = filter(None, capsys.readouterr().out.splitlines())
+    assert said == "against other.json, 5000 images, 1000 bootstrap samples"
     assert bleu.split() == ["BLEU-4", "24.3", "25.1", "-0.8", "[-1.3,", "+0.0]", "0.062"]
-    assert any(line.startswith("CIDEr ") for line in lines)
-    heading = lines[lines.index(bleu) - 1]
-    for end in ("these", "others", "difference", "interval", " p"):
-        assert end in heading
     assert len(heading) == len(bleu)
 
 
-def test_a_row_for_each_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def cells_of(rows: list[str]) -> list[list[str]]:
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def test_a_row_for_each_view_and_a_column_for_what_any_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     full = {"BLEU-4": 20.0, "CIDEr": 57.96, "repeated": 0.04, "first word entropy": 1.264, "word entropy": 2}
     dark = full | {"CIDEr": 9.04, "repeated": 20.0, "first word entropy": 7.705}
-    record = {"scores": full, "views": {"full": full, "dark": dark}, "provenance": {}}
-    (tmp_path / "scores.json").write_text(json.dumps(record))
+    write(tmp_path, [], views={"full": full, "dark": dark})
     print_views(tmp_path)
     rows = (tmp_path / "views.md").read_text().splitlines()[2:]
-    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
-    assert cells[0] == ["view", "CIDEr (x 100)", "repeated (%)", "first word entropy (nats)", "word entropy (nats)"]
-    assert cells[2:] == [["full", "58.0", "0.0", "1.26", "2.00"], ["dark", "9.0", "20.0", "7.71", "2.00"]]
+    heading, _, *values = cells_of(rows)
+    assert heading == ["view", "CIDEr (x 100)", "repeated (%)", "first word entropy (nats)", "word entropy (nats)"]
+    assert values == [["full", "58.0", "0.0", "1.26", "2.00"], ["dark", "9.0", "20.0", "7.71", "2.00"]]
     assert capsys.readouterr().out.splitlines()[-4:] == rows
-
-
-def test_columns_that_no_view_has_are_left_out() -> None:
     table = views_table({"full": {"CIDEr": None, "repeated": 1.0}, "png": {"repeated": 2.0, "unseen pairs": 3.0}})
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()]
-    assert rows[0] == ["view", "repeated (%)", "unseen pairs (%)"]
-    assert rows[2:] == [["full", "1.0", ""], ["png", "2.0", "3.0"]]
+    heading, _, *values = cells_of(table.splitlines())
+    assert heading == ["view", "repeated (%)", "unseen pairs (%)"]
+    assert values == [["full", "1.0", ""], ["png", "2.0", "3.0"]]

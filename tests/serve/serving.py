@@ -95,7 +95,7 @@ class Answer:
         return str(json.loads(self.content)["error"])
 
 
-def ask(server: Server, target: str, method: str = "GET", content: Any = None, **headers: str) -> Answer:
+def ask(server: Server, target: str, method: str = "GET", content: Any = None, **headers: str | None) -> Answer:
     """The answer to a target as it is; `_` in a header's name stands for `-`, None leaves a usual header out."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
     try:
@@ -114,9 +114,6 @@ def ask(server: Server, target: str, method: str = "GET", content: Any = None, *
 def post(server: Server, content: bytes, settings: Any = None, query: str | None = None, **headers: Any) -> Answer:
     """As the page posts."""
     text = f"settings={quote(json.dumps(settings or {'decoding': 'greedy'}))}" if query is None else query
-    usual = {
-        "Origin": f"http://127.0.0.1:{server.port}",
-        "Content_Type": "application/octet-stream",
-        "Content_Length": str(len(content)),
-    }
+    usual = {"Origin": f"http://127.0.0.1:{server.port}", "Content_Type": "application/octet-stream"}
+    usual["Content_Length"] = str(len(content))
     return ask(server, f"/captions?{text}", "POST", content, **(usual | headers))

@@ -5,10 +5,10 @@ import io
 import json
 import math
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,6 @@ def page() -> Captions:
 def server() -> Iterator[Server]:
     with served(partial(CaptionsHandler, captions=page())) as server:
         yield server
-
-
-def wait(ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + 600
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def file(image: Image.Image | None = None, kind: str = "PNG", **settings: Any) -> bytes:
@@ -109,52 +102,44 @@ def test_samples_and_filters(server: Server) -> None:
     assert not any("red" in words or len(words) < 2 for words in captions)
 
 
-def films() -> Iterator[bytes]:
+def film(kind: str) -> bytes:
     frames = [Image.new("RGB", (9, 9), colour) for colour in ("red", "blue")]
-    for kind in ("GIF", "PNG", "WEBP"):
-        yield file(frames[0], kind, save_all=True, append_images=frames[1:], duration=100)
+    return file(frames[0], kind, save_all=True, append_images=frames[1:], duration=100)
 
 
 BEAM, GREEDY = {"decoding": "beam"}, {"decoding": "greedy"}
+SETTINGS = [
+    (BEAM | {"widht": 3}, "decoding.widht"),
+    (BEAM | {"width": 33}, "decoding.width"),
+    (BEAM | {"width": True}, "decoding.width"),
+    (BEAM | {"width": 2, "n_best": 3}, "n_best"),
+    (BEAM | {"length_penalty": float("nan")}, "decoding.length_penalty"),
+    (GREEDY | {"max_length": 13}, "decoding.max_length"),
+    (GREEDY | {"max_length": 101}, "decoding.max_length"),
+    (GREEDY | {"filters": {"prefix": ["rde"]}}, "rde"),
+    (GREEDY | {"filters": {"min_length": -1}}, "min_length"),
+    (GREEDY | {"filters": {"_target_": "os.system"}}, "decoding.filters._target_"),
+    (GREEDY | {"filters": []}, "settings"),
+    (GREEDY | {"_target_": "os.system"}, "decoding._target_"),
+    ({"decoding": "os.system"}, "decoding=os.system"),
+    ({"decoding": ["beam"]}, "decoding="),
+    (["beam"], "settings"),
+]
+QUERIES = ("", "settings=", "settings={", "settings=" + 30_000 * "[", "settings={}&settings={}")
 
 
 @pytest.mark.parametrize(
     ("request_", "status", "key"),
     [
-        *(
-            ({"settings": settings}, 400, key)
-            for settings, key in (
-                (BEAM | {"widht": 3}, "decoding.widht"),
-                (BEAM | {"width": 0}, "decoding.width"),
-                (BEAM | {"width": 33}, "decoding.width"),
-                (BEAM | {"width": True}, "decoding.width"),
-                (BEAM | {"width": 2, "n_best": 3}, "n_best"),
-                (BEAM | {"length_penalty": 101}, "decoding.length_penalty"),
-                (BEAM | {"length_penalty": float("nan")}, "decoding.length_penalty"),
-                (GREEDY | {"max_length": 13}, "decoding.max_length"),
-                (GREEDY | {"max_length": 101}, "decoding.max_length"),
-                (GREEDY | {"filters": {"prefix": ["rde"]}}, "rde"),
-                (GREEDY | {"filters": {"min_length": -1}}, "min_length"),
-                (GREEDY | {"filters": {"_target_": "os.system"}}, "decoding.filters._target_"),
-                (GREEDY | {"filters": []}, "settings"),
-                (GREEDY | {"_target_": "os.system"}, "decoding._target_"),
-                ({"decoding": "os.system"}, "decoding=os.system"),
-                ({"decoding": ["beam"]}, "decoding="),
-                (["beam"], "settings"),
-            )
-        ),
-        *(
-            ({"query": query}, 400, "settings")
-            for query in ("", "settings=", "settings={", "settings=" + 30_000 * "[", "settings={}&settings={}")
-        ),
+        *(({"settings": settings}, 400, key) for settings, key in SETTINGS),
+        *(({"query": query}, 400, "settings") for query in QUERIES),
         ({"content": b""}, 415, "JPEG"),
-        ({"content": b"no photograph"}, 415, "JPEG"),
         ({"content": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"}, 415, "JPEG"),
         ({"content": file(kind="JPEG")[:400]}, 422, "photograph"),
         ({"content": file(Image.new("F", (9, 9)), "TIFF")}, 422, "pixels"),
         ({"content": file(Image.new("1", (400, 400)))}, 413, "0.1 million"),
         ({"content": file(Image.new("1", (20_000, 20_000)))}, 413, "0.1 million"),
-        *(({"content": film}, 415, "animation") for film in films()),
+        *(({"content": film(kind)}, 415, "animation") for kind in ("GIF", "PNG", "WEBP")),
         ({"Content_Length": str(10**9)}, 413, "1000.0 MB"),  # judged before it is read
         ({"content": bytes(2_000_000)}, 413, "2.0 MB"),  # posted completely, and the answer is still read
         ({"content": b"", "Content_Length": None}, 411, "Content-Length"),
@@ -162,10 +147,8 @@ BEAM, GREEDY = {"decoding": "beam"}, {"decoding": "greedy"}
         ({"content": b"", "Transfer_Encoding": "chunked"}, 411, "Content-Length"),
         # pages elsewhere cannot post
         ({"Origin": None}, 403, ""),
-        ({"Origin": "null"}, 403, ""),
         ({"Origin": "http://evil.example"}, 403, ""),
         ({"Origin": "http://evil.example", "Host": "evil.example"}, 403, ""),
-        ({"Content_Type": "text/plain"}, 415, ""),
         ({"Content_Type": "multipart/form-data; boundary=x"}, 415, ""),
     ],
     ids=lambda value: str(value)[:60],
@@ -188,18 +171,14 @@ def test_only_the_page_and_what_it_loads_is_there(server: Server) -> None:
 
 def test_one_at_a_time_a_few_wait_and_further_ones_are_sent_away() -> None:
     captions = page()
-    with served(partial(CaptionsHandler, captions=captions)) as server:
-        found: list[Answer] = []
-        first, second = (threading.Thread(target=lambda: found.append(post(server, file()))) for _ in range(2))
+    with served(partial(CaptionsHandler, captions=captions)) as server, ThreadPoolExecutor(2) as pool:
         with captions.turn:  # as if one were being captioned that takes long
-            for count, thread in enumerate((first, second), start=1):
-                thread.start()
-                wait(lambda left=2 - count: captions.places._value == left)
+            waiting = [pool.submit(post, server, file()) for _ in range(2)]
+            while captions.places._value:
+                time.sleep(0.01)
             assert post(server, file()).status == 503
-            assert found == []
-        first.join()
-        second.join()
-        assert [len(lines(answer)) for answer in found] == [3, 3]
+            assert not any(each.done() for each in waiting)
+        assert [len(lines(each.result())) for each in waiting] == [3, 3]
         assert post(server, b"broken").status == 415
         assert post(server, file()).status == 200  # every place is free again
 
@@ -207,7 +186,7 @@ def test_one_at_a_time_a_few_wait_and_further_ones_are_sent_away() -> None:
 SLOW_GET = "GET / HTTP/1.0\r\nHost: 127.0.0.1\r\nX: "
 SLOW_POST = (
     "POST /captions?settings=%7B%22decoding%22:%22greedy%22%7D HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n"
-    "Origin: http://127.0.0.1:{port}\r\nContent-Type: application/octet-stream\r\nContent-Length: 99999\r\n\r\n"
+    "Origin: http://127.0.0.1:{port}\r\nContent-Type: application/octet-stream\r\nContent-Length: 9999\r\n\r\n"
 )
 
 
@@ -215,26 +194,20 @@ SLOW_POST = (
 def test_slow_visitors_shut_nobody_out(begin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve_server, "CONNECTIONS", 3)
     monkeypatch.setattr(serve_server, "HEAD_SECONDS", 0.5)
-    with served(partial(CaptionsHandler, captions=page())) as server:
 
-        def drip() -> bool:
-            """Until the server has had enough."""
-            with socket.create_connection(("127.0.0.1", server.port), timeout=0.05) as connection:
-                connection.sendall(begin.format(port=server.port).encode())
-                for _ in range(600):
-                    try:
-                        connection.sendall(b"a")
-                        if not connection.recv(1000):
-                            return True
-                    except TimeoutError:
-                        pass
-                    except ConnectionError:
-                        return True
-            return False
+    def drip(port: int) -> None:
+        """Until the server has had enough."""
+        with socket.create_connection(("127.0.0.1", port), timeout=0.05) as connection, suppress(ConnectionError):
+            connection.sendall(begin.format(port=port).encode())
+            while True:
+                connection.sendall(b"a")
+                with suppress(TimeoutError):
+                    if not connection.recv(1000):
+                        return
 
-        with ThreadPoolExecutor(3) as pool:
-            slow = [pool.submit(drip) for _ in range(3)]
-            assert all(each.result() for each in slow)
+    with served(partial(CaptionsHandler, captions=page())) as server, ThreadPoolExecutor(3) as pool:
+        for _ in pool.map(drip, [server.port] * 3):
+            pass
         assert ask(server, "/").status == 200
         assert post(server, file()).status == 200
 

@@ -1,13 +1,20 @@
-"""A report over HTTP: its files, and nothing else."""
+"""A report over HTTP, its files and nothing else, and the command that serves it."""
 
 import os
-from collections.abc import Iterator
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from processes import PACKAGE
 from serving import ask, served
 
+from captioning.serve.__main__ import main
 from captioning.serve.server import FolderHandler, Server, report_folder
 
 SECRET = b"not of this report"
@@ -28,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "circle").symlink_to(folder / "circle")
     (folder / "same.md").symlink_to(folder / "table.csv")
     os.mkfifo(folder / "pipe.txt")
-    return report_folder(folder)
+    return report_folder(str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +50,13 @@ def server(folder: Path) -> Iterator[Server]:
         ("/", "text/html; charset=utf-8", "<p>ü".encode()),
         ("/index.html?again", "text/html; charset=utf-8", "<p>ü".encode()),
         ("/photographs/%C3%BC%201.jpg", "image/jpeg", b"\xff\xd8"),
-        ("/table.csv", "text/csv; charset=utf-8", b"a"),
         ("/same.md", "text/csv; charset=utf-8", b"a"),  # a link to a file of the folder
     ],
 )
 def test_what_the_folder_has(server: Server, target: str, kind: str, content: bytes) -> None:
     found = ask(server, target)
     assert (found.status, found.headers["Content-Type"], found.content) == (200, kind, content)
-    assert found.headers["X-Content-Type-Options"] == "nosniff"
+    assert (found.headers["X-Content-Type-Options"], found.headers["Cache-Control"]) == ("nosniff", "no-cache")
     head = ask(server, target, "HEAD")
     assert (head.status, head.headers["Content-Length"], head.content) == (200, str(len(content)), b"")
 
@@ -61,16 +67,8 @@ def test_what_the_folder_has(server: Server, target: str, kind: str, content: by
         *["/absent.html", "/photographs", "/photographs/", "/../secret.txt", "/%2e%2e/secret.txt", "/..%5csecret.txt"],
         *["/photographs/..%2f..%2fsecret.txt", "//../secret.txt", "/photographs/../../secret.txt"],
         *["/{root}/secret.txt", "{root}/secret.txt", "%2f{root}/secret.txt", "file://{root}/secret.txt"],
-        *[
-            "http://127.0.0.1/../secret.txt",
-            "secret.txt",
-            "*",
-            "/out.txt",
-            "/outside/secret.txt",
-            "/circle",
-            "/pipe.txt",
-        ],
-        *("/.hidden", "/%00", "/%ff", "/" + 300 * "a", "/" + 5000 * "a/"),
+        *["http://127.0.0.1/../secret.txt", "secret.txt", "*", "/out.txt", "/outside/secret.txt", "/circle"],
+        *["/pipe.txt", "/.hidden", "/%00", "/%ff", "/" + 300 * "a", "/" + 5000 * "a/"],
     ],
 )
 def test_nothing_outside_is_given(server: Server, folder: Path, target: str) -> None:
@@ -80,35 +78,76 @@ def test_nothing_outside_is_given(server: Server, folder: Path, target: str) -> 
 
 
 def test_a_report_that_is_written_anew_shows(server: Server, folder: Path) -> None:
-    first = ask(server, "/table.csv")
-    assert first.headers["Cache-Control"] == "no-cache"
-    assert ask(server, "/table.csv", If_Modified_Since=first.headers["Last-Modified"]).status == 304
-    (folder / "new").write_text("b")
-    os.utime(folder / "new", (2e9, 2e9))
-    (folder / "new").rename(folder / "table.csv")
-    again = ask(server, "/table.csv", If_Modified_Since=first.headers["Last-Modified"])
-    assert (again.status, again.content) == (200, b"b")
-    (folder / "table.csv").write_text("a")
+    known = {"If_Modified_Since": ask(server, "/table.csv").headers["Last-Modified"]}
+    assert ask(server, "/table.csv", **known).status == 304
+    os.utime(folder / "table.csv", (2e9, 2e9))
+    again = ask(server, "/table.csv", **known)
+    assert (again.status, again.content) == (200, b"a")
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1:1", "localhost", "", None])
-def test_a_foreign_name_of_this_machine_is_refused(server: Server, host: str | None) -> None:
-    given = {"Host": host and host.format(port=server.port)}
-    found = ask(server, "/", **given)  # type: ignore[arg-type]
-    assert found.status == 403
+def test_a_foreign_name_of_this_machine_is_refused(server: Server, folder: Path, host: str | None) -> None:
+    """Other machines may know one that is open to them by any name."""
+    name = host and host.format(port=server.port)
+    assert ask(server, "/", Host=name).status == 403
     assert ask(server, "/", Host=f"LOCALHOST:{server.port}").status == 200
+    with served(partial(FolderHandler, directory=folder), host="0.0.0.0") as public:
+        assert ask(public, "/", Host=name).status == 200
 
 
-def test_other_machines_may_know_it_by_any_name(folder: Path) -> None:
-    with served(partial(FolderHandler, directory=folder), host="0.0.0.0") as server:
-        assert ask(server, "/", Host="experiments.example:80").status == 200
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
-def test_nothing_is_taken(server: Server, method: str) -> None:
-    assert ask(server, "/index.html", method, b"x", Content_Length="1").status == 405
-
-
-def test_a_request_that_is_none(server: Server) -> None:
+def test_other_requests_are_refused_and_a_visitor_who_goes_away_is_no_error(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for method in ("POST", "PUT", "OPTIONS", "TRACE"):
+        assert ask(server, "/index.html", method, b"x", Content_Length="1").status == 405
     assert ask(server, "/" + 70_000 * "a").status == 414
     assert ask(server, "/", **{f"X{i}": "1" for i in range(200)}).status == 431
+    for content in (b"", b"GET", b"GET / HTTP/1.0\r\nHost: localhost\r\n"):
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall(content)
+    assert ask(server, "/").status == 200
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        ([], "report=FOLDER or checkpoint=FILE"),
+        (["report=a", "checkpoint=b"], "report=FOLDER or checkpoint=FILE"),
+        (["report=absent"], "report=absent"),
+        (["checkpoint=[absent.ckpt]"], "checkpoint=absent.ckpt"),
+        (["report=.", "port=70000"], "port=70000"),
+        (["report=.", "upload.megabytes=0"], "upload.megabytes=0"),
+        (["report=.", "host=192.0.2.1"], "host=192.0.2.1"),
+        (["report=.", "port={taken}"], "port=0"),
+    ],
+)
+def test_refused(elsewhere: Path, refused: Callable[..., str], arguments: list[str], key: str) -> None:
+    if "report=." in arguments:
+        (elsewhere / "index.html").touch()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert key in refused(main, *(argument.format(taken=other.getsockname()[1]) for argument in arguments))
+
+
+def test_a_report_is_served_without_pytorch_until_a_signal_comes(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("page")
+    # what is imported at the end of the process is printed by it
+    code = (
+        "import atexit, sys; from captioning.config.command import start; from captioning.serve.__main__ import main;"
+        "atexit.register(lambda: print({'torch', 'lightning', 'PIL'} & set(sys.modules))); start(main)"
+    )
+    command = [sys.executable, "-c", code, "report=.", "port=0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = os.environ | {"PYTHONPATH": PACKAGE}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"serving http://127\.0\.0\.1:(\d+)/; Ctrl-C ends it\n", line)
+        assert found, line
+        with socket.create_connection(("127.0.0.1", int(found[1]))) as connection:
+            connection.sendall(f"GET / HTTP/1.0\r\nHost: localhost:{found[1]}\r\n\r\n".encode())
+            assert connection.makefile("rb").read().endswith(b"\r\n\r\npage")
+        process.send_signal(signal.SIGINT)
+        printed, complained = process.communicate(timeout=600)
+    assert (process.returncode, printed) == (130, "set()\n")
+    assert "SIGINT" in complained
+    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]

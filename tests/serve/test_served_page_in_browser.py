@@ -5,14 +5,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from browser import ABSENT, FOUND, Browser, browser
+from browser import Browser, brightest
 from PIL import Image
-from serving import CORNERS, GRID, HEAD, SAID, reciting, served
+from serving import CORNERS, HEAD, SAID, reciting, served
 
 from captioning.serve.captions import Captions, CaptionsHandler
 from captioning.serve.server import Server
 
-pytestmark = pytest.mark.skipif(FOUND is None, reason=ABSENT)
 BEST = ".column:first-child li:first-child .caption"
 
 
@@ -23,17 +22,9 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
-
-
 @pytest.fixture
 def tab(chromium: Browser, server: Server) -> Iterator[Browser]:
     """The page, opened anew; afterwards it has asked nobody else for anything."""
-    chromium.complaints.clear()
-    chromium.requests.clear()
     chromium.open(server.url)
     yield chromium
     assert all(address.startswith((server.url, "data:")) for address in chromium.requests)
@@ -57,17 +48,10 @@ def photograph(tmp_path: Path) -> Path:
     return tmp_path / "grey.png"
 
 
-def brightest(tab: Browser) -> tuple[int, int]:
+def lit(tab: Browser) -> tuple[int, int]:
     """The cell where the first column's photograph is lit most, of the square in its middle that the network saw."""
-    picture = tab.picture(".column:first-child .picture").convert("L")
-    side, left = picture.height, (picture.width - picture.height) / 2
-    cells = [(row, place) for row in range(GRID) for place in range(GRID)]
-
-    def light(cell: tuple[int, int]) -> float:
-        x, y = left + side * (cell[1] + 0.5) / GRID, side * (cell[0] + 0.5) / GRID
-        return float(picture.getpixel((int(x), int(y))))  # type: ignore[arg-type]
-
-    return max(cells, key=light)
+    picture = tab.picture(".column:first-child .picture")
+    return brightest(picture, (picture.width - picture.height) / 2)
 
 
 def test_captions_appear_and_words_move_the_map(tab: Browser, photograph: Path) -> None:
@@ -78,15 +62,15 @@ def test_captions_appear_and_words_move_the_map(tab: Browser, photograph: Path) 
     assert tab.run("document.querySelector('.told').textContent") == f"one: {' '.join(SAID)}. two: {' '.join(SAID)}. "
     for word, cell in enumerate(CORNERS, start=1):
         tab.point(f"{BEST} span:nth-child({word})")
-        assert brightest(tab) == cell
+        assert lit(tab) == cell
     assert tab.run("document.querySelector('.readout').textContent").startswith(f"“{SAID[-1]}” · entropy ")
     tab.point("h1")
     assert tab.run("document.querySelector('.column canvas').hidden") is True
     tab.run(f"document.querySelector('{BEST}').focus({{preventScroll: true}})")
     tab.press("ArrowRight")
-    assert brightest(tab) == CORNERS[1]
+    assert lit(tab) == CORNERS[1]
     tab.press("ArrowUp")  # from the mean to the last head
-    assert brightest(tab) == HEAD
+    assert lit(tab) == HEAD
     assert tab.run("document.querySelector('.column:last-child .blind').textContent") == "no attention"
     assert tab.run("document.querySelectorAll('.column:last-child .caption[tabindex]').length") == 0
     assert tab.complaints == []
@@ -140,9 +124,7 @@ def test_photograph_and_best_caption_are_seen_without_scrolling(
         choose(chromium, tmp_path / "high.png")
         captioned(chromium)
         for part in (".picture", BEST):
-            _, middle, _, high = chromium.box(part, scroll=False)
-            assert middle - high / 2 >= 0
-            assert middle + high / 2 <= height
+            assert chromium.in_sight(part)
 
 
 def test_a_photograph_is_dropped_or_pasted(tab: Browser) -> None:

@@ -5,41 +5,33 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import ABSENT, FOUND, Browser, browser
-from page_runs import CORNERS, GREY, HEAD, SAID, keep_maps, looks, page_of, write_photographs, write_run
+from browser import Browser, brightest
 from PIL import Image
+from written import ATTENDS, CORNERS, GREY, HEAD, SAID, SOFT, keep_maps, looks, page_of, write_photographs, write_run
 
 from captioning.runs.attention_file import KeptCaption, write
 
-pytestmark = pytest.mark.skipif(FOUND is None, reason=ABSENT)
 IMAGES = 60
 STRANGE = "<script>document.title='harmed'</script> <b>\"quoted\"</b> שלום עולם 🐎"
-WORD = ".card:first-child li[data-system='1'] .caption span:nth-child({})"
+FIRST = ".card:first-child li[data-system='{}'] .caption"
+WORD = FIRST + " span:nth-child({})"
+PICTURE = ".card:first-child .picture"
+READOUT = "document.querySelector('.card .readout').textContent"
 CARDS = "[...document.querySelectorAll('.cards .card .id')].map(e => Number(e.textContent))"
-
-SOFT = "Show, Attend and Tell, soft"
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixty grey photographs; CIDEr of one system rises with their number, that of the other falls."""
     home = tmp_path_factory.mktemp("page")
-    write_photographs(home / "images", IMAGES)
-    captions = [SAID[i % 3] for i in range(IMAGES)]
-    keep_maps(
-        write_run(home / "runs", "sat_soft", 21.0, captions, [float(i) for i in range(IMAGES)], home / "images"),
-        captions,
-    )
+    images, runs = write_photographs(home / "images", IMAGES), home / "runs"
+    said = [SAID[i % 3] for i in range(IMAGES)]
+    ciders = [float(i) for i in range(IMAGES)]
+    keep_maps(write_run(runs, "sat_soft", 1, 21.0, said, ciders, images, scores=ATTENDS), said)
     others = [STRANGE, *["a zebra" if i == 30 else "a man" for i in range(1, IMAGES)]]
-    write_run(home / "runs", "lstm", 18.5, others, [500.0 - 2 * i for i in range(IMAGES)], home / "images")
-    page_of(home / "runs", home / "report")
+    write_run(runs, "lstm", 1, 18.5, others, [500.0 - 2 * i for i in range(IMAGES)], images)
+    page_of(runs, home / "report", drawn=True)
     return home / "report" / "index.html"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
 
 
 @pytest.fixture
@@ -61,19 +53,6 @@ def choose(tab: Browser, name: str, value: str) -> None:
 def names(tab: Browser) -> list[str]:
     found: list[str] = tab.run("[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textContent.trim())")
     return found
-
-
-def brightest(tab: Browser) -> tuple[int, int]:
-    """The row and column of the 4 x 4 grid where the first photograph is lit most."""
-    picture = tab.picture(".card:first-child .picture").convert("L")
-    cells = {
-        (row, column): picture.getpixel(
-            (int(picture.width * (column + 0.5) / 4), int(picture.height * (row + 0.5) / 4))
-        )
-        for row in range(4)
-        for column in range(4)
-    }
-    return max(cells, key=lambda cell: cells[cell])
 
 
 def test_a_heading_sorts_and_what_has_no_number_comes_last(tab: Browser) -> None:
@@ -125,71 +104,66 @@ def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -
     assert tab.run(CARDS)[0] == 60
 
 
-def test_systems_are_switched_off_everywhere(tab: Browser) -> None:
-    tab.click("[data-show='0']")
-    chosen = """document.querySelectorAll(".cards li[data-system='0'], g[data-system='0']")"""
-    seen = f"[...{chosen}].some(e => e.getClientRects().length > 0)"
-    assert tab.run(seen) is False
-    tab.click("[data-show='0']")
-    assert tab.run(seen) is True
+def test_systems_are_switched_off_everywhere_and_markup_in_a_caption_is_text(tab: Browser) -> None:
+    seen = """[...document.querySelectorAll(".cards li[data-system='0']")].some(e => e.getClientRects().length > 0)"""
+    for shown in (False, True):
+        tab.click("[data-show='0']")
+        assert tab.run(seen) is shown
+    assert tab.run(f"""document.querySelector("{FIRST.format(0)}").textContent""") == STRANGE
+    assert tab.run(f"""document.querySelector("{FIRST.format(0)}").childElementCount""") == 0
+    assert tab.run("document.title").startswith("Captioning systems")
 
 
 def test_the_photograph_is_lit_where_the_word_looked(tab: Browser) -> None:
     for word, corner in enumerate(CORNERS[:3], start=1):
-        tab.point(WORD.format(word))
-        assert brightest(tab) == corner
-    readout = tab.run("document.querySelector('.card .readout').textContent")
+        tab.point(WORD.format(1, word))
+        assert brightest(tab.picture(PICTURE)) == corner
     # 255/330 and fifteen times 5/330 have 1.15 nats; even maps of 16 places ln 16 = 2.77
-    assert readout == f"{SOFT}: “rides” · entropy 1.2 of 2.8 nats"
+    assert tab.run(READOUT) == f"{SOFT}: “rides” · entropy 1.2 of 2.8 nats"
     tab.point(".card:first-child h4")
-    assert tab.picture(".card:first-child .picture").getpixel((5, 5)) == (GREY, GREY, GREY)
+    assert tab.picture(PICTURE).getpixel((5, 5)) == (GREY, GREY, GREY)
+    tab.run(f"""document.querySelector("{FIRST.format(1)}").focus({{preventScroll: true}})""")
+    tab.press("ArrowRight")
+    assert brightest(tab.picture(PICTURE)) == CORNERS[1]
+    tab.press("ArrowDown")
+    assert brightest(tab.picture(PICTURE)) == HEAD
+    assert "inter 1 1" in tab.run(READOUT)
+    tab.press("ArrowDown", "End", "ArrowRight")
+    assert brightest(tab.picture(PICTURE)) == CORNERS[2]
+    tab.press("Escape")
+    assert tab.run("document.querySelector('.card canvas').hidden") is True
 
 
 def test_hard_attention_has_its_place_in_a_frame_at_the_end_of_its_path(chromium: Browser, tmp_path: Path) -> None:
-    write_photographs(tmp_path / "images", 1)
+    images = write_photographs(tmp_path / "images", 1)
     for model, attended in (("sat_hard", True), ("sat_soft", False)):
-        run = write_run(tmp_path / "runs", model, 1.0, SAID[:1], [1.0], tmp_path / "images")
+        run = write_run(tmp_path / "runs", model, 1, 1.0, SAID[:1], [1.0], images, scores=ATTENDS)
         keep_maps(run, SAID[:1], attended)
     page_of(tmp_path / "runs", tmp_path / "report")
     chromium.open(tmp_path / "report" / "index.html")
-    word = ".card:first-child li[data-system='{}'] .caption span:nth-child({})"
-    chromium.point(word.format(0, 2))
+    chromium.point(WORD.format(0, 2))
     # the cell in row and column 1 of 4, on a photograph twice as wide as high: 320 x 160 units
     frame = ["x", "y", "width", "height"]
     marks = "document.querySelector('.card:first-child .marks')"
     found = chromium.run(f"{frame}.map(a => Number({marks}.querySelector('.taken').getAttribute(a)))")
     assert found == [80, 40, 80, 40]
     assert chromium.run(f"{marks}.querySelector('polyline').getAttribute('points')") == "40,20 120,60"
-    picture = chromium.picture(".card:first-child .picture")
+    picture = chromium.picture(PICTURE)
     lit, dark = (picture.getpixel((picture.width * 7 // 8, picture.height * y // 8))[0] for y in (1, 7))
     assert lit > GREY > dark  # the light is where the weight is
     red, green, blue = picture.getpixel((int(picture.width * 3 / 8), picture.height // 4))
     assert min(red, green) > 150 > 100 > blue
-    assert "took the frame, weight 0.02" in chromium.run("document.querySelector('.card .readout').textContent")
-    chromium.point(word.format(1, 2))
+    assert "took the frame, weight 0.02" in chromium.run(READOUT)
+    chromium.point(WORD.format(1, 2))
     assert chromium.run(f"{marks}.childElementCount") == 0
-
-
-def test_arrow_keys_move_over_words_and_heads(tab: Browser) -> None:
-    tab.point(".card:first-child h4")  # the mouse must not lie on a word
-    tab.run("""document.querySelector(".card:first-child li[data-system='1'] .caption").focus({preventScroll: true})""")
-    tab.press("ArrowRight")
-    assert brightest(tab) == CORNERS[1]
-    tab.press("ArrowDown")
-    assert brightest(tab) == HEAD
-    assert "inter 1 1" in tab.run("document.querySelector('.card .readout').textContent")
-    tab.press("ArrowDown", "End", "ArrowRight")
-    assert brightest(tab) == CORNERS[2]
-    tab.press("Escape")
-    assert tab.run("document.querySelector('.card canvas').hidden") is True
 
 
 def test_a_square_that_is_cropped_is_lit_within_itself(chromium: Browser, page: Path, tmp_path: Path) -> None:
     text = page.read_text().replace('"frame": [0.0, 0.0, 1.0, 1.0]', '"frame": [0.25, 0.0, 0.75, 1.0]')
     (tmp_path / "index.html").write_text(text)
     chromium.open(tmp_path / "index.html")
-    chromium.point(WORD.format(1))  # the top left corner of the middle square, of a photograph twice as wide as high
-    picture = chromium.picture(".card:first-child .picture").convert("L")
+    chromium.point(WORD.format(1, 1))  # the top left corner of the middle square, of a photograph twice as wide as high
+    picture = chromium.picture(PICTURE).convert("L")
     unseen, lit = (picture.getpixel((int(picture.width * x), picture.height // 8)) for x in (0.1, 0.3))
     assert unseen < 20
     assert lit > GREY
@@ -197,22 +171,19 @@ def test_a_square_that_is_cropped_is_lit_within_itself(chromium: Browser, page: 
 
 def test_a_map_that_is_nearly_even_has_no_peak(chromium: Browser, tmp_path: Path) -> None:
     """The first word's; the second's has one."""
-    write_photographs(tmp_path / "images", 1)
-    run = write_run(tmp_path / "runs", "sat_soft", 21.0, SAID[1:2], [1.0], tmp_path / "images")
-    nearly = np.full((4, 4), 0.1)
-    nearly[CORNERS[1]] = 0.12
-    maps = np.stack([nearly / nearly.sum(), looks(CORNERS[1]), looks(CORNERS[2])]).astype(np.float32)
-    write(run / "attention.npz", [KeptCaption(1, tuple(SAID[1].split()), {"mean": maps})])
+    images = write_photographs(tmp_path / "images", 1)
+    run = write_run(tmp_path / "runs", "sat_soft", 1, 1.0, ["a dog"], [1.0], images, scores=ATTENDS)
+    even = np.full((4, 4), 1 / 16, np.float32)
+    even[0, 0] = 1.1 / 16
+    write(run / "attention.npz", [KeptCaption(1, ("a", "dog"), {"mean": np.stack([even, looks(HEAD)])})])
     page_of(tmp_path / "runs", tmp_path / "report")
     chromium.open(tmp_path / "report" / "index.html")
-    readout = "document.querySelector('.card .readout').textContent"
     for number, alike in ((1, True), (2, False)):
-        chromium.point(f".card:first-child .caption span:nth-child({number})")
+        chromium.point(WORD.format(0, number))
         picture = chromium.picture(".card:first-child canvas").convert("L")
         low, high = picture.crop((8, 8, picture.width - 8, picture.height - 8)).getextrema()  # its corners are round
         assert (high - low < 10) is alike
-        assert ("everywhere alike, entropy 2.8 of 2.8 nats" in chromium.run(readout)) is alike  # ln 16 = 2.77
-    assert chromium.complaints == []
+        assert ("everywhere alike, entropy 2.8 of 2.8 nats" in chromium.run(READOUT)) is alike  # ln 16 = 2.77
 
 
 @pytest.fixture
@@ -225,27 +196,20 @@ def phone(chromium: Browser) -> Iterator[Browser]:
 
 def test_on_a_phone_photograph_and_captions_fit_and_hints_speak_of_touch(phone: Browser, tmp_path: Path) -> None:
     """The photograph is three times as high as wide, and would fill the screen."""
-    write_photographs(tmp_path / "images", 1)
-    Image.new("RGB", (100, 300)).save(tmp_path / "images" / "1.png")
-    keep_maps(write_run(tmp_path / "runs", "sat_soft", 21.0, SAID[:1], [2.0], tmp_path / "images"), SAID[:1])
-    write_run(tmp_path / "runs", "lstm", 18.5, SAID[:1], [1.0], tmp_path / "images")
+    images = write_photographs(tmp_path / "images", 1)
+    Image.new("RGB", (100, 300)).save(images / "1.png")
+    for model, scores in (("sat_soft", ATTENDS), ("lstm", {})):
+        run = write_run(tmp_path / "runs", model, 1, 21.0, SAID[:1], [2.0], images, scores=scores)
+        if scores:
+            keep_maps(run, SAID[:1])
     page_of(tmp_path / "runs", tmp_path / "report")
     phone.open(tmp_path / "report" / "index.html", width=390, height=844, mobile=True)
     phone.run("document.querySelector('.card').scrollIntoView({behavior: 'instant'})")
     for part in (".card .picture", ".card li:last-child .caption"):
-        _, middle, _, high = phone.box(part, scroll=False)
-        assert middle - high / 2 >= 0
-        assert middle + high / 2 <= 844
+        assert phone.in_sight(part)
     hints = phone.run("[...document.querySelectorAll('.hint')].map(e => e.innerText).join(' ')")
     assert "Touch a word" in hints
     assert "Point at" not in hints
-
-
-def test_markup_in_a_caption_is_text(tab: Browser) -> None:
-    first = ".card:first-child li[data-system='0'] .caption"
-    assert tab.run(f"""document.querySelector("{first}").textContent""") == STRANGE
-    assert tab.run(f"""document.querySelector("{first}").childElementCount""") == 0
-    assert tab.run("document.title").startswith("Captioning systems")
 
 
 def test_it_reads_without_a_script(chromium: Browser, page: Path) -> None:

@@ -1,0 +1,123 @@
+"""Run folders written by hand, with photographs and attention whose answers are known."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from PIL import Image
+
+from captioning.report.compare import compare
+from captioning.report.figures import as_svg, curves
+from captioning.report.page import Table, write_page
+from captioning.report.published import PUBLISHED
+from captioning.report.runs import find_runs
+from captioning.report.systems import System, group
+from captioning.runs.attention_file import KeptCaption, write
+
+SOFT, HARD = "Show, Attend and Tell, soft", "Show, Attend and Tell, hard"
+GREY = 100
+CORNERS = ((0, 0), (0, 3), (3, 0), (3, 3))  # of a 4 x 4 grid: where the mean looks at the first word, the second ...
+HEAD = (1, 1)  # where the one head looks that is kept beside the mean
+REFERENCES = [["a man on a horse", "a man rides"], ["two dogs", "dogs play"], ["a red bus", "the bus is red"]]
+SAID = ["a man rides", "two dogs play", "a red bus"]
+ATTENDS = {"attention entropy": 1.0}
+LOGGED = "epoch,seconds,step,train/nll,val/CIDEr,val/nll\n0,,9,3.0,,\n0,60.0,9,,20.0,2.5\n1,120.0,19,,30.0,2.0\n"
+
+
+def write_run(
+    folder: Path,
+    model: str,
+    seed: int = 1,
+    bleu: float | None = 17.0,
+    said: Sequence[str] | Mapping[int, str] = SAID,
+    ciders: Sequence[float] = (),
+    images: Path | None = None,
+    name: str = "flickr8k",
+    digest: str = "d1",
+    scores: Mapping[str, float | None] = {},
+    **settings: Any,
+) -> Path:
+    """A run as an earlier version has left it, without `choices`; on `1.png`, `2.png` ... in `images`, in the order of
+    `said`; `bleu` None: not tested."""
+    place = folder / f"{name}-{model}-seed{seed}"
+    place.mkdir(parents=True)
+    config = {"model": {"size": len(model)}, "name": name, "seed": seed, "folder": str(place), "test": bleu is not None}
+    if images:
+        config["data"] = {"root": str(images.parent), "reader": {"root": str(images)}}
+    (place / "config.yaml").write_text(yaml.safe_dump(config | settings))
+    (place / "metrics.csv").write_text(LOGGED)
+    if bleu is None:
+        return place
+    lines = []
+    for number, (i, text) in enumerate((said if isinstance(said, Mapping) else dict(enumerate(said, 1))).items()):
+        line = {"image_id": i, "caption": text, "references": REFERENCES[(i - 1) % 3]}
+        line["scores"] = {"CIDEr": ciders[number]} if ciders else {}
+        lines.append(json.dumps(line | ({"photograph": f"{i}.png"} if images else {})) + "\n")
+    (place / "captions.jsonl").write_text("".join(lines))
+    bleus = {f"BLEU-{n}{end}": bleu + bool(end) for end in ("", " (no brevity penalty)") for n in range(1, 5)}
+    found = {**bleus, "METEOR": 19.0, "ROUGE-L": 40.0, "CIDEr": float(np.mean(ciders)) if ciders else 45.0, **scores}
+    provenance = {"data_digest": digest, "parameters": {"trainable": 1234567}, "seconds_to_best": 100.0 + seed}
+    provenance["device"] = "a machine"
+    (place / "scores.json").write_text(json.dumps({"scores": found, "provenance": provenance}))
+    return place
+
+
+def systems_of(runs: Path) -> list[System]:
+    return group(find_runs(runs)[0])
+
+
+def labels_of(runs: Path) -> dict[str, list[int]]:
+    """The seeds of each system by its label."""
+    return {system.label: [run.seed for run in system.runs] for system in systems_of(runs)}
+
+
+def flat(text: str) -> str:
+    """Tables with one space beside each cell, however wide the columns are."""
+    return re.sub(" +", " ", text)
+
+
+def write_photographs(root: Path, number: int) -> Path:
+    """Grey ones, twice as wide as high."""
+    root.mkdir(parents=True)
+    for i in range(1, number + 1):
+        Image.new("RGB", (400, 200), (GREY, GREY, GREY)).save(root / f"{i}.png")
+    return root
+
+
+def looks(place: tuple[int, int]) -> np.ndarray:
+    """A map of 4 x 4 with most of its weight at one place, 255 times what is beside it 5 times."""
+    found = np.full((4, 4), 5 / 330, np.float32)
+    found[place] = 255 / 330
+    return found
+
+
+def keep_maps(run: Path, said: Sequence[str], attended: bool = False) -> None:
+    """`attention.npz` of captions of at most four words: the mean looks into the corners, the head beside one.
+
+    With `attended` hard attention has taken the cell of the head each time but the first, when it took the corner.
+    """
+    kept = []
+    for i, caption in enumerate(said, start=1):
+        words = tuple(caption.split())
+        mean = np.stack([looks(corner) for corner, _ in zip(CORNERS, words, strict=False)])
+        head = np.stack([looks(HEAD)] * len(words))
+        hard = {"attended": (np.stack([mean[0], *head[1:]]) > 0.5).astype(np.float32)} if attended else {}
+        kept.append(KeptCaption(i, words, {"mean": mean, **hard, "inter 1 1": head}))
+    write(run / "attention.npz", kept)
+
+
+def page_of(
+    runs: Path, output: Path, photographs: str | None = "auto", drawn: bool = False, **more: Any
+) -> tuple[str, list[str]]:
+    """What `index.html` of these runs holds, with curves if `drawn`, and what was left out of it."""
+    systems = systems_of(runs)
+    output.mkdir(parents=True, exist_ok=True)
+    compared, _ = compare(systems, [], samples=200, seed=0)
+    table = Table("flickr8k", systems, PUBLISHED["flickr8k"][:1], compared, as_svg(curves(systems)) if drawn else b"")
+    settings = {"cider": None, "samples": 200, "photographs": photographs, "side": 200, "inside": 10.0, "heads": 50}
+    left_out = write_page(output, [table], **(settings | more))
+    return (output / "index.html").read_text(), left_out
