@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
 from captioning.config.paths import given_path
@@ -56,6 +56,7 @@ def main(config: DictConfig) -> None:
     from captioning.report.page import Table, write_page
 
     groups = [(title, group(members)) for title, members in _by_data(runs)]
+    bootstrap: Any = OmegaConf.to_container(config.bootstrap)
     compared_by, output = scores_of(config.bootstrap.metrics), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     tables, pages, written = list[Table](), [], [output / "table.md", output / "table.csv"]
@@ -64,7 +65,7 @@ def main(config: DictConfig) -> None:
         rows = PUBLISHED.get(config.published, ())
         if config.published == "auto":
             rows = published_rows({run.data for run in members}, {run.model for run in members})
-        compared, unlike = compare(systems, **config.bootstrap)
+        compared, unlike = compare(systems, **bootstrap)
         page = markdown(title, systems, rows, config.cider)
         page += differences(systems, compared, compared_by, config.bootstrap.samples)
         left_out += unlike

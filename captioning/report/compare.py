@@ -29,8 +29,8 @@ def compare(systems: Sequence[System], metrics: Sequence[str], samples: int, see
         try:
             runs = [{line.image_id: line for line in run.captions} for run in system.runs]
             references, *others = ({image: line.references for image, line in lines.items()} for lines in runs)
-            if any(other != references for other in others):
-                raise CaptioningError("its runs were tested on different images or references")
+            if any(other != references for other in others) or len(references) < 2:
+                raise CaptioningError("its runs were tested on different images or references, or on less than two")
             test = next((number for number, (known, _) in enumerate(tests) if known == references), len(tests))
             if test == len(tests):
                 tests.append((references, Scorer(list(references.values()), metrics) if metrics else None))
