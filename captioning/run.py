@@ -117,7 +117,7 @@ def build_backbone(settings: Mapping[str, Any], initial: "InitialWeights | None"
 def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
     """The examples, without unreadable photographs if `data.skip_broken`; features of your own must be there."""
     from captioning.data.photographs import readable
-    from captioning.data.readers.splits import read
+    from captioning.data.readers.reading import read
     from captioning.features.own import check_features
 
     data = settings["data"]

@@ -29,7 +29,7 @@ from captioning.data.example import Example, Splits
 from captioning.data.module import CaptionData
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.splits import read
+from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.features.build import build_features, layout_of

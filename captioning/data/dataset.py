@@ -3,8 +3,8 @@
 B images of C channels, L context vectors of D features, H rows and W columns of pixels.
 """
 
-import itertools
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -20,18 +20,14 @@ from captioning.data.sampler import Request
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 
-_STREAM = 1
-"""Tells the draws of views from others that are keyed by seed, epoch and position."""
+_STREAM = 1  # tells the draws of views from others that are keyed by seed, epoch and position
 
 
 class Inputs(Protocol):
-    """The photographs of one split as tensors: a feature cache, or `Photographs`.
-
-    Attributes:
-        pixels: whether the rows are images, which the backbone has still to see.
-    """
+    """The photographs of one split as tensors: a feature cache, or `Photographs`."""
 
     pixels: bool
+    """Whether the rows are images, which the backbone has still to see."""
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         """Of the photographs at `indices` of the split: `[B, L, D]`, or with `pixels` `[B, C, H, W]` uint8."""
@@ -55,10 +51,7 @@ class Photographs:
 
 
 class Views:
-    """Several views of the same photographs, of which each epoch shows one, whatever batch a photograph is in.
-
-    All `views` have the same order, and the untouched ones come first.
-    """
+    """Several views of the same photographs, of which each epoch shows one, whatever batch a photograph is in."""
 
     def __init__(self, views: Sequence[Inputs], seed: int) -> None:
         self._views, self._seed = list(views), seed
@@ -67,11 +60,8 @@ class Views:
         """As `Inputs.rows`, each photograph in the view of `epoch`."""
         shown = np.array([self._shown(index, epoch) for index in indices])
         groups = [(shown == number).nonzero()[0] for number in range(len(self._views))]
-        rows = [
-            view.rows([indices[position] for position in group])
-            for view, group in zip(self._views, groups, strict=True)
-            if len(group)
-        ]
+        shares = ((view, group) for view, group in zip(self._views, groups, strict=True) if len(group))
+        rows = [view.rows([indices[position] for position in group]) for view, group in shares]
         return torch.cat(rows)[np.concatenate(groups).argsort()]
 
     def _shown(self, index: int, epoch: int) -> int:
@@ -112,13 +102,12 @@ class CaptionDataset(Dataset[Batch]):
         self.captions_per_image, self.seed = captions_per_image, seed
         # Arrays, because each worker process would soon have a copy of its own of every Python object that it reads.
         usable = [[n for n, r in enumerate(e.references) if 0 < len(r.words) <= max_words] for e in examples]
-        captions = [
-            vocabulary.encode(e.references[n].words) for e, ns in zip(examples, usable, strict=True) for n in ns
-        ]
+        pairs = zip(examples, usable, strict=True)
+        captions = [vocabulary.encode(e.references[n].words) for e, ns in pairs for n in ns]
         self._reference = np.array([n for ns in usable for n in ns], np.int32)
-        self._image_start = _starts(len(ns) for ns in usable)
+        self._image_start = _starts(map(len, usable))
         self._word_start = _starts(map(len, captions))
-        self._words = np.fromiter(itertools.chain.from_iterable(captions), np.int32)
+        self._words = np.fromiter(chain.from_iterable(captions), np.int32)
         self.positions = np.array([i for i, ns in enumerate(usable) if ns or not drop_uncaptioned], np.int64)
         self.dropped = len(examples) - len(self.positions)
 

@@ -12,10 +12,9 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """The box of an object that a word of a caption names."""
+    """The box of an object that a word of a caption names; `word` counts from 0."""
 
     word: int
-    """Position in the reference, counted from 0."""
     box: Box
 
 
@@ -47,14 +46,11 @@ def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
 
 
 def photographs(examples: Sequence[Example], root: str | Path | None) -> list[str]:
-    """The path of each photograph, relative to the folder `root` where it lies in it.
-
-    Bytes that are not text are escaped, so that it can be written; it is then not a path any more.
-    """
+    """The path of each photograph as text, relative to the folder `root` where it lies in it."""
     folder = None if root is None else Path(root).expanduser().absolute()
     paths = (example.path.absolute() for example in examples)
     names = (path.relative_to(folder) if folder and path.is_relative_to(folder) else path for path in paths)
-    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]
+    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]  # not every path is text
 
 
 def digest(splits: Splits) -> str:

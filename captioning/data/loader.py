@@ -86,7 +86,7 @@ def _end_on_sigterm_of(main: Any) -> None:
 
 @contextmanager
 def _starting_workers() -> Iterator[None]:
-    """Keep signals waiting while workers are started within, for them until they come to `_start_worker`."""
+    # Signals wait meanwhile, for workers until they come to `_start_worker`.
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return

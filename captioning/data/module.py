@@ -29,7 +29,7 @@ class CaptionData(L.LightningDataModule):
         max_words: longest caption of training, in words.
         num_workers: worker processes of each loader; 0 loads in the training process.
         seed: of the order of images and the choice of captions.
-        views: further views of the training images, of which each epoch shows one, or the first.
+        views: further views of the training images, see `CaptionDataset`.
     """
 
     @validated
@@ -73,14 +73,8 @@ class CaptionData(L.LightningDataModule):
         return self.splits[split]
 
     def digest(self) -> str:
-        """SHA-256 over the examples of all splits: equal digests, the same task."""
+        """Of the examples of all splits; equal digests, the same task."""
         return digest(self.splits)
-
-    def train_dataloader(self) -> Loader[Batch]:
-        """Shuffled and bucketed; in a resumed run, the rest of its epoch."""
-        loader = self._loader("train", self.batch_size, shuffle=True)
-        cast(BucketSampler, loader.sampler).resume(**self._resumed)
-        return loader
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and how many of its batches are done."""
@@ -90,13 +84,19 @@ class CaptionData(L.LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self._resumed = dict(state_dict)
 
+    def train_dataloader(self) -> Loader[Batch]:
+        """Shuffled and bucketed; in a resumed run, the rest of its epoch."""
+        loader = self._loader("train", self.batch_size)
+        cast(BucketSampler, loader.sampler).resume(**self._resumed)
+        return loader
+
     def val_dataloader(self) -> Loader[Batch]:
-        return self._loader("val", self.eval_batch_size, shuffle=False)
+        return self._loader("val", self.eval_batch_size)
 
     def test_dataloader(self) -> Loader[Batch]:
-        return self._loader("test", self.eval_batch_size, shuffle=False)
+        return self._loader("test", self.eval_batch_size)
 
-    def _loader(self, split: str, batch_size: int, shuffle: bool) -> Loader[Batch]:
+    def _loader(self, split: str, batch_size: int) -> Loader[Batch]:
         dataset, trainer = self.datasets[split], self.trainer
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         if len(dataset) < world_size:
@@ -105,7 +105,7 @@ class CaptionData(L.LightningDataModule):
             )
         return Loader(
             dataset.__getitem__,
-            sampler=BucketSampler(dataset.lengths(), batch_size, shuffle, self.seed, rank, world_size),
+            sampler=BucketSampler(dataset.lengths(), batch_size, split == "train", self.seed, rank, world_size),
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",

@@ -57,20 +57,16 @@ def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Pat
     record = folder / hashlib.sha256(b"\n".join(fingerprints(files))).hexdigest()[:32]
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(record.with_suffix(".lock")):
-        suspects = _recorded(record, files)
+        try:
+            suspects = [files[number] for number in json.loads(record.read_bytes())]
+        except (FileNotFoundError, ValueError, TypeError, IndexError, RecursionError):  # or damaged
+            suspects = None
         # They are tried again, and so a damaged record excludes nothing.
         broken = _failures(suspects or [], transform)
         if suspects is None or len(broken) < len(suspects):
             broken = _failures(files, transform)
             write_json(record, [number for number, path in enumerate(files) if path in broken])
     return _failures(list(missing), transform) | broken
-
-
-def _recorded(record: Path, files: Sequence[Path]) -> list[Path] | None:
-    try:
-        return [files[number] for number in json.loads(record.read_bytes())]
-    except (FileNotFoundError, ValueError, TypeError, IndexError, RecursionError):  # or damaged
-        return None
 
 
 def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
@@ -81,8 +77,7 @@ def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
             return str(error)
         return None
 
-    # Threads are enough: Pillow decodes without Python's lock.
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool:  # threads are enough: Pillow decodes without Python's lock
         reasons = counter("photographs tried", len(paths), "image", iterable=pool.map(failure, paths), delay=2)
         return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
 

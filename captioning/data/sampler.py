@@ -40,8 +40,7 @@ class BucketSampler(Sampler[Request]):
         self.lengths = np.asarray(lengths)
         self.batch_size, self.shuffle, self.seed = batch_size, shuffle, seed
         self.rank, self.world_size = rank, world_size
-        self.epoch = 0
-        self._done = (0, 0)
+        self.epoch, self._done = 0, (0, 0)
 
     def resume(self, epoch: int, done: int) -> None:
         """Start with `epoch`, without its first `done` batches, which an interrupted run has trained on."""

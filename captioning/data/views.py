@@ -19,12 +19,6 @@ from pydantic import AfterValidator, Strict
 
 from captioning.config.types import Probability, Seed, Share, validated
 
-Crop = Annotated[float, Interval(ge=0, le=0.25)]
-"""A share of width or height; of a photograph of any size something is left between two."""
-Quality = Annotated[int, Interval(ge=1, le=100)]
-"""Of a JPEG file, on Pillow's scale."""
-Side = Annotated[float, Interval(ge=0.05, le=8)]
-"""In units of the size that the backbone will give to the photograph."""
 T = TypeVar("T")
 
 
@@ -37,7 +31,6 @@ def _rising(ends: tuple[float, float]) -> tuple[float, float]:
 Ends = Annotated[tuple[T, T], Strict(False), AfterValidator(_rising)]
 KERNELS = ("box", "bilinear", "hamming", "bicubic", "lanczos")
 SUBSAMPLINGS = (0, 2)
-"""Of colours in a JPEG file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0."""
 OFTEN = 2 / 3
 """Share of drawn views that are resampled, and of those that are saved as JPEG."""
 
@@ -52,9 +45,9 @@ class Change:
         brightness: factor of all colours.
         contrast: factor of the distances from the mean grey.
         blur: radius of a Gaussian, as a share of the shorter side.
-        side: the size to resample to, in units of the size that the backbone will use; None: no resampling.
+        side: the size to resample to, in units of the size that the backbone will use.
         kernel: of that, by Pillow's name.
-        quality: of a JPEG file to save to and read from; None: no such file.
+        quality: of a JPEG file to save to and read from, on Pillow's scale.
         subsampling: of the colours in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0.
     """
 
@@ -70,7 +63,7 @@ class Change:
 
     @property
     def settings(self) -> str:
-        """The settings as one line of text for a digest."""
+        """One line of text for a digest."""
         return repr(self)
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
@@ -109,10 +102,11 @@ NAMED: Mapping[str, Change | None] = {
 """Ways to see a test split: as it is, made small without loss or as JPEG, blurred, at half the brightness."""
 
 
+@dataclass(frozen=True)
 class RandomChange:
     """How far views of photographs may be from them; what changes, and by how much, is drawn for each photograph.
 
-    Args:
+    Attributes:
         quality: lowest and highest of a JPEG file as which two of three are saved, half of these with colours at half
             the resolution; null: none.
         side: smallest and largest size to which two of three are resampled in between, with any of `KERNELS`, in units
@@ -124,48 +118,41 @@ class RandomChange:
         seed: of the draws. It is not that of a run, so that all runs share the cached features of their views.
     """
 
-    @validated
-    def __init__(
-        self,
-        quality: Ends[Quality] | None = (40, 95),
-        side: Ends[Side] | None = (0.6, 1.6),
-        crop: Crop = 0.1,
-        brightness: Share = 0.2,
-        contrast: Share = 0.2,
-        mirror: Probability = 0.5,
-        seed: Seed = 0,
-    ) -> None:
-        self._quality, self._side, self._crop = quality, side, crop
-        self._brightness, self._contrast, self._mirror, self._seed = brightness, contrast, mirror, seed
-
-    @property
-    def settings(self) -> str:
-        return ", ".join(f"{name[1:]} {value}" for name, value in vars(self).items())
-
-    def change(self, *key: int) -> Change:
-        """The change that belongs to `key` under these settings."""
-        random = np.random.default_rng((self._seed, *key))
-        # all is drawn, whatever is used: a setting leaves what others draw as it is
-        crop = random.uniform(0, self._crop, 4).tolist()
-        mirror, resampled, saved = (random.random(3) < (self._mirror, OFTEN, OFTEN)).tolist()
-        brightness, contrast, side, quality = random.random(4).tolist()
-        kernel, subsampling = (int(random.integers(len(choices))) for choices in (KERNELS, SUBSAMPLINGS))
-        low, high = map(math.log, self._side or (1, 1))
-        worst, best = self._quality or (1, 1)
-        return Change(
-            crop=tuple(crop),
-            mirror=mirror,
-            brightness=1 + self._brightness * (2 * brightness - 1),
-            contrast=1 + self._contrast * (2 * contrast - 1),
-            side=math.exp(low + side * (high - low)) if resampled and self._side else None,
-            kernel=KERNELS[kernel],
-            quality=worst + int(quality * (best - worst + 1)) if saved and self._quality else None,
-            subsampling=SUBSAMPLINGS[subsampling],
-        )
+    quality: Ends[Annotated[int, Interval(ge=1, le=100)]] | None = (40, 95)
+    side: Ends[Annotated[float, Interval(ge=0.05, le=8)]] | None = (0.6, 1.6)
+    crop: Annotated[float, Interval(ge=0, le=0.25)] = 0.1
+    brightness: Share = 0.2
+    contrast: Share = 0.2
+    mirror: Probability = 0.5
+    seed: Seed = 0
 
     def view(self, number: int) -> "RandomView":
         """One of any number of views, counted from 1."""
         return RandomView(self, number)
+
+    def change(self, *key: int) -> Change:
+        """The change that belongs to `key` under these settings."""
+        random = np.random.default_rng((self.seed, *key))
+        # all is drawn, whatever is used: a setting leaves what others draw as it is
+        crop = random.uniform(0, self.crop, 4).tolist()
+        mirror, resampled, saved = (random.random(3) < (self.mirror, OFTEN, OFTEN)).tolist()
+        brightness, contrast, side, quality = random.random(4).tolist()
+        kernel, subsampling = (int(random.integers(len(choices))) for choices in (KERNELS, SUBSAMPLINGS))
+        low, high = map(math.log, self.side or (1, 1))
+        worst, best = self.quality or (1, 1)
+        return Change(
+            crop=tuple(crop),
+            mirror=mirror,
+            brightness=1 + self.brightness * (2 * brightness - 1),
+            contrast=1 + self.contrast * (2 * contrast - 1),
+            side=math.exp(low + side * (high - low)) if resampled and self.side else None,
+            kernel=KERNELS[kernel],
+            quality=worst + int(quality * (best - worst + 1)) if saved and self.quality else None,
+            subsampling=SUBSAMPLINGS[subsampling],
+        )
+
+
+RandomChange.__init__ = validated(RandomChange.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +164,15 @@ class RandomView:
 
     @property
     def settings(self) -> str:
-        return f"drawn {self.number} of {self.changes.settings}"
+        changes = ", ".join(f"{name} {value}" for name, value in vars(self.changes).items())
+        return f"drawn {self.number} of {changes}"
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
         """As `Change`; an image in memory, which has no name, is known by its pixels."""
         # by the name alone: the photographs, and the features of their views with them, may move to another folder
-        name = (
-            source.tobytes() if isinstance(source, Image.Image) else Path(source).name.encode(errors="surrogateescape")
-        )
+        if isinstance(source, Image.Image):
+            name = source.tobytes()
+        else:
+            name = Path(source).name.encode(errors="surrogateescape")
         photograph = int.from_bytes(hashlib.sha256(name).digest()[:16])
         return self.changes.change(self.number, photograph)(image, size, source)

@@ -29,9 +29,8 @@ OF_WORDS = ("prefix", "forbidden", "no_bad_ending")
 def split_words(text: str) -> tuple[str, ...]:
     """The words of a caption: lower case, letters and digits of any script, apostrophes only inside a word.
 
-    Everything else separates: `"Two dogs' well-known T-shirts, don't ask!"` gives
-    `two dogs well known t shirts don't ask`. The typographic apostrophe counts as the plain one, and a letter
-    with a combining accent as the composed letter, so that one word has one spelling.
+    `"Two dogs' well-known T-shirts, don't ask!"` gives `two dogs well known t shirts don't ask`. The typographic
+    apostrophe counts as the plain one, and a letter with a combining accent as the composed letter.
     """
     composed = unicodedata.normalize("NFC", text.lower())
     return tuple(_WORD.findall(composed.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")))
@@ -45,20 +44,14 @@ class Vocabulary:
 
     __slots__ = ("_ids", "_names")
 
-    _ids: dict[str, int]
-    _names: tuple[str, ...]
-
     def __init__(self, words: Sequence[str]) -> None:
-        """Number `words` in the order given, from 4 on."""
-        names = (*NAMES, *words)
-        ids = {name: i for i, name in enumerate(names)}
-        if len(ids) < len(names):
-            twice = [name for name, count in Counter(names).items() if count > 1]
+        self._names = (*NAMES, *words)
+        self._ids = {name: i for i, name in enumerate(self._names)}
+        if len(self._ids) < len(self._names):
+            twice = [name for name, count in Counter(self._names).items() if count > 1]
             raise CaptioningError(f"words of a vocabulary must differ from each other and {NAMES}: {twice[:5]!s:.200}")
         for name in NAMES:  # a caption that really says "<eos>" must not end there
-            del ids[name]
-        object.__setattr__(self, "_names", names)
-        object.__setattr__(self, "_ids", ids)
+            del self._ids[name]
 
     @classmethod
     @validated
@@ -80,10 +73,9 @@ class Vocabulary:
             counts.pop(name, None)
         frequent = [word for word, count in counts.items() if count >= min_count]
         if not frequent:
-            most = max(counts.values(), default=0)
             raise CaptioningError(
                 f"none of the {len(counts)} different words of the training captions occurs min_count={min_count} "
-                f"times (the most frequent: {most}); lower min_count or give more captions"
+                f"times (the most frequent: {max(counts.values(), default=0)}); lower min_count or give more captions"
             )
         frequent.sort(key=lambda word: (-counts[word], word))
         return cls(frequent[: max_size - len(NAMES)])
@@ -94,8 +86,13 @@ class Vocabulary:
         return list(self._names[len(NAMES) :])
 
     def __len__(self) -> int:
-        """V, the special tokens included."""
         return len(self._names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self._names == other._names
+
+    def __hash__(self) -> int:
+        return hash(self._names)
 
     def encode(self, words: Iterable[str]) -> list[int]:
         """Ids of `words`, UNK for those not in the vocabulary; neither BOS nor EOS is added."""
@@ -129,18 +126,3 @@ class Vocabulary:
         lists = {name: filters[name] for name in OF_WORDS if isinstance(filters.get(name), list | tuple)}
         ids = {name: [i for i in self.encode(map(str, words)) if i != UNK] for name, words in lists.items()}
         return {**search, "filters": {**filters, **ids}}
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a vocabulary is frozen: {name} cannot be set")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.words,)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self._names == other._names
-
-    def __hash__(self) -> int:
-        return hash(self._names)
-
-    def __repr__(self) -> str:
-        return f"Vocabulary({len(self)} entries, {', '.join(self.words[:3])}, ...)"

@@ -153,7 +153,7 @@ def photographs(root: str | None) -> Iterator[Finding]:
         return
     from captioning.config.explain import explain
     from captioning.data.readers.karpathy import KarpathyReader
-    from captioning.data.readers.splits import read
+    from captioning.data.readers.reading import read
 
     base = Path(root).expanduser()
     files = sorted(base.glob("dataset*.json"))

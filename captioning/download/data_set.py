@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from captioning.config.types import PathText
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.splits import absent_files
+from captioning.data.readers.reading import absent_files
 from captioning.download.fetch import STRICT, Connection, RemoteFile, Unavailable, check_free, fetch, length
 from captioning.download.unzip import unpack
 from captioning.errors import CaptioningError

@@ -17,10 +17,10 @@ from captioning.config.registry import build, judge
 from captioning.config.settings import has_other_photographs, is_another_data_set
 from captioning.config.types import check_value
 from captioning.data.example import Example, Splits, digest
-from captioning.data.folder import PhotographFolder
+from captioning.data.folder import read_folder
 from captioning.data.module import CaptionData
 from captioning.data.photographs import readable
-from captioning.data.readers.splits import read
+from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.metrics.wording import TrainingCaptions
@@ -133,18 +133,18 @@ class DataSet:
 
 def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example], dict[str, Any]]:
     file = None if config.references is None else given_path(config.references)
-    folder = PhotographFolder.read(given_path(config.images), file)
+    found, absent = read_folder(given_path(config.images), file)
     cache = given_path(config.cache) / "photographs"
-    examples = readable({"images": folder.examples}, backbone.transform, cache, skip_broken=True)["images"]
+    examples = readable({"images": found}, backbone.transform, cache, skip_broken=True)["images"]
     record: dict[str, Any] = {"photographs": str(config.images), "data_digest": digest({"images": examples})}
     if file is not None:
         if bare := [str(example.image_id) for example in examples if not example.references]:
             names = ", ".join(bare[:MAX_LISTED]) + (", ..." if len(bare) > MAX_LISTED else "")
             log.info("photographs without references, captioned and not scored: %d (%s)", len(bare), names)
-        if folder.absent:
-            log.info("references without a photograph: %d", folder.absent)
+        if absent:
+            log.info("references without a photograph: %d", absent)
         record["references"] = file_record(config.references)
-        record |= {"photographs_without_references": len(bare), "references_without_photograph": folder.absent}
+        record |= {"photographs_without_references": len(bare), "references_without_photograph": absent}
     return examples, record
 
 

@@ -384,7 +384,7 @@ def test_a_damaged_folder_is_named(tmp_path):
     reader = ShapesReader(tmp_path, train=2, val=1, test=1, size=32)
     reader()
     (reader.writes_to / "captions_test.json").write_text("{")
-    with pytest.raises(CaptioningError, match=re.escape(str(reader.writes_to)) + ".*Delete"):
+    with pytest.raises(CaptioningError, match=re.escape(str(reader.writes_to)) + ".*delete"):
         reader()
 
 

@@ -51,14 +51,6 @@ def test_round_trips_keep_the_ids() -> None:
         assert copy.encode(["red"]) == vocabulary.encode(["red"])
 
 
-def test_frozen() -> None:
-    vocabulary = Vocabulary(["a"])
-    vocabulary.words.append("b")
-    assert vocabulary.words == ["a"]
-    with pytest.raises(AttributeError, match="frozen"):
-        vocabulary._names = ("b",)
-
-
 def test_no_word_is_frequent_enough() -> None:
     with pytest.raises(CaptioningError, match=r"min_count=5.*most frequent: 4"):
         Vocabulary.from_captions(CAPTIONS)

@@ -24,7 +24,7 @@ from server import Site, serving
 from support import composed
 
 from captioning.config.command import start
-from captioning.data.readers.splits import read
+from captioning.data.readers.reading import read
 from captioning.download.__main__ import SOURCES, main
 from captioning.errors import CaptioningError
 

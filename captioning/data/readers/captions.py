@@ -6,21 +6,12 @@ evaluation, one such object a line. References are one of COCO's annotation file
 Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Server", 2015.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from captioning.data.readers.schema import (
-    Annotation,
-    CocoFile,
-    Each,
-    Identified,
-    ImageId,
-    Text,
-    by_image,
-    read_json,
-    read_json_lines,
-)
+from captioning.data.readers.coco import Annotation, CocoFile, Image
+from captioning.data.readers.reading import Each, ImageId, Text, at, by_image, read_json, read_json_lines
 from captioning.errors import CaptioningError
 
 RESULTS = 'a list of {"image_id", "caption"}'
@@ -37,20 +28,22 @@ class _References:
 
 def read_captions(path: Path) -> dict[ImageId, str]:
     """The caption of each image, in the file's order."""
-    if path.suffix == ".jsonl":
-        results: Iterable[tuple[str, Annotation]] = read_json_lines(path, Annotation)
-    else:
-        results = ((f"{path}: [{n}]", each) for n, each in enumerate(read_json(path, Each[Annotation], RESULTS)))
-    return by_image((place, each.image_id, each.caption) for place, each in results)
+    lines = path.suffix == ".jsonl"
+    results = read_json_lines(path, Annotation) if lines else read_json(path, Each[Annotation], RESULTS)
+    with at(path):
+        return by_image((each.image_id, each.caption) for each in results)
 
 
 def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
     """The references of each image, in the order of the images; only if `bare` may an image have none."""
     if path.suffix == ".jsonl":
         lines = read_json_lines(path, _References)
-        references = by_image((place, line.image_id, line.references) for place, line in lines)
+        with at(path):
+            references = by_image((line.image_id, line.references) for line in lines)
     else:
-        references = read_json(path, CocoFile[Identified], ANNOTATIONS).captions(path)
+        file = read_json(path, CocoFile[Image], ANNOTATIONS)
+        with at(path):
+            references = file.captions()
     without = [] if bare else [image_id for image_id, texts in references.items() if not texts]
     if without or not references:
         what = f"references for {len(without)} of {len(references)} images: {_listed(without)}" if without else "images"
@@ -68,15 +61,11 @@ def common_images(
     for name, captions in {} if common_only else files.items():
         missing = [image_id for image_id in references if image_id not in captions]
         extra = [image_id for image_id in captions if image_id not in references]
-        problems = []
-        if missing:
-            problems.append(f"has no caption for {len(missing)} of {len(references)} images: {_listed(missing)}")
-        if extra:
-            problems.append(f"has {len(extra)} for images without references: {_listed(extra)}")
-        if problems:
+        if missing or extra:
             raise CaptioningError(
-                f"{name} {'; and it '.join(problems)}. Scores of a part of the images compare with nothing; "
-                "common_only=true scores the images that all files have, and records it in scores.json"
+                f"{name} has no caption for {len(missing)} of {len(references)} images: {_listed(missing)}; and has "
+                f"{len(extra)} for images without references: {_listed(extra)}. Scores of a part of the images compare "
+                "with nothing; common_only=true scores the images that all files have, and records it in scores.json"
             )
     images = [image_id for image_id in references if all(image_id in captions for captions in files.values())]
     if not images:

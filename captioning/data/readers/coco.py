@@ -5,15 +5,57 @@ Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Se
 images are not public, so a split for tests is cut from the others.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from captioning.config.types import validated
 from captioning.data.example import Example
-from captioning.data.readers.schema import CocoFile, CocoImage, read_json
-from captioning.data.readers.splits import SPLITS, OfEachSplit, check_splits, make_example, make_reference
-from captioning.data.readers.subset import Share, Subset
+from captioning.data.readers import reading
+from captioning.data.readers.reading import SPLITS, Each, FileName, ImageId, OfEachSplit, Part, Sentence, Text
+from captioning.errors import CaptioningError
 
 NAME = "the layout of COCO's captions_*.json (data=coco_official)"
+
+
+@dataclass(slots=True)
+class Image:
+    """An image as far as scores need it."""
+
+    id: ImageId
+
+
+@dataclass(slots=True)
+class _Photograph(Image):
+    file_name: FileName
+
+
+AnyImage = TypeVar("AnyImage", bound=Image)
+
+
+@dataclass(slots=True)
+class Annotation:
+    """A caption of an image, also in files of results."""
+
+    image_id: ImageId
+    caption: Text
+
+
+@dataclass(slots=True)
+class CocoFile(Generic[AnyImage]):
+    """All of a file."""
+
+    images: Each[AnyImage]
+    annotations: Each[Annotation]
+
+    def captions(self) -> dict[ImageId, list[str]]:
+        """The captions of each image, in the order of the images."""
+        captions = reading.by_image((image.id, list[str]()) for image in self.images)
+        for position, each in enumerate(self.annotations):
+            if each.image_id not in captions:
+                raise CaptioningError(f"annotations[{position}]: no image has the id {each.image_id!r:.200}")
+            captions[each.image_id].append(each.caption)
+        return captions
 
 
 class CocoSplit:
@@ -24,24 +66,22 @@ class CocoSplit:
     Args:
         root: folder of the photographs; a photograph is `root/file_name`.
         annotations: the JSON file.
-        part: a share of its images, or a file with one image id per line (see `Subset`).
+        part: a share of its images, or a file with one image id per line.
     """
 
     @validated
-    def __init__(self, root: str | Path, annotations: str | Path, part: str | Path | Share = (0, 1)) -> None:
-        self.root = Path(root).expanduser()
-        self.annotations = Path(annotations).expanduser()
-        self.subset = Subset(part)
+    def __init__(self, root: str | Path, annotations: str | Path, part: Part = (0, 1)) -> None:
+        self.root, self.annotations = Path(root).expanduser(), Path(annotations).expanduser()
+        self.part = part
 
     def __call__(self) -> list[Example]:
         """Read the file."""
-        file = read_json(self.annotations, CocoFile[CocoImage], NAME)
-        captions = file.captions(self.annotations)
-        paths = {image.id: self.root / image.file_name for image in file.images}
-        return [
-            make_example(each, paths[each], map(make_reference, captions[each]), f"{self.annotations}: image {each}")
-            for each in self.subset.choose(list(paths), self.annotations)
-        ]
+        file = reading.read_json(self.annotations, CocoFile[_Photograph], NAME)
+        with reading.at(self.annotations):
+            captions = file.captions()
+            paths = {image.id: self.root / image.file_name for image in file.images}
+            chosen = reading.choose(self.part, list(paths), self.annotations)
+            return [reading.make_example(each, paths[each], map(Sentence, captions[each])) for each in chosen]
 
 
 class CocoReader:
@@ -54,6 +94,5 @@ class CocoReader:
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`; an image's id is COCO's."""
         splits: dict[str, list[Example]] = {name: split() for name, split in self.splits.items()}
-        files = dict.fromkeys(str(split.annotations) for split in self.splits.values())
-        check_splits(splits, ", ".join(files))
+        reading.check_splits(splits, ", ".join({str(split.annotations): 0 for split in self.splits.values()}))
         return splits

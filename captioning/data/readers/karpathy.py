@@ -4,24 +4,31 @@ Layout: `{"images": [{"filename", "filepath"?, "cocoid"?, "imgid", "split", "sen
 Source of the splits: Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments for Generating Image Descriptions", 2015.
 """
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.config.types import validated
-from captioning.data.example import Example, Reference
-from captioning.data.readers.schema import (
-    MAX_CHARACTERS,
-    KarpathyFile,
-    KarpathyImage,
-    Sentence,
-    SplitImage,
-    T,
-    read_json,
-)
-from captioning.data.readers.splits import SPLITS, Split, check_splits, make_example, make_reference
-from captioning.errors import CaptioningError
+from captioning.data.example import Example
+from captioning.data.readers import reading
+from captioning.data.readers.reading import SPLITS, Each, FileName, Folder, ImageId, Sentence, Split
+from captioning.errors import CaptioningError, quoted
 
 NAME = "Karpathy's layout (data=flickr8k, flickr30k or coco)"
+
+
+@dataclass(slots=True)
+class _Image:
+    filename: FileName
+    sentences: list[Sentence]
+    filepath: Folder = ""
+    cocoid: ImageId | None = None
+    imgid: ImageId | None = None
+    split: str | None = None
+
+
+@dataclass(slots=True)
+class _File:
+    images: Each[_Image]
 
 
 class KarpathyReader:
@@ -40,46 +47,41 @@ class KarpathyReader:
 
     @validated
     def __init__(self, root: str | Path, annotations: str | Path, restval: Split | None = "train") -> None:
-        self.root = Path(root).expanduser()
-        self.annotations = Path(annotations).expanduser()
+        self.root, self.annotations = Path(root).expanduser(), Path(annotations).expanduser()
         self.restval = restval
 
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`, in the file's order."""
         splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
-        for place, image in self._images(SplitImage):
-            split = self.restval if image.split == "restval" else image.split
-            if split is not None:
-                splits[split].append(self._example(image, place))
-        check_splits(splits, self.annotations)
+        joined: dict[str | None, str | None] = {**{split: split for split in SPLITS}, "restval": self.restval}
+        images = self._images()
+        with reading.at(self.annotations):
+            for position, image in enumerate(images):
+                if image.split not in joined:
+                    place = f"images[{position}].split={quoted(image.split)}"
+                    raise CaptioningError(f"{place}: must be train, val, test or restval")
+                if (split := joined[image.split]) is not None:
+                    splits[split].append(self._example(image))
+        reading.check_splits(splits, self.annotations)
         return splits
 
     def examples(self) -> list[Example]:
         """All images of the file, in its order, whatever their split."""
-        return [self._example(image, place) for place, image in self._images(KarpathyImage)]
+        images = self._images()
+        with reading.at(self.annotations):
+            return [self._example(image) for image in images]
 
     def photographs(self) -> list[Path]:
         """The paths of all photographs that the file names, whether they are on disk or not."""
-        return [self._path(image) for _, image in self._images(KarpathyImage)]
+        return [self._path(image) for image in self._images()]
 
-    def _images(self, layout: type[T]) -> Iterator[tuple[str, T]]:
-        images = read_json(self.annotations, KarpathyFile[layout], NAME).images  # type: ignore[valid-type]
-        return ((f"{self.annotations}: images[{position}]", image) for position, image in enumerate(images))
+    def _images(self) -> list[_Image]:
+        return reading.read_json(self.annotations, _File, NAME).images
 
-    def _example(self, image: KarpathyImage, place: str) -> Example:
+    def _example(self, image: _Image) -> Example:
         ids = (image.cocoid, image.imgid, image.filename)
         image_id = next(each for each in ids if each is not None)
-        references = [_reference(sentence, place) for sentence in image.sentences]
-        return make_example(image_id, self._path(image), references, place)
+        return reading.make_example(image_id, self._path(image), image.sentences)
 
-    def _path(self, image: KarpathyImage) -> Path:
+    def _path(self, image: _Image) -> Path:
         return self.root / image.filepath / image.filename
-
-
-def _reference(sentence: Sentence, place: str) -> Reference | None:
-    if sentence.raw is not None:
-        return make_reference(sentence.raw, sentence.tokens)
-    text = None if sentence.tokens is None else " ".join(sentence.tokens)
-    if text is None or len(text) > MAX_CHARACTERS:
-        raise CaptioningError(f"{place}: sentences need raw or tokens of up to {MAX_CHARACTERS} characters")
-    return make_reference(text, sentence.tokens)

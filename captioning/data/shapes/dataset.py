@@ -12,17 +12,19 @@ import shutil
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass
+from math import cos, pi, sin
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any
 
+import numpy as np
 from annotated_types import Interval
+from PIL import Image, ImageDraw
 
 from captioning.config.types import validated
-from captioning.data.example import Example, Noun, Reference
-from captioning.data.shapes.drawing import draw
-from captioning.data.shapes.phrasing import REFERENCES, Phrase, phrases
-from captioning.data.shapes.scene import MAX_OBJECTS, SPLITS, random_scene
+from captioning.data.example import Box, Example, Noun, Reference
+from captioning.data.shapes.phrasing import REFERENCES, phrases
+from captioning.data.shapes.scene import MAX_OBJECTS, SPLITS, Scene, random_scene
 from captioning.errors import CaptioningError
 from captioning.progress import counter
 
@@ -33,6 +35,34 @@ SPLIT_LIMIT = 1_000_000
 USUAL_SIZE = 224
 """Of pictures for backbones whose size is known once they are built."""
 Scenes = Annotated[int, Interval(ge=1, le=SPLIT_LIMIT)]
+
+OVERSAMPLING = 4
+"""Scenes are drawn so many times too large, then averaged down, which smooths the edges."""
+BACKGROUND = (236, 236, 236)
+INKS = {
+    "red": (214, 32, 36),
+    "orange": (255, 132, 0),
+    "yellow": (250, 214, 0),
+    "green": (24, 145, 54),
+    "blue": (28, 84, 216),
+    "purple": (120, 40, 160),
+    "pink": (255, 140, 195),
+    "black": (20, 20, 20),
+}
+_ARM = 0.34  # half the width of a cross's bars
+_NOTCH = 0.42  # radius of the notches of a star, whose points have 1
+_STAR = np.array([((1, _NOTCH)[k % 2] * sin(k * pi / 5), -(1, _NOTCH)[k % 2] * cos(k * pi / 5)) for k in range(10)])
+OUTLINES = {
+    "square": [(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)],
+    "triangle": [(0.0, -1.0), (1.0, 1.0), (-1.0, 1.0)],
+    "diamond": [(0.0, -1.0), (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)],
+    "star": (2 * (_STAR - _STAR.min(0)) / (_STAR.max(0) - _STAR.min(0)) - 1).tolist(),
+    "cross": [
+        *[(-_ARM, -1.0), (_ARM, -1.0), (_ARM, -_ARM), (1.0, -_ARM), (1.0, _ARM), (_ARM, _ARM)],
+        *[(_ARM, 1.0), (-_ARM, 1.0), (-_ARM, _ARM), (-1.0, _ARM), (-1.0, -_ARM), (-_ARM, -_ARM)],
+    ],
+}
+"""Corners of each shape but the circle, in a box from -1 to 1 all of whose sides they touch."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +75,8 @@ class ShapesReader:
 
     Attributes:
         root: the folder under which data sets are kept, each in a folder named by a digest of the arguments.
-        train: number of training scenes.
-        val: number of validation scenes.
-        test: number of test scenes.
-        max_objects: objects in a scene at most, 1 to 4; each number up to it is as frequent.
+        train: number of training scenes; `val` and `test` likewise.
+        max_objects: objects in a scene at most; each number up to it is as frequent.
         size: side of the pictures in pixels; None: 224, for backbones whose size is known once they are built.
         seed: chooses the scenes.
     """
@@ -62,11 +90,6 @@ class ShapesReader:
     seed: Annotated[int, Interval(ge=0, le=2**63 - 1)] = 0
 
     @property
-    def side(self) -> int:
-        """Of the pictures in pixels."""
-        return USUAL_SIZE if self.size is None else self.size
-
-    @property
     def writes_to(self) -> Path:
         """The folder of this data set; a reader that only reads has no such attribute."""
         digest = hashlib.sha256(json.dumps(self._arguments(), sort_keys=True).encode()).hexdigest()
@@ -74,49 +97,50 @@ class ShapesReader:
 
     def __call__(self) -> dict[str, list[Example]]:
         """The examples of `train`, `val` and `test`, drawn first where they are not there yet."""
-        if not self.writes_to.is_dir():
-            self._publish()
+        folder = self.writes_to
+        if not folder.is_dir():
+            self._publish(folder)
         try:
-            return {split: read_annotations(self.writes_to / f"captions_{split}.json") for split in SPLITS}
+            return {split: read_annotations(folder / f"captions_{split}.json") for split in SPLITS}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CaptioningError(
-                f"The shapes data set in {self.writes_to} cannot be read ({error!r}). Delete that folder: the next run "
-                f"draws it again."
+                f"the shapes data set in {folder} is damaged ({error!r}): delete that folder to draw it again"
             ) from error
 
     def _arguments(self) -> dict[str, int]:
         numbers = {name: getattr(self, name) for name in (*SPLITS, "max_objects")}
-        return {"format": FORMAT, **numbers, "size": self.side, "seed": self.seed}
+        return {"format": FORMAT, **numbers, "size": self.size or USUAL_SIZE, "seed": self.seed}
 
-    def _publish(self) -> None:
+    def _publish(self, folder: Path) -> None:
         # In a folder of its own, renamed when it is complete, so that nobody ever reads a part.
-        partial = self.writes_to.with_name(f".{self.writes_to.name}-{uuid.uuid4().hex}")
+        partial = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
         try:
             partial.mkdir(parents=True)
             with counter("Drawing shapes", self.train + self.val + self.test, "scene") as progress:
                 for split in SPLITS:
                     self._draw_split(split, partial, progress)
             try:
-                partial.rename(self.writes_to)
+                partial.rename(folder)
             except OSError:  # another process was faster: its files are the same, byte for byte
-                if not self.writes_to.is_dir():
+                if not folder.is_dir():
                     raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
     def _draw_split(self, split: str, folder: Path, progress: Any) -> None:
         (folder / split).mkdir()
-        images, captions = [], []
+        images, captions, side = [], [], self.size or USUAL_SIZE
         first = SPLITS.index(split) * SPLIT_LIMIT
         for number in range(getattr(self, split)):
             rng = Random(f"{self.seed}/{split}/{number}")  # Python seeds from a string alike on every machine
             scene = random_scene(rng, split, self.max_objects)
-            file_name = f"{split}/{number:06d}.png"
-            draw(scene, self.side).save(folder / file_name)
-            images.append({"id": first + number, "file_name": file_name, "width": self.side, "height": self.side})
+            image_id, file_name = first + number, f"{split}/{number:06d}.png"
+            draw(scene, side).save(folder / file_name)
+            images.append({"id": image_id, "file_name": file_name, "width": side, "height": side})
             for position, phrase in enumerate(phrases(scene, rng)):
-                caption_id = (first + number) * REFERENCES + position
-                captions.append(_caption(caption_id, first + number, phrase, self.side))
+                nouns = [{"word": word, "bbox": _pixels(thing.box, side)} for word, thing in phrase.nouns]
+                caption = {"id": image_id * REFERENCES + position, "image_id": image_id, "caption": phrase.text}
+                captions.append({**caption, "nouns": nouns})
             progress.update()
         content = {"info": self._arguments(), "images": images, "annotations": captions}
         (folder / f"captions_{split}.json").write_text(json.dumps(content), encoding="utf-8")
@@ -125,30 +149,43 @@ class ShapesReader:
 ShapesReader.__init__ = validated(ShapesReader.__init__)  # type: ignore[method-assign]
 
 
-def _caption(caption_id: int, image_id: int, phrase: Phrase, size: int) -> dict[str, Any]:
-    nouns = []
-    for word, thing in phrase.nouns:
-        left, top, right, bottom = (value * size for value in thing.box)
-        nouns.append({"word": word, "bbox": [round(value, 3) for value in (left, top, right - left, bottom - top)]})
-    return {"id": caption_id, "image_id": image_id, "caption": phrase.text, "nouns": nouns}
+def _pixels(box: Box, side: int) -> list[float]:
+    left, top, right, bottom = (value * side for value in box)
+    return [round(value, 3) for value in (left, top, right - left, bottom - top)]
+
+
+def draw(scene: Scene, size: int) -> Image.Image:
+    """Draw `scene` as an RGB picture of `size` x `size` pixels."""
+    side = size * OVERSAMPLING
+    canvas = Image.new("RGB", (side, side), BACKGROUND)
+    pen = ImageDraw.Draw(canvas)
+    for thing in scene.things:
+        left, top, right, bottom = (round(value * side) for value in thing.box)
+        right, bottom = right - 1, bottom - 1  # Pillow paints the last pixel too
+        if thing.shape == "circle":
+            pen.ellipse((left, top, right, bottom), fill=INKS[thing.colour])
+        else:
+            outline = OUTLINES[thing.shape]
+            corners = [(left + (1 + x) / 2 * (right - left), top + (1 + y) / 2 * (bottom - top)) for x, y in outline]
+            pen.polygon(corners, fill=INKS[thing.colour])
+    return canvas.reduce(OVERSAMPLING)
 
 
 def read_annotations(path: Path) -> list[Example]:
     """Read an annotation file; picture names are relative to its folder."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    references: dict[int, list[Reference]] = defaultdict(list)
     sides = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
+    references: dict[int, list[Reference]] = defaultdict(list)
     for entry in content["annotations"]:
-        nouns = tuple(
-            Noun(noun["word"], _fractions(noun["bbox"], *sides[entry["image_id"]])) for noun in entry["nouns"]
-        )
-        references[entry["image_id"]].append(Reference(entry["caption"], tuple(entry["caption"].split()), nouns))
+        width, height = sides[entry["image_id"]]
+        nouns = []
+        for noun in entry["nouns"]:
+            left, top, across, down = noun["bbox"]
+            box = (left / width, top / height, (left + across) / width, (top + down) / height)
+            nouns.append(Noun(noun["word"], box))
+        reference = Reference(entry["caption"], tuple(entry["caption"].split()), tuple(nouns))
+        references[entry["image_id"]].append(reference)
     return [
         Example(image["id"], path.parent / image["file_name"], tuple(references[image["id"]]))
         for image in content["images"]
     ]
-
-
-def _fractions(bbox: list[float], width: int, height: int) -> tuple[float, float, float, float]:
-    left, top, across, down = bbox
-    return left / width, top / height, (left + across) / width, (top + down) / height

@@ -62,9 +62,11 @@ TEMPLATES = {
         "-A A:C -C and -B B:D -D",
     ),
 }
-_SEEN_FROM = {"left": "left of", "right": "right of", "above": "above", "below": "below"}
-_BESIDE_IT = {"left": "on its left", "right": "on its right", "above": "above it", "below": "below it"}
-_DIRECTION = {"left": "left to right", "above": "top to bottom"}
+_RELATIONS = {
+    ":": {"left": "left of", "right": "right of", "above": "above", "below": "below"},
+    "@": {"left": "on its left", "right": "on its right", "above": "above it", "below": "below it"},
+    ">": {"left": "left to right", "above": "top to bottom"},
+}
 _PLACES = (
     ("at the top left", "at the top", "at the top right"),
     ("on the left", "in the center", "on the right"),
@@ -75,25 +77,19 @@ _MARK = re.compile(r"(?P<a>[A-D])?(?P<sign>[-@:>])?(?P<b>[A-D])?")
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A caption's words, and for each shape noun its position among them and the thing that it names."""
+    """A caption, and for each shape noun its position among the words and the thing that it names."""
 
-    words: tuple[str, ...]
+    text: str
     nouns: tuple[tuple[int, Thing], ...]
-
-    @property
-    def text(self) -> str:
-        """The caption as a line."""
-        return " ".join(self.words)
 
 
 def phrases(scene: Scene, rng: Random) -> list[Phrase]:
-    """Describes `scene` in `REFERENCES` different phrasings, in random order."""
+    """Describe `scene` in `REFERENCES` different phrasings, in random order."""
     return [_fill(template, scene) for template in rng.sample(TEMPLATES[scene.layout], REFERENCES)]
 
 
 def _fill(template: str, scene: Scene) -> Phrase:
     names = dict(zip("ABCD", scene.things, strict=False))
-    sized = len(scene.things) <= 2
     words: list[str] = []
     nouns: list[tuple[int, Thing]] = []
     for token in template.split():
@@ -103,26 +99,16 @@ def _fill(template: str, scene: Scene) -> Phrase:
             continue
         a, b = names.get(mark["a"]), names.get(mark["b"])
         if a is not None and b is not None:
-            words += _relate(a, b, mark["sign"]).split()
+            words += _RELATIONS[mark["sign"]][str(relation(a, b))].split()
         elif b is not None and mark["sign"] == "@":
             words += _PLACES[int(3 * b.y)][int(3 * b.x)].split()
         else:
             thing = a or b
             assert thing is not None, template
-            words += _name(thing, article=a is not None, sized=sized)
+            name = [thing.size] if len(names) <= 2 and thing.size != "medium" else []
+            name += [thing.colour, thing.shape]
+            if a is not None:
+                name.insert(0, "an" if name[0][0] in "aeiou" else "a")
+            words += name
             nouns.append((len(words) - 1, thing))
-    return Phrase(tuple(words), tuple(nouns))
-
-
-def _relate(a: Thing, b: Thing, sign: str) -> str:
-    seen = relation(a, b)
-    assert seen is not None, "templates relate only what the layout keeps plain"
-    return {":": _SEEN_FROM, "@": _BESIDE_IT, ">": _DIRECTION}[sign][seen]
-
-
-def _name(thing: Thing, article: bool, sized: bool) -> list[str]:
-    words = [thing.size] if sized and thing.size != "medium" else []
-    words += [thing.colour, thing.shape]
-    if article:
-        words.insert(0, "an" if words[0][0] in "aeiou" else "a")
-    return words
+    return Phrase(" ".join(words), tuple(nouns))

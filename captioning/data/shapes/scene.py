@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
+from captioning.data.example import Box
+
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "black")
 SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross")
 SIZES = {"small": 0.075, "medium": 0.12, "large": 0.18}
@@ -55,7 +57,7 @@ class Thing:
         return SIZES[self.size]
 
     @property
-    def box(self) -> tuple[float, float, float, float]:
+    def box(self) -> Box:
         """Left, top, right, bottom."""
         return self.x - self.radius, self.y - self.radius, self.x + self.radius, self.y + self.radius
 
@@ -95,7 +97,7 @@ def relation(a: Thing, b: Thing) -> str | None:
 
 
 def random_scene(rng: Random, split: str, max_objects: int) -> Scene:
-    """Draws a scene of `split` with 1 to `max_objects` things."""
+    """Draw a scene of `split` with 1 to `max_objects` things."""
     count = rng.randint(1, max_objects)
     layout = rng.choice(LAYOUTS[count])
     holds_out = split != "train" and rng.random() < HELD_OUT_SHARE
@@ -114,14 +116,13 @@ def random_scene(rng: Random, split: str, max_objects: int) -> Scene:
 
 
 def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
-    """Proposes where the things lie, seen from A."""
+    """Propose where the things lie, seen from A."""
 
     def step(direction: str, longest: float = 0.65) -> tuple[float, float]:
         ahead = rng.uniform(0.2, longest)
         aside = rng.uniform(-1, 1) * ahead / DOMINANCE
-        return {"right": (ahead, aside), "left": (-ahead, aside), "down": (aside, ahead), "up": (aside, -ahead)}[
-            direction
-        ]
+        ways = {"right": (ahead, aside), "left": (-ahead, aside), "down": (aside, ahead), "up": (aside, -ahead)}
+        return ways[direction]
 
     def beyond(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
         return a[0] + b[0], a[1] + b[1]
@@ -142,7 +143,7 @@ def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
 
 
 def _place(rng: Random, offsets: list[tuple[float, float]], sizes: list[str]) -> list[tuple[float, float]] | None:
-    """Moves the whole arrangement to a random place inside the picture; None where it is too large for it."""
+    """Move the whole arrangement to a random place inside the picture; None where it is too large for it."""
     axes = []
     for values in zip(*offsets, strict=True):
         low = MARGIN - min(value - SIZES[size] for value, size in zip(values, sizes, strict=True))
@@ -155,26 +156,25 @@ def _place(rng: Random, offsets: list[tuple[float, float]], sizes: list[str]) ->
 
 
 def _is_plain(scene: Scene) -> bool:
-    """Whether everything that a caption of this layout may say is true beyond dispute."""
+    """Tell whether everything that a caption of this layout may say is true beyond dispute."""
+    things = scene.things
     if scene.layout == "single":
-        return all(
-            min(value, 1 - value) <= EDGE_ZONE or abs(value - 0.5) <= CENTRE_ZONE
-            for value in (scene.things[0].x, scene.things[0].y)
-        )
-    for a, b in combinations(scene.things, 2):
-        if max(abs(a.x - b.x), abs(a.y - b.y)) < a.radius + b.radius + GAP:
-            return False
+        centre = things[0].x, things[0].y
+        return all(min(value, 1 - value) <= EDGE_ZONE or abs(value - 0.5) <= CENTRE_ZONE for value in centre)
+    pairs = combinations(things, 2)
+    if any(max(abs(a.x - b.x), abs(a.y - b.y)) < a.radius + b.radius + GAP for a, b in pairs):
+        return False
+    seen = {
+        first + second: relation(a, b) for (first, a), (second, b) in combinations(zip("ABCD", things, strict=False), 2)
+    }
     if scene.layout == "pair":
-        return relation(*scene.things) in ("left", "above")
+        return seen["AB"] in ("left", "above")
     if scene.layout == "corner":
-        a, b, c = scene.things
+        _, b, c = things
         short, long = sorted((abs(b.x - c.x), abs(b.y - c.y)))
-        diagonal = long <= DIAGONAL * short
-        return relation(a, b) in ("left", "right") and relation(a, c) in ("above", "below") and diagonal
+        return seen["AB"] in ("left", "right") and seen["AC"] in ("above", "below") and long <= DIAGONAL * short
     if scene.layout == "row":
-        a, b, c = scene.things
-        return relation(a, c) in ("left", "above") and relation(a, b) == relation(b, c) == relation(a, c)
-    a, b, c, d = scene.things
+        return seen["AC"] in ("left", "above") and seen["AB"] == seen["BC"] == seen["AC"]
+    a, b, c, d = things
     rows_apart = max(a.box[3], b.box[3]) + GAP <= min(c.box[1], d.box[1])
-    left_of = relation(a, b) == relation(c, d) == "left"
-    return rows_apart and left_of and relation(a, c) == relation(b, d) == "above"
+    return rows_apart and seen["AB"] == seen["CD"] == "left" and seen["AC"] == seen["BD"] == "above"

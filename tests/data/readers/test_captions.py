@@ -48,17 +48,13 @@ def test_lines_of_a_run_are_both(tmp_path: Path) -> None:
 
 def test_all_images_or_none() -> None:
     references = {i: ["x"] for i in range(6)}
-    whole = dict.fromkeys(reversed(range(6)), "y")
+    whole: dict[Any, str] = dict.fromkeys(reversed(range(6)), "y")
     assert common_images(references, {"captions=a": whole, "against=b": whole}, False) == list(range(6))
     part = {0: "y", 5: "y", "z": "y"}
-    with pytest.raises(CaptioningError) as refused:
+    with pytest.raises(CaptioningError, match=r"^against=b .* 4 of 6 images: 1, 2, 3, \.\.\.; .* 1 for .*: 'z'\."):
         common_images(references, {"captions=a": whole, "against=b": part}, False)
-    message = str(refused.value)
-    assert message.startswith("against=b has no caption for 4 of 6 images: 1, 2, 3, ...")
-    assert "it has 1 for images without references: 'z'" in message
-    assert "common_only=true" in message
     assert common_images(references, {"captions=a": whole, "against=b": part}, True) == [0, 5]
-    with pytest.raises(CaptioningError, match="captions=a has 2 for images without references: 8, 9"):
+    with pytest.raises(CaptioningError, match=r"captions=a .* 2 for .*: 8, 9"):
         common_images(references, {"captions=a": whole | {8: "y", 9: "y"}}, False)
 
 

@@ -1,0 +1,195 @@
+"""What the readers make of their files, and of a folder of photographs."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from captioning.config.explain import explain
+from captioning.data.example import Example, Reference
+from captioning.data.folder import read_folder
+from captioning.data.readers.coco import CocoReader, CocoSplit
+from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.reading import SPLITS, read
+from captioning.data.readers.table import TableReader
+from captioning.errors import CaptioningError
+
+DOG = (Reference("A Dog.", ("a", "dog")),)
+
+
+def record(name: str, split: str, **more: Any) -> dict[str, Any]:
+    return {"filename": name, "split": split, "sentences": [{"raw": "A Dog.", "tokens": ["a", "dog"]}], **more}
+
+
+def three() -> list[dict[str, Any]]:
+    return [record(f"{i}.jpg", split, imgid=i) for i, split in enumerate(SPLITS, 1)]
+
+
+def karpathy(folder: Path, images: list[dict[str, Any]], restval: Any = "train") -> KarpathyReader:
+    (folder / "data.json").write_text(json.dumps({"images": images, "dataset": "tiny"}))
+    return KarpathyReader(str(folder), folder / "data.json", restval)
+
+
+def test_karpathy(tmp_path: Path) -> None:
+    images = three()
+    images[0] |= {"cocoid": 77, "filepath": "train2014"}
+    images[1]["sentences"] = [{"raw": "A man's\nhat!"}, {"tokens": ["hat"]}, {"raw": "...", "tokens": []}]
+    del images[2]["imgid"]
+    hats = (Reference("A man's\nhat!", ("a", "man's", "hat")), Reference("hat", ("hat",)))
+    expected = {
+        "train": [Example(77, tmp_path / "train2014" / "1.jpg", DOG)],
+        "val": [Example(2, tmp_path / "2.jpg", hats)],
+        "test": [Example("3.jpg", tmp_path / "3.jpg", DOG)],
+    }
+    reader = karpathy(tmp_path, images)
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        reader.annotations.write_text(json.dumps({"images": images}), encoding=encoding)
+        assert reader() == expected
+
+
+@pytest.mark.parametrize(("restval", "counts"), [("train", (2, 1, 1)), ("val", (1, 2, 1)), (None, (1, 1, 1))])
+def test_restval_joins_a_split(tmp_path: Path, restval: str | None, counts: tuple[int, ...]) -> None:
+    reader = karpathy(tmp_path, [*three(), record("4.jpg", "restval", imgid=4, filepath="a")], restval)
+    assert tuple(len(examples) for examples in reader().values()) == counts
+    assert reader.photographs() == [tmp_path / name for name in ("1.jpg", "2.jpg", "3.jpg", "a/4.jpg")]
+
+
+def test_all_examples_whatever_their_split(tmp_path: Path) -> None:
+    images = [record("4.jpg", "restval", imgid=4), record("2.jpg", "val", imgid=2), record("5.jpg", "of my own")]
+    assert [example.image_id for example in karpathy(tmp_path, images).examples()] == [4, 2, "5.jpg"]
+
+
+def test_absent_photographs_are_counted_and_named(tmp_path: Path) -> None:
+    reader = karpathy(tmp_path, [*three(), *(record(f"{i}.jpg", "train", imgid=i, filepath="a") for i in range(4, 9))])
+    (tmp_path / "a").mkdir()
+    for name in ("1.jpg", "3.jpg", "a/4.jpg", "a/8.jpg"):
+        (tmp_path / name).touch()
+    with pytest.raises(CaptioningError, match=r"4 of 8 .*/2\.jpg, .*/a/5\.jpg, .*/a/6\.jpg, \.\.\.; set data\.root"):
+        read(reader)
+    assert len(read(reader, photographs=False)["train"]) == 6
+
+
+def coco(folder: Path, name: str, captions: dict[int, list[str]]) -> CocoSplit:
+    images = [{"id": i, "file_name": f"{i}.jpg", "license": 4} for i in captions]
+    annotations = [{"id": 9, "image_id": i, "caption": text} for i, texts in captions.items() for text in texts]
+    (folder / f"{name}.json").write_text(json.dumps({"info": {}, "images": images, "annotations": annotations[::-1]}))
+    return CocoSplit(str(folder / name), str(folder / f"{name}.json"))
+
+
+def test_coco(tmp_path: Path) -> None:
+    split = coco(tmp_path, "val", {7: ["A man's hat", " ... ", "Two\nCATS, here."], 4: ["A Dog."]})
+    cats = (Reference("Two\nCATS, here.", ("two", "cats", "here")), Reference("A man's hat", ("a", "man's", "hat")))
+    assert split() == [Example(7, tmp_path / "val/7.jpg", cats), Example(4, tmp_path / "val/4.jpg", DOG)]
+
+
+def test_three_splits_of_two_files(tmp_path: Path) -> None:
+    train = coco(tmp_path, "train", {1: ["a"], 2: ["b"]})
+    val = coco(tmp_path, "val", {3: ["a"], 4: ["b"], 5: ["c"]})
+    for name, ids in (("ids", "5\n3\n"), ("test", "4\n")):
+        (tmp_path / f"{name}.txt").write_text(ids)
+    parts = [CocoSplit(val.root, val.annotations, tmp_path / f"{name}.txt") for name in ("ids", "test")]
+    splits = CocoReader({"test": parts[1], "train": train, "val": parts[0]})()
+    found = {name: [example.image_id for example in examples] for name, examples in splits.items()}
+    assert found == {"train": [1, 2], "val": [5, 3], "test": [4]}
+    assert splits["test"][0].path == tmp_path / "val" / "4.jpg"
+
+
+CAPTIONS = """\
+image,caption
+1.jpg,A dog runs .
+2.jpg,"A ""red"" dog , running"
+1.jpg,Dogs
+sub/3.jpg,A cat
+"4, 5.jpg",'Two' cats
+"""
+TOKENS = """\
+1.jpg#0\tA dog runs .
+2.jpg#0\tA "red" dog , running
+1.jpg#1\tDogs
+sub/3.jpg#0\tA cat
+4, 5.jpg#0\t'Two' cats
+"""
+TABS = "\n".join("\t".join(row) for row in csv.reader(CAPTIONS.splitlines())) + "\n"
+COLUMNS = """\
+number, caption , image
+0,A dog runs ., 1.jpg
+1,"A ""red"" dog , running",2.jpg
+2,Dogs,1.jpg
+3,A cat,sub/3.jpg
+4,'Two' cats,"4, 5.jpg"
+"""
+LISTS = {"train": "1.jpg\n4, 5.jpg\n", "val": "2.jpg\n", "test": "sub/3.jpg"}
+
+
+@pytest.mark.parametrize("captions", [CAPTIONS, TOKENS, TABS, COLUMNS], ids=["CSV", "tokens", "tabs", "more columns"])
+@pytest.mark.parametrize("change", [("", ""), ("\n", "\r\n"), ("\n", "\n\n")], ids=["Unix", "Windows", "blank lines"])
+def test_tables(tmp_path: Path, captions: str, change: tuple[str, str]) -> None:
+    table = tmp_path / "captions.txt"
+    table.write_bytes(f"\ufeff{captions.replace(*change) if change[0] else captions}\n".encode())
+    for split, names in LISTS.items():
+        (tmp_path / f"{split}.txt").write_text(names)
+    if captions is CAPTIONS:  # a photograph in no split needs neither a file nor words
+        table.write_bytes(table.read_bytes() + b"5.jpg,...")
+    splits = TableReader(str(tmp_path), str(table), {split: str(tmp_path / f"{split}.txt") for split in SPLITS})()
+    dogs = (Reference("A dog runs .", ("a", "dog", "runs")), Reference("Dogs", ("dogs",)))
+    red = (Reference('A "red" dog , running', ("a", "red", "dog", "running")),)
+    two = (Reference("'Two' cats", ("two", "cats")),)
+    assert splits == {
+        "train": [Example("1.jpg", tmp_path / "1.jpg", dogs), Example("4, 5.jpg", tmp_path / "4, 5.jpg", two)],
+        "val": [Example("2.jpg", tmp_path / "2.jpg", red)],
+        "test": [Example("sub/3.jpg", tmp_path / "sub/3.jpg", (Reference("A cat", ("a", "cat")),))],
+    }
+
+
+def test_shares_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "captions.txt").write_text(CAPTIONS)
+    shares = {"train": [0, 0.5], "val": [0.5, 0.75], "test": [0.75, 1]}
+    splits = TableReader(tmp_path, tmp_path / "captions.txt", shares)()
+    assert [len(splits[split]) for split in SPLITS] == [2, 1, 1]
+    names = {example.image_id for examples in splits.values() for example in examples}
+    assert names == {"1.jpg", "2.jpg", "sub/3.jpg", "4, 5.jpg"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "photographs"
+    for name in ("z.JPG", "b/a.png", "b/c.webp", "b/notes.txt", ".hidden.png", ".hidden/a.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def test_a_folder_with_references_of_some_and_of_others(folder: Path) -> None:
+    alone = [Example(name, folder / name, ()) for name in ("b/a.png", "b/c.webp", "z.JPG")]
+    assert read_folder(folder, None) == (alone, 0)
+    file = folder.parent / "captions.json"
+    images = [{"id": 5, "file_name": "b/c.webp"}, {"id": 3, "file_name": "c.webp"}, {"id": 4, "file_name": "no.jpg"}]
+    annotations = [{"image_id": each["id"], "caption": "A Dog."} for each in images]
+    file.write_text(json.dumps({"images": images, "annotations": annotations}))
+    assert read_folder(folder, file) == ([alone[0], Example(5, folder / "b/c.webp", DOG), alone[2]], 2)
+    (folder / "empty" / ".hidden").mkdir(parents=True)
+    with pytest.raises(CaptioningError, match="no photographs"):
+        read_folder(folder / "empty", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind", "named"),
+    [
+        ("captions.csv", "image,caption\nz.jpg,A dog.\n", CaptioningError, "no photograph in common"),
+        ("captions.csv", "image,caption\nb/a.png,A dog.\nb//a.png,A cat.\n", CaptioningError, "occurs twice"),
+        ("captions.json", '[{"image_id": 1, "caption": "A dog."}]', ValidationError, "captions.json"),
+        ("captions.json", '{"info": 1}', ValidationError, "images"),
+        ("captions.txt", "z.JPG is a dog", CaptioningError, "image,caption"),
+    ],
+)
+def test_references_of_a_folder_are_refused(
+    folder: Path, name: str, content: str, kind: type[Exception], named: str
+) -> None:
+    file = folder.parent / name
+    file.write_text(content)
+    with pytest.raises(kind) as caught:
+        read_folder(folder, file)
+    assert named in explain(caught.value)
