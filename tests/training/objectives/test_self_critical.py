@@ -20,7 +20,7 @@ from captioning.data.batch import collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import BOS, EOS, PAD
-from captioning.training.objectives import BatchRandom, CrossEntropy, SelfCritical, TrainingData
+from captioning.training.objectives import BatchRandom, CrossEntropy, Loss, SelfCritical, TrainingData
 from captioning.training.rewards import Reward
 
 L, D, T, S = 3, 5, 2, 3
@@ -34,20 +34,18 @@ CAPTIONS = [
     for end in ([(EOS,)] if n < T else [()])
 ]
 REFERENCES = [["dog runs", "dog dog runs runs"], ["runs runs"], ["dog", "runs dog"]]
+CUT, ENDED, EMPTY = (DOG, RUNS), (RUNS, EOS), (EOS,)
 MODELS: dict[str, dict[str, Any]] = {
-    "sat_soft": {"d_embed": 2, "d_hidden": 3, "score.d_attention": 2, "dropout": 0.0},
-    "sat_hard": {"d_embed": 2, "d_hidden": 3, "score.d_attention": 2, "dropout": 0.0},
+    "sat_soft": {"d_embed": 2, "d_hidden": 3, "score.d_attention": 2},
     "spatial_transformer": {
-        **{"d_feat": 4, "heads": 2, "d_hidden": 3, "encoder.layers": 1, "decoder_layers": 1},
-        **{"dropout": 0.0, "max_tokens": T},
+        **{"d_feat": 4, "heads": 2, "d_hidden": 3, "encoder.layers": 1, "decoder_layers": 1, "max_tokens": T}
     },
 }
-
 NETWORKS = [("sat_soft", 1.0), ("sat_soft", 0.4), ("spatial_transformer", 1.0)]
 
 
 def network(name: str, **settings: Any) -> Any:
-    model = captioner(name, V, D, (1, L), **(MODELS[name] | settings)).double().train()
+    model = captioner(name, V, D, (1, L), **({"dropout": 0.0} | MODELS[name] | settings)).double().train()
     generator = torch.Generator().manual_seed(3)
     for parameter in model.parameters():
         parameter.data.normal_(std=0.8, generator=generator)
@@ -61,10 +59,8 @@ def images(count: int = 1) -> ContextSet:
 def objective(model: Any = None, **settings: Any) -> SelfCritical:
     """Of the references; held near `model` as it is now, where `kl_weight` says so."""
     found = SelfCritical(**({"reward": Reward(bleu4=0.3), "samples": S, "max_length": T} | settings))
-    examples = [
-        Example(i, Path(), tuple(Reference(text, tuple(text.split())) for text in texts))
-        for i, texts in enumerate(REFERENCES)
-    ]
+    references = [tuple(Reference(text, tuple(text.split())) for text in texts) for texts in REFERENCES]
+    examples = [Example(i, Path(), of_image) for i, of_image in enumerate(references)]
     found.prepare(TrainingData(examples, VOCABULARY), model)
     return found
 
@@ -86,6 +82,18 @@ def log_prob(model: Any, caption: Sequence[int], temperature: float = 1.0) -> Te
     return total
 
 
+def padded(captions: Tensor) -> Tensor:
+    return torch.nn.functional.pad(captions, (0, T - captions.shape[-1]))
+
+
+def random(*index: int, step: int = 2) -> BatchRandom:
+    return BatchRandom(1, step, torch.tensor(index))
+
+
+def scored(found: SelfCritical, model: Any, captions: Sequence[Sequence[int]]) -> Loss:
+    return found.score(model, images(), tokens(captions), torch.tensor([0]))
+
+
 def rewards(found: SelfCritical, captions: Sequence[Sequence[int]]) -> Tensor:
     return torch.from_numpy(found.reward(np.zeros(1, int), tokens(captions).numpy()))[0]
 
@@ -97,20 +105,19 @@ def gradient(value: Tensor, model: Any) -> Tensor:
 
 
 @cache
-def exact(name: str, temperature: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
-    """p of all captions, the gradient of -E[r], and its length."""
+def exact(name: str, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """p of all captions, and the gradient of -E[r]."""
     model = network(name)
     probabilities = torch.stack([log_prob(model, caption, temperature) for caption in CAPTIONS]).exp()
     assert probabilities.sum().item() == pytest.approx(1, abs=1e-12)
-    found = gradient(-(probabilities * rewards(objective(), CAPTIONS)).sum(), model)
-    return probabilities.detach(), found, found.norm()
+    return probabilities.detach(), gradient(-(probabilities * rewards(objective(), CAPTIONS)).sum(), model)
 
 
 @cache
 def estimates(name: str, baseline: str, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
     """Of every set of S captions its probability, and the estimate for one caption, `[84, parameters]`."""
     model, found = network(name), objective(baseline=baseline, temperature=temperature)
-    greedy = _padded(found.draw(model, images(), BatchRandom(0, 0, torch.zeros(1, dtype=torch.long)))[:, S:])
+    greedy = padded(found.draw(model, images(), random(0))[:, S:])
     rows, weights = [], []
     for drawn in itertools.combinations_with_replacement(range(len(CAPTIONS)), S):
         captions = torch.cat([tokens([CAPTIONS[i] for i in drawn]), greedy], dim=1)
@@ -120,17 +127,13 @@ def estimates(name: str, baseline: str, temperature: float = 1.0) -> tuple[Tenso
     return torch.stack(weights), torch.stack(rows)
 
 
-def _padded(captions: Tensor) -> Tensor:
-    return torch.nn.functional.pad(captions, (0, T - captions.shape[-1]))
-
-
 @pytest.mark.parametrize("baseline", ["others", "greedy", "mean", "none"])
 @pytest.mark.parametrize(("name", "temperature"), NETWORKS)
 def test_the_expectation_of_the_estimate_is_the_gradient(name: str, temperature: float, baseline: str) -> None:
     weights, found = estimates(name, baseline, temperature)
-    _, expected, size = exact(name, temperature)
+    expected = exact(name, temperature)[1]
     share = (S - 1) / S if baseline == "mean" else 1
-    assert size > 0.05
+    assert expected.norm() > 0.05
     torch.testing.assert_close(weights @ found, share * expected, rtol=1e-10, atol=1e-10)
 
 
@@ -144,54 +147,48 @@ def test_the_other_samples_lessen_the_variance() -> None:
 def test_captions_are_drawn_with_their_probabilities(name: str, temperature: float) -> None:
     """Of 20,000 samples none is seen more than 4 standard deviations too often or too rarely."""
     model, count = network(name), 20_000
-    found = objective(samples=count, temperature=temperature)
-    drawn = found.draw(model, images(), BatchRandom(1, 2, torch.zeros(1, dtype=torch.long)))
-    assert model.training
-    seen = torch.stack([(_padded(drawn[0]) == tokens([caption])[0, 0]).all(dim=-1).sum() for caption in CAPTIONS])
-    with torch.no_grad():
-        expected = torch.stack([log_prob(model, caption, temperature) for caption in CAPTIONS]).exp()
+    drawn = objective(samples=count, temperature=temperature).draw(model, images(), random(0))
+    seen = torch.stack([(padded(drawn[0]) == tokens([caption])[0, 0]).all(dim=-1).sum() for caption in CAPTIONS])
+    expected = exact(name, temperature)[0]
     assert seen.sum() == count
     assert ((seen / count - expected).abs() < 4 * (expected * (1 - expected) / count).sqrt()).all()
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_one_parallel_pass_scores_as_word_by_word(name: str) -> None:
-    """Of two images, and of a cut caption, one that has ended, and one that is nothing but its end."""
-    model, found = network(name), objective(samples=3, baseline="none")
-    captions = [(DOG, RUNS), (RUNS, EOS), (EOS,)]
-    loss = found.score(model, images(), tokens(captions), torch.tensor([0]))
+    """Of a cut caption, one that has ended, and one that is nothing but its end."""
+    model, found, captions = network(name), objective(baseline="none"), (CUT, ENDED, EMPTY)
+    loss = scored(found, model, captions)
     each = torch.stack([log_prob(model, caption) for caption in captions])
     assert loss.words == 5
     torch.testing.assert_close(loss.terms["nll"], -each.sum().detach(), rtol=1e-12, atol=0)
     torch.testing.assert_close(loss.total, -(rewards(found, captions) * each).sum(), rtol=1e-12, atol=0)
 
 
-def test_with_dropout_captions_are_drawn_without_it() -> None:
-    """And scored with it (D)."""
-    found, draws = objective(samples=50), BatchRandom(1, 2, torch.zeros(1, dtype=torch.long))
-    dropped, whole = network("sat_soft", dropout=0.5), network("sat_soft")
-    drawn = found.draw(dropped, images(), draws)
-    assert torch.equal(drawn, found.draw(whole, images(), draws))
+def test_draws_belong_to_images_and_are_made_without_dropout() -> None:
+    """Captions are scored with it (D)."""
+    found, dropped, whole, context = (
+        objective(samples=7),
+        network("sat_soft", dropout=0.5),
+        network("sat_soft"),
+        images(3),
+    )
+    drawn = padded(found.draw(dropped, context, random(2, 0, 1)))
     assert dropped.training
-    index = torch.tensor([0])
-    assert found.score(dropped, images(), drawn, index).total != found.score(whole, images(), drawn, index).total
-
-
-def test_draws_belong_to_images() -> None:
-    found, model, context = objective(samples=7), network("sat_soft"), images(3)
-    whole = _padded(found.draw(model, context, BatchRandom(1, 5, torch.tensor([2, 0, 1]))))
+    assert torch.equal(drawn, padded(found.draw(whole, context, random(2, 0, 1))))
+    assert not torch.equal(drawn, padded(found.draw(whole, context, random(2, 0, 1, step=3))))
     for row, index in enumerate([2, 0, 1]):
         alone = ContextSet(context.vectors[[row]], (1, L))
-        assert torch.equal(_padded(found.draw(model, alone, BatchRandom(1, 5, torch.tensor([index])))), whole[[row]])
-    later = found.draw(model, context, BatchRandom(1, 6, torch.tensor([2, 0, 1])))
-    assert not torch.equal(_padded(later), whole)
+        assert torch.equal(padded(found.draw(whole, alone, random(index))), drawn[[row]])
+    captions = drawn[0, :S].tolist()
+    assert scored(objective(), dropped, captions).total != scored(objective(), whole, captions).total
 
 
 def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
     found, model = objective(samples=2), network("sat_soft")
     captions = [(DOG, EOS), (RUNS, RUNS)], [(EOS,), (DOG, EOS)]
     for pair in captions:
-        found.score(model, images(), tokens(pair), torch.tensor([0]))
+        scored(found, model, pair)
     every = torch.cat([rewards(found, pair) for pair in captions])
     logged = {name: value.item() for name, value in found.end_step(torch.clone).items()}
     assert logged["reward"] == pytest.approx(every.mean().item())
@@ -200,30 +197,18 @@ def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
     assert logged["sampled length"] == 1
     difference = every[::2] - every[1::2]
     assert logged["advantage deviation"] == pytest.approx(difference.square().mean().sqrt().item())
-    found.score(model, images(), tokens(captions[0]), torch.tensor([0]))
+    scored(found, model, captions[0])
     assert found.end_step(torch.clone)["reward"] == rewards(found, captions[0]).mean()
 
 
 def test_cross_entropy_is_added_by_its_weight_and_alone_in_evaluation() -> None:
-    model, draws = network("sat_soft"), BatchRandom(0, 0, torch.zeros(1, dtype=torch.long))
-    batch = collate([0], images().vectors, [[[DOG, RUNS]]])
+    model, draws, batch = network("sat_soft"), random(0), collate([0], images().vectors, [[[DOG, RUNS]]])
     plain, mixed = (objective(xe_weight=weight)(model, images(), batch, draws) for weight in (0, 0.5))
     likelihood = CrossEntropy()(model, images(), batch, draws)
     torch.testing.assert_close(mixed.total, plain.total + 0.5 * likelihood.total)
     assert mixed.words == plain.words
     evaluated = objective(xe_weight=0.5).eval()(model, images(), batch, draws)
     assert evaluated.total == evaluated.terms["nll"] == likelihood.total
-
-
-CUT, ENDED, EMPTY = (DOG, RUNS), (RUNS, EOS), (EOS,)
-
-
-def moved(model: Any) -> Any:
-    """The model after some training."""
-    generator = torch.Generator().manual_seed(9)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator), alpha=0.3)
-    return model
 
 
 def brute_divergence(model: Any, before: Any, captions: Sequence[Sequence[int]], temperature: float) -> Tensor:
@@ -245,8 +230,10 @@ def test_the_divergence_from_the_first_model_is_summed_over_words_and_places(nam
     """With its gradient; of a cut caption, one that has ended, and one that is nothing but its end."""
     model, before, captions = network(name), network(name), (CUT, ENDED, EMPTY)
     found = [objective(model, kl_weight=weight, temperature=temperature) for weight in (0.0, 0.7)]
-    moved(model)
-    free, held = (each.score(model, images(), tokens(captions), torch.tensor([0])) for each in found)
+    generator = torch.Generator().manual_seed(9)
+    for parameter in model.parameters():  # after some training
+        parameter.data.add_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator), alpha=0.3)
+    free, held = (scored(each, model, captions) for each in found)
     expected = brute_divergence(model, before, captions, temperature)
     assert expected > 0.05
     assert held.words == free.words == 5
@@ -263,11 +250,10 @@ def test_the_first_model_is_a_copy_that_nothing_moves_saves_or_trains() -> None:
     found, free = objective(model, kl_weight=0.7), objective(model)
     assert list(found.parameters()) == []
     assert found.state_dict().keys() == free.state_dict().keys()
-    drawn, index = tokens([CUT, ENDED, EMPTY]), torch.tensor([0])
     torch.manual_seed(1)
-    held = found.score(model, images(), drawn, index)
+    held = scored(found, model, (CUT, ENDED, EMPTY))
     torch.manual_seed(1)
-    alone = free.score(model, images(), drawn, index)
+    alone = scored(free, model, (CUT, ENDED, EMPTY))
     assert set(alone.terms) == {"nll"}
     torch.testing.assert_close(held.total, alone.total + 0.7 * held.terms["kl"])
     assert held.terms["kl"] > 0
@@ -275,9 +261,7 @@ def test_the_first_model_is_a_copy_that_nothing_moves_saves_or_trains() -> None:
 
 
 def test_a_checkpoint_of_other_frequencies_is_not_gone_on_with() -> None:
-    found = objective()
-    state = found.state_dict()
-    assert set(state) == {"_extra_state"}
+    state = objective().state_dict()
     objective().load_state_dict(state)
     with pytest.raises(ValueError, match="other document frequencies"):
         objective(eos=False).load_state_dict(state)
