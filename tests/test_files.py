@@ -26,50 +26,40 @@ def disk_of(size: int) -> Iterator[None]:
 
 
 def strictly(text: str) -> Any:
-    def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is not JSON")
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
-    return json.loads(text, parse_constant=refuse)
+
+def texts(folder: Path) -> dict[str, str]:
+    return {each.name: each.read_text() for each in folder.iterdir()}
 
 
 def test_what_was_there_stays_until_the_new_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_text(path, "old")
+    for failure in (KeyboardInterrupt, ValueError):
+        with pytest.raises(failure), atomic_write(path) as file:  # noqa: PT012 - it fails while it is written
+            file.write(b"new")
+            raise failure
+        assert texts(tmp_path) == {"file": "old"}
     with atomic_write(path, keep=tmp_path / "kept") as file:
         file.write(b"new")
         assert path.read_text() == "old"
-    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"file": "new", "kept": "old"}
+    assert texts(tmp_path) == {"file": "new", "kept": "old"}
 
 
-@pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError])
-def test_what_fails_leaves_nothing(tmp_path: Path, failure: type[BaseException]) -> None:
-    def fail() -> None:
-        with atomic_write(tmp_path / "file") as file:
-            file.write(b"new")
-            raise failure
-
-    write_text(tmp_path / "file", "old")
-    with pytest.raises(failure):
-        fail()
-    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"file": "old"}
-
-
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """A full disk, a folder that nobody can write to, no file, and half a character."""
     path = tmp_path / "scores.json"
     write_json(path, [1])
     with disk_of(1000), pytest.raises(CaptioningError, match=r"cannot write .*scores\.json: File too large"):
         write_json(path, ["x" * 2000])
-    assert strictly(path.read_text()) == [1]
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.skipif(not Path("/sys").is_dir(), reason="a folder that nobody can write to")
-def test_a_read_only_folder() -> None:
+    assert texts(tmp_path) == {"scores.json": to_json([1], indent=2) + "\n"}
+    path.unlink()
     with pytest.raises(CaptioningError, match=r"cannot write /sys/scores\.json: "):
         write_json(Path("/sys/scores.json"), {})
-
-
-def test_no_device_and_no_folder_is_replaced(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "a dog \ud83d")
+    assert not list(tmp_path.iterdir())
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder"):
@@ -79,19 +69,10 @@ def test_no_device_and_no_folder_is_replaced(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_half_a_character_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UnicodeEncodeError):
-        write_text(tmp_path / "table.md", "a dog \ud83d")
-    assert not list(tmp_path.iterdir())
-
-
 def test_numbers_that_json_has_not_are_null() -> None:
     nan, inf = float("nan"), float("inf")
-    assert strictly(to_json({"a": nan, "b": [1.5, (-inf, 2)], "c": {"d": inf}})) == {
-        "a": None,
-        "b": [1.5, [None, 2]],
-        "c": {"d": None},
-    }
+    found = strictly(to_json({"a": nan, "b": [1.5, (-inf, 2)], "c": {"d": inf}}))
+    assert found == {"a": None, "b": [1.5, [None, 2]], "c": {"d": None}}
     assert to_json({"word": "gr\u00fcn", "x": nan}, ensure_ascii=False) == '{"word": "gr\u00fcn", "x": null}'
 
 
@@ -102,9 +83,7 @@ def test_an_error_quotes_little_of_a_damaged_file(tmp_path: Path) -> None:
     def parse(text: str) -> None:
         raise ValueError(f"what is\n{text}")
 
-    with pytest.raises(
-        CaptioningError, match=r"file cannot be read or is damaged \(what is x+ \.\.\. x+\): mend it$"
-    ) as caught:
+    with pytest.raises(CaptioningError, match=r"\(what is x+ \.\.\. x+\): mend it$") as caught:
         read_state(path, parse, "mend it")
     assert len(str(caught.value)) < len(str(path)) + 300
     with pytest.raises(CaptioningError, match=r"\(it has 10,000 bytes\)"):

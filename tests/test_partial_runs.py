@@ -1,6 +1,5 @@
 """Runs whose context sets are not full, from their data to captions and pictures."""
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -10,42 +9,38 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import composed, make_photographs, miniature
+from support import QUIET, captions_of, composed, make_photographs, miniature
 
 import captioning
 from captioning import evaluate, predict, run
-from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError
 from captioning.training.objectives.cross_entropy import doubly_stochastic
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
-
+pytestmark = QUIET
 WIDE = (60, 20)
 TEST = ["test=true", "model=sat_soft", "trainer.max_epochs=1", "callbacks.attention.images=1"]
 
 
 @pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _home(elsewhere: Path) -> None:
     """Photographs three times as wide as high."""
-    monkeypatch.chdir(tmp_path)
     make_photographs(Path("photographs"))
     for number, path in enumerate(sorted(Path("photographs/images").glob("*.jpg"))):
         Image.fromarray(np.random.default_rng(number).integers(0, 256, (*WIDE[::-1], 3), np.uint8)).save(path)
 
 
-def trained(*overrides: str, data: str = "csv", **settings: Any) -> Path:
+def trained(*overrides: str, data: str = "csv", **backbone: Any) -> Path:
     """The folder of a run on the photographs."""
     config = miniature(composed(f"data={data}", "data.root=photographs", *TEST, *overrides))
     config.test, config.metrics.test = True, ["BLEU"]
-    for key, value in settings.items():
-        config.backbone[key] = value
+    config.backbone.update(backbone)
     run.main.__wrapped__(config)
     (folder,) = Path("runs").glob(f"{data}-*")
     return folder
 
 
 def captions(folder: Path) -> list[str]:
-    return [json.loads(line)["caption"] for line in (folder / "captions.jsonl").read_text().splitlines()]
+    return [line["caption"] for line in captions_of(folder)]
 
 
 @pytest.mark.parametrize("trainable", [False, True])
@@ -57,19 +52,13 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(trainable: bool, monke
         return doubly_stochastic(output, batch, context)
 
     monkeypatch.setattr("captioning.training.objectives.cross_entropy.doubly_stochastic", recorded)
-    chosen = (
-        "backbone=small_cnn",
-        "backbone.resize=pad",
-        f"backbone.trainable={str(trainable).lower()}",
-        "data.views=2",
-    )
+    chosen = ["backbone=small_cnn", "backbone.resize=pad", f"backbone.trainable={trainable}", "data.views=2"]
     folder = trained(*chosen, size=48, grid=6)
     rows = torch.zeros(6, 6, dtype=torch.bool)
     rows[2:4] = True  # 16 of 48 rows: from 16 to 32; centres at 4, 12, 20, 28, ...
     assert masks
     assert all((mask == rows.flatten()).all() for mask in masks)
-    captioner = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu")
-    (found,) = captioner.caption(["photographs/images/3.jpg"])
+    (found,) = captioning.load(folder / "checkpoints" / "best.ckpt", "cpu").caption(["photographs/images/3.jpg"])
     assert found.attention is not None
     assert [found.caption] == captions(folder)
     assert not found.attention[:, ~rows].any()
@@ -79,32 +68,26 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(trainable: bool, monke
         evaluate.main.__wrapped__(composed("device=cpu", checkpoint, "features=anywhere", name="evaluate"))
     (panel,) = (folder / "attention").glob("*.png")
     with Image.open(panel) as picture:
-        pixels = np.asarray(picture.convert("L"))
-    painted = (pixels < 250).any(axis=1)
+        painted = (np.asarray(picture.convert("L")) < 250).any(axis=1)
     longest = max(len(part) for part in "".join("x" if row else " " for row in painted).split())
     assert longest == pytest.approx(100, abs=8)  # inches of 200 dots: 1.5 wide, and a third of it high
 
 
-def brought(folder: str, regions: int = 3) -> Path:
-    Path(folder).mkdir()
+def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_photographs() -> None:
+    Path("features").mkdir()
     for number in range(4):
-        array = np.random.default_rng(number).normal(size=(1 + number % regions, 7))
-        np.save(Path(folder) / f"{number}.npy", array.astype(np.float32))
-    return Path(folder)
-
-
-def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_photographs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    chosen = ["backbone=features", f"backbone.path={brought('features')}", "backbone.dim=7", "backbone.regions=3"]
+        array = np.random.default_rng(number).normal(size=(1 + number % 3, 7))
+        np.save(f"features/{number}.npy", array.astype(np.float32))
+    chosen = ["backbone=features", "backbone.path=features", "backbone.dim=7", "backbone.regions=3"]
     shutil.rmtree("photographs/images")
-    with pytest.raises(CaptioningError, match=r"^4 of 4 photographs are not on disk: photographs/images/0\.jpg, "):
-        trained("backbone=small_cnn")
-    with pytest.raises(CaptioningError, match="views need photographs"):
-        trained(*chosen, "data.views=2", data="flickr8k")
     Path("features/2.npy").rename("2.npy")
-    with pytest.raises(CaptioningError, match=r"but not of 1 of the 4: 2 \(2\.jpg\)\. They are looked up"):
-        trained(*chosen, data="flickr8k")
+    for data, settings, message in (
+        ("csv", ["backbone=small_cnn"], r"^4 of 4 photographs are not on disk: photographs/images/0\.jpg, "),
+        ("flickr8k", [*chosen, "data.views=2"], "views need photographs"),
+        ("flickr8k", chosen, r"but not of 1 of the 4: 2 \(2\.jpg\)"),
+    ):
+        with pytest.raises(CaptioningError, match=message):
+            trained(*settings, data=data)
     Path("2.npy").rename("features/2.npy")
     folder = trained(*chosen, data="flickr8k")
     assert not (folder / "attention").exists()
@@ -121,7 +104,6 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
     for extra, message in (("attention=false", "no network that makes them"), ("attention=true", "no place on")):
         with pytest.raises(CaptioningError, match=message):
             predict.main.__wrapped__(composed("device=cpu", checkpoint, "images=a.jpg", extra, name="predict"))
-    capsys.readouterr()
 
 
 def test_two_backbones_side_by_side_are_loaded_with_their_own_scales() -> None:
