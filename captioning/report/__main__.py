@@ -15,7 +15,7 @@ from captioning.config.types import PathText, Samples, Seed
 from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.metrics.scorer import Metric, scores_of
-from captioning.report.published import PUBLISHED, published_rows
+from captioning.report.published import published_rows
 from captioning.report.runs import Run, find_runs
 from captioning.report.systems import group
 from captioning.report.tables import differences, markdown, write_csv
@@ -62,7 +62,7 @@ def main(config: DictConfig) -> None:
     tables, pages, written = list[Table](), [], [output / "table.md", output / "table.csv"]
     for number, (title, systems) in enumerate(groups, start=1):
         members = [run for system in systems for run in system.runs]
-        rows = PUBLISHED.get(config.published, ())
+        rows = published_rows({config.published})
         if config.published == "auto":
             rows = published_rows({run.data for run in members}, {run.model for run in members})
         compared, unlike = compare(systems, **bootstrap)

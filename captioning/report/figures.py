@@ -6,7 +6,6 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +132,12 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     names.sort(key=lambda name: name != HEADLINE)
     if not names:
         return None
-    both_ways = compared | {
-        (other, one): {name: _turned(each) for name, each in found.items()} for (one, other), found in compared.items()
-    }
+    both_ways = dict(compared)
+    for (one, other), found in compared.items():
+        both_ways[other, one] = {
+            name: Difference(each.theirs, each.ours, -each.difference, -each.high, -each.low, each.p)
+            for name, each in found.items()
+        }
     scores = {one: found[names[0]].ours for (one, _), found in both_ways.items()}
     best = max(scores, key=lambda place: (len(systems[place].runs), scores[place]))
     others = {one: found for (one, other), found in both_ways.items() if other == best}
@@ -144,26 +146,17 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
     page = figure(WIDTH, HEAD + LINE * sum(1 + len(lines) for lines in labels), layout="constrained")
     (panels,) = page.subplots(1, len(names), sharey=True, squeeze=False)
     for name, axes in zip(names, panels, strict=True):
-        _draw_differences(axes, name, [others[place][name] for place in order])
+        axes.axvline(0, color="#202020", linewidth=1)
+        axes.grid(axis="x", alpha=0.3)
+        score, rows = score_called(name), [others[place][name] for place in order]
+        axes.set_xlabel(f"{score.heading}: {score.printed(rows[0].theirs)} at 0")
+        for place, row in enumerate(rows):
+            colour = APART if row.low > 0 or row.high < 0 else ALIKE
+            axes.plot([row.low, row.high], [place, place], color=colour, linewidth=1.6)
+            axes.plot([row.difference], [place], color=colour, marker="o", markersize=4.5)
     panels[0].set_yticks(range(len(order)), ["\n".join(lines) for lines in labels], parse_math=False)
     panels[0].set_ylim(len(order) - 0.5, -0.5)
     with any_letters():
         title = f"difference from {systems[best].short} with 95 % interval, grey where that holds 0"
         page.suptitle("\n".join(textwrap.wrap(title, TITLE)), parse_math=False, fontsize="medium")
     return page
-
-
-def _draw_differences(axes: Axes, name: str, rows: Sequence[Difference]) -> None:
-    axes.axvline(0, color="#202020", linewidth=1)
-    axes.grid(axis="x", alpha=0.3)
-    score = score_called(name)
-    axes.set_xlabel(f"{score.heading}: {score.printed(rows[0].theirs)} at 0")
-    for place, found in enumerate(rows):
-        colour = APART if found.low > 0 or found.high < 0 else ALIKE
-        axes.plot([found.low, found.high], [place, place], color=colour, linewidth=1.6)
-        axes.plot([found.difference], [place], color=colour, marker="o", markersize=4.5)
-
-
-def _turned(found: Difference) -> Difference:
-    low, high = -found.high, -found.low
-    return replace(found, ours=found.theirs, theirs=found.ours, difference=-found.difference, low=low, high=high)

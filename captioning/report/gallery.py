@@ -4,7 +4,7 @@ import base64
 import hashlib
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePath
@@ -26,26 +26,6 @@ QUALITY = 72
 MEGABYTE = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Photograph:
-    """A scaled JPEG."""
-
-    jpeg: bytes
-    width: int
-    height: int
-
-    def data_uri(self) -> str:
-        return data_uri("image/jpeg", self.jpeg)
-
-    def save(self, folder: Path) -> str:
-        """Write it below its digest; its address as seen from the page next to the folder."""
-        name = f"{hashlib.sha256(self.jpeg).hexdigest()[:20]}.jpg"
-        if not (folder / name).is_file():
-            with atomic_write(folder / name) as file:
-                file.write(self.jpeg)
-        return f"{folder.name}/{name}"
-
-
 @dataclass(slots=True)
 class Described:
     """A photograph of the test split, with the captions and maps of each system's first run by its place."""
@@ -54,9 +34,10 @@ class Described:
     references: list[str]
     answers: dict[int, Caption] = field(default_factory=dict)
     maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `packed`
-    photograph: Photograph | None = None
     boxes: Mapping[str, list[Box]] = field(default_factory=dict)  # by word
-    address: str | None = None  # of the photograph, as the page has it
+    jpeg: bytes = b""
+    size: tuple[int, int] | None = None  # of the JPEG; None where the page does without
+    address: str | None = None  # of the JPEG, as the page has it
 
     def for_script(self, systems: int, metrics: Sequence[str]) -> dict[str, Any]:
         """As JSON has it; scores in the order of `metrics`."""
@@ -64,8 +45,7 @@ class Described:
         for place, line in self.answers.items():
             scores = [line.scores.get(name) for name in metrics]
             answers[place] = {"caption": line.caption, "scores": [s if s is None else round(s, 2) for s in scores]}
-        size = self.photograph and [self.photograph.width, self.photograph.height]
-        found = {"id": self.image_id, "references": self.references, "answers": answers, "size": size}
+        found = {"id": self.image_id, "references": self.references, "answers": answers, "size": self.size}
         return found | ({"boxes": self.boxes} if self.boxes else {})
 
 
@@ -77,26 +57,15 @@ class Gallery:
     metrics: Sequence[str]  # scores of single captions, by which the best and the worst are told
     attention: list[str]  # of each system: `kept`, `not kept`, or `none` where it has none
 
-    def each_map(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """The places of a system and an image, and the maps; the page reads only those that are looked at."""
-        for number, image in enumerate(self.images):
-            yield from ((system, number, kept) for system, kept in image.maps.items())
-
-    def map_names(self) -> list[str]:
-        return list(dict.fromkeys(name for _, _, kept in self.each_map() for name in kept["names"]))
-
-    def takes_places(self) -> bool:
-        """Hard attention has decoded some captions by one place at each word."""
-        return any("path" in kept for _, _, kept in self.each_map())
+    def kept_maps(self) -> list[dict[str, Any]]:
+        return [kept for image in self.images for kept in image.maps.values()]
 
     def worst(self, place: int, number: int = 5) -> list[Described]:
         """The photographs whose captions by one system score least by the first metric."""
-        scored = []
-        for image in self.images if self.metrics else ():
-            score = image.answers[place].scores.get(self.metrics[0]) if place in image.answers else None
-            if score is not None:
-                scored.append((score, image))
-        return [image for _, image in sorted(scored, key=lambda each: each[0])[:number]]
+        answered = [image for image in self.images if self.metrics and place in image.answers]
+        scored = [(image.answers[place].scores.get(self.metrics[0]), image) for image in answered]
+        known = [(score, image) for score, image in scored if score is not None]
+        return [image for _, image in sorted(known, key=lambda each: each[0])[:number]]
 
 
 def gather(systems: Sequence[System], photographs: str | None, side: int, heads: int) -> tuple[Gallery, list[str]]:
@@ -106,16 +75,17 @@ def gather(systems: Sequence[System], photographs: str | None, side: int, heads:
     pixels; `heads` images of each system show every layer and head, others the mean alone.
     """
     images, left_out = _described(systems)
-    found: dict[int, tuple[Path, str]] = {}  # the folder below which a photograph is, and its name there
+    found: dict[int, Path] = {}
     for number, image in enumerate(images):
         for place, line in image.answers.items():
             root = systems[place].runs[0].root if photographs == "auto" else photographs
-            if line.photograph and root is not None:
-                found.setdefault(number, (Path(root).expanduser(), line.photograph))
-    boxes = noun_boxes([folder / name for folder, name in found.values()])
-    for number, (folder, name) in found.items():
-        images[number].boxes = boxes.get(folder / name, {})
-        images[number].photograph = read_photograph(folder, name, side)
+            if line.photograph and isinstance(root, str) and "\0" not in root and number not in found:
+                found[number] = Path(root).expanduser() / line.photograph
+                if ".." not in PurePath(line.photograph).parts:  # or it would lead out of its folder
+                    image.jpeg, image.size = read_photograph(found[number], side)
+    boxes = noun_boxes(list(found.values()))
+    for number, path in found.items():
+        images[number].boxes = boxes.get(path, {})
     attention = []
     for place, system in enumerate(systems):
         try:
@@ -154,8 +124,7 @@ def _lay_maps(images: Sequence[Described], place: int, system: System, heads: in
         if line is None or caption is None or caption.words != tuple(line.caption.split()) or not caption.words:
             continue  # another test has left these maps
         shown = {name: maps for name, maps in caption.maps.items() if laid < heads or name in ("mean", ATTENDED)}
-        picture = image.photograph
-        image.maps[place] = packed(shown, frame_of(run.resize, picture.width, picture.height) if picture else WHOLE)
+        image.maps[place] = packed(shown, frame_of(run.resize or "squash", *image.size) if image.size else WHOLE)
         laid += 1
     return laid > 0
 
@@ -180,33 +149,27 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
     return found
 
 
-def read_photograph(root: Path, name: str, side: int) -> Photograph | None:
-    """The photograph called `name` below `root`, or at the absolute path `name`, its longer side at most `side` pixels.
-
-    None where there is none that can be read, or `name` leads out of `root`: the page does without.
-    """
-    if ".." in PurePath(name).parts or "\0" in name:
-        return None
+def read_photograph(path: Path, side: int) -> tuple[bytes, tuple[int, int] | None]:
+    """A photograph as JPEG, its longer side at most `side` pixels, and its size; None where none can be read."""
     try:
-        path = root / name
         if not path.is_file():  # opening a pipe would wait for ever
-            return None
+            return b"", None
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as image:
                 image.draft("RGB", (side, side))
                 upright = ImageOps.exif_transpose(image).convert("RGB")
         upright.thumbnail((side, side))
+        return as_jpeg(upright), upright.size
     except Exception:  # Pillow's decoders raise nearly every exception there is on a broken file
-        return None
-    return as_jpeg(upright)
+        return b"", None
 
 
-def as_jpeg(image: Image.Image) -> Photograph:
+def as_jpeg(image: Image.Image) -> bytes:
     """An RGB image of the size that it is to have."""
     content = io.BytesIO()
     image.save(content, "JPEG", quality=QUALITY, optimize=True)
-    return Photograph(content.getvalue(), *image.size)
+    return content.getvalue()
 
 
 def data_uri(kind: str, content: bytes) -> str:
@@ -216,10 +179,15 @@ def data_uri(kind: str, content: bytes) -> str:
 
 def address(images: Sequence[Described], folder: Path, inside: float) -> None:
     """Give photographs addresses: themselves, if all have at most `inside` MB together, else files in `folder`."""
-    found = [image.photograph for image in images if image.photograph]
-    within = sum(len(each.jpeg) for each in found) * 4 / 3 <= inside * MEGABYTE  # base64 has 4 letters for 3 bytes
-    if not within:
+    found = [image for image in images if image.jpeg]
+    within = sum(len(image.jpeg) for image in found) * 4 / 3 <= inside * MEGABYTE  # base64 has 4 letters for 3 bytes
+    for image in found:
+        if within:
+            image.address = data_uri("image/jpeg", image.jpeg)
+            continue
+        file = folder / f"{hashlib.sha256(image.jpeg).hexdigest()[:20]}.jpg"
         folder.mkdir(exist_ok=True)
-    for image in images:
-        if image.photograph:
-            image.address = image.photograph.data_uri() if within else image.photograph.save(folder)
+        if not file.is_file():
+            with atomic_write(file) as written:
+                written.write(image.jpeg)
+        image.address = f"{folder.name}/{file.name}"

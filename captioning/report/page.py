@@ -122,6 +122,8 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         "own": own,
         "differences": [differences(system.runs[0]) for system in table.systems],
         "gallery": gallery,
+        "map_names": list(dict.fromkeys(name for kept in gallery.kept_maps() for name in kept["names"])),
+        "takes_places": any("path" in kept for kept in gallery.kept_maps()),  # hard attention, by one at each word
         "pictures": pictures,
         "first": list(zip(images[:FIRST], pictures[:FIRST], strict=True)),
         "data": {"systems": systems, "metrics": gallery.metrics, "pairs": pairs, "images": images},

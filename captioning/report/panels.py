@@ -37,6 +37,7 @@ KEY = 0.07  # how high the colours stand that tell what a colour means
 LONGEST = int(2 * CELL * DPI)  # pixels of a photograph's longer side, of which no more can be shown
 WORD, TITLE, NOTE = 12.0, 12.0, 7.5  # sizes of letters in points: an inch has 72
 WORD_LINE, TITLE_LINE, NOTE_LINE = (1.6 * size / 72 for size in (WORD, TITLE, NOTE))
+LETTER = 0.6 / 72  # how wide an average letter of the sans-serif font is, of its size
 INK, FAINT_INK = "#202020", "#606060"
 
 
@@ -129,17 +130,13 @@ def _note(weights: Tensor, even: bool) -> str:
     return f"peak {100 * weights.max():.1f} %, {entropy:z.2f} nats{', even' if even else ''}"
 
 
-def _letters(across: float, points: float) -> float:
-    """How many average letters of the sans-serif font, 0.6 of its size wide, stand in a line of so many inches."""
-    return across * 72 / (0.6 * points)
-
-
 def _wrapped(text: str, across: float, points: float) -> list[str]:
-    return textwrap.wrap(text, max(12, int(_letters(across - 2 * SPACE, points))))
+    return textwrap.wrap(text, max(12, int((across - 2 * SPACE) / (LETTER * points))))
 
 
 def _fitting(text: str, across: float, points: float) -> float:
-    return min(points, 0.92 * points * _letters(across, points) / max(1, len(text)))
+    """The size of letters at which a text is no wider than so many inches."""
+    return min(points, 0.92 * across / LETTER / max(1, len(text)))
 
 
 def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:

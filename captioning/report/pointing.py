@@ -52,9 +52,12 @@ def believed(
             left_out.append(f"maps of {system.label}: {explain(error)}")
             continue
         if any(found):
-            values = [[mean(each[kind][i] for each in found if kind in each) for i in range(2)] for kind in kinds]
-            cells = [[shown("pointing", value) for value in both] for both in values]
-            rows.append([system.label, *(f"{own} ({other})" if own else "-" for own, other in cells)])
+            cells = []
+            for kind in kinds:
+                scores = [[each[kind][shift] for each in found if kind in each] for shift in range(2)]
+                own, other = (shown("pointing", mean(each)) for each in scores)
+                cells.append(f"{own} ({other})" if own else "-")
+            rows.append([system.label, *cells])
     return f"\n{EXPLANATION}\n\n{markdown_table(['system', *kinds], rows)}\n" if rows else "", left_out
 
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StringConstraints, ValidationError
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
@@ -23,7 +23,7 @@ NOT_FREE = ("callbacks.weight_averaging",)  # those among them in which they may
 SPEED = "train/captions per second"
 
 # Text that is printed as it is: no line breaks, no control characters, no halves of characters.
-Line = Annotated[str, StringConstraints(pattern=r"^\P{C}*$", max_length=200)]
+Line = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=200)]
 Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 Tested = Annotated[int, Field(ge=1)] | None
 ImageId = int | str
@@ -67,19 +67,23 @@ class Caption(BaseModel):
 
 
 class Config(BaseModel):
-    """The settings in `config.yaml` that a report shows."""
+    """The settings that a report shows; earlier versions have not recorded `experiment` and `title`."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     name: Line  # the experiment's, or the data set's
-    seed: Annotated[StrictInt, Field(ge=0, lt=2**32)]
-    test: StrictBool = True
-    model: Annotated[Line, Field(min_length=1)]  # the name of its configuration, such as `sat_soft`
-    data: Line  # likewise, such as `coco`
-    experiment: Line | None  # its file in `conf/experiment`, `null` for a run of none; None: it was not recorded
-    title: Line | None  # of its model; None: it was not recorded
-    root: str | None  # the folder of its photographs, if its data have one
-    resize: str  # how a photograph became the square that its attention maps lie on
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+    test: Annotated[bool, Field(strict=True)] = True
+    model: Annotated[Line, Field(min_length=1, validation_alias=AliasPath("choices", "model"))]  # such as `sat_soft`
+    data: Annotated[Line, Field(validation_alias=AliasPath("choices", "data"))]  # such as `coco`
+    # its file in `conf/experiment`, `null` for a run of none
+    experiment: Annotated[Line | None, BeforeValidator(lambda name: "null" if name is None else name)] = Field(
+        None, validation_alias=AliasPath("choices", "experiment")
+    )
+    title: Annotated[Line | None, Field(validation_alias=AliasPath("model", "title"))] = None
+    # the folder of its photographs, and how one became the square that its attention maps lie on
+    root: Annotated[Any, Field(validation_alias=AliasPath("data", "reader", "root"))] = None
+    resize: Annotated[Any, Field(validation_alias=AliasPath("backbone", "resize"))] = None
     settings: dict[Line, str]  # as text by key, without `FREE`
 
 
@@ -181,23 +185,16 @@ def read_record(path: Path) -> Record:
     return read_state(path, Record.model_validate_json, ADVICE, 2**20)
 
 
-def _read(path: Path, found: Mapping[str, Any]) -> Run:
+def _read(path: Path, found: dict[str, Any]) -> Run:
     """The run of a `config.yaml`, of which nothing is resolved, imported or called."""
     folder = path.parent
-    name, choices = found.get("name"), found.get("choices")
-    if choices is None:  # an earlier version has left it: they are in its names alone
+    if "choices" not in found:  # an earlier version has left it: they are in its names alone
         called = PurePath(str(found.get("folder"))).name
-        choices = {"model": called.removeprefix(f"{name}-").rpartition("-seed")[0], "data": name}
+        model = called.removeprefix(f"{found.get('name')}-").rpartition("-seed")[0]
+        found |= {"choices": {"model": model, "data": found.get("name")}}
     try:
-        root, resize = _at(found, "data", "reader", "root"), _at(found, "backbone", "resize")
-        shown: dict[str, Any] = {"title": _at(found, "model", "title"), "settings": system_settings(found)}
-        shown["root"] = root if isinstance(root, str) and "\0" not in root else None
-        shown["resize"] = str(resize or "squash")
-        chosen = {key: _at(choices, key) for key in ("model", "data", "experiment")}
-        if "experiment" in choices and chosen["experiment"] is None:
-            chosen["experiment"] = "null"
-        config = Config.model_validate({**found, **shown, **chosen})
-    except (ValidationError, TypeError) as error:
+        config = Config.model_validate(found | {"settings": system_settings(found)})
+    except ValidationError as error:
         raise CaptioningError(f"{path} is not as a run leaves it: {quoted(error)}") from error
     if not (folder / "scores.json").exists():
         raise CaptioningError(f"{folder}: {'it has not ended' if config.test else 'it was not tested (test=false)'}")
@@ -212,12 +209,6 @@ def _read(path: Path, found: Mapping[str, Any]) -> Run:
         provenance=record.provenance,
         history=read_state(metrics, _history, ADVICE) if metrics.exists() else [],
     )
-
-
-def _at(node: Any, *keys: str) -> Any:
-    for key in keys:
-        node = node.get(key) if isinstance(node, Mapping) else None
-    return node
 
 
 def _captions(content: str) -> list[Caption]:

@@ -14,7 +14,7 @@ from captioning.config.searches import LONGEST, build_search, same_search
 from captioning.decoding import Caption
 from captioning.decoding.confidence import confidence
 from captioning.errors import CaptioningError
-from captioning.report.gallery import as_jpeg
+from captioning.report.gallery import as_jpeg, data_uri
 from captioning.report.maps import packed
 
 SIDE = 640  # pixels of the longer side of the photograph on the page
@@ -62,8 +62,8 @@ class ServedCaptioner:
     def shown(self, image: Image.Image) -> dict[str, Any]:
         """The photograph as it is drawn below maps: upright, and no larger than the page needs."""
         transform = self.captioner.networks[0].backbone.transform
-        jpeg = as_jpeg(Image.fromarray(transform.whole(image, SIDE).permute(1, 2, 0).numpy()))
-        return {"photograph": jpeg.data_uri(), "size": [jpeg.width, jpeg.height]}
+        upright = Image.fromarray(transform.whole(image, SIDE).permute(1, 2, 0).numpy())
+        return {"photograph": data_uri("image/jpeg", as_jpeg(upright)), "size": upright.size}
 
     def caption(self, image: Image.Image) -> dict[str, Any]:
         """The captions of a photograph, best first: words, score, confidence and maps as in the report."""
