@@ -117,7 +117,9 @@ def page_of(
     systems = systems_of(runs)
     output.mkdir(parents=True, exist_ok=True)
     compared, _ = compare(systems, [], samples=200, seed=0)
-    table = Table("flickr8k", systems, published_rows({"flickr8k"})[:1], compared, as_svg(curves(systems)) if drawn else b"")
+    table = Table(
+        "flickr8k", systems, published_rows({"flickr8k"})[:1], compared, as_svg(curves(systems)) if drawn else b""
+    )
     settings = {"cider": None, "samples": 200, "photographs": photographs, "side": 200, "inside": 10.0, "heads": 50}
     left_out = write_page(output, [table], **(settings | more))
     return (output / "index.html").read_text(), left_out
