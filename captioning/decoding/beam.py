@@ -14,7 +14,7 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Count, Length, NotNegative, validated
-from captioning.decoding.caption import FORBIDDEN, Caption, Trace, best_first, log_probs
+from captioning.decoding.caption import FORBIDDEN, Caption, best_first, log_probs
 from captioning.decoding.filters import Filter
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
@@ -22,6 +22,9 @@ from captioning.tokens import BOS, EOS
 Normalisation = Literal["length", "gnmt"]
 Penalty = Annotated[float, Interval(ge=-100, le=100)]
 """Beyond these, powers of lengths overflow."""
+Past = tuple[Tensor, Tensor, Sequence[Tensor]]
+"""A step: the token that each hypothesis chose and the one of the step before that it extends, `[B, N]`, and the maps
+`Step.maps` before its choice."""
 
 
 def check_limits(width: int = 1, groups: int = 1, n_best: int = 1) -> None:
@@ -45,28 +48,19 @@ def beam_search(
     normalisation: Normalisation = "length",
     n_best: Count = 1,
 ) -> list[Caption]:
-    """The best captions that a beam of `width` hypotheses per image finds.
+    """The `n_best` captions, or fewer, that a beam of `width` hypotheses per image finds.
 
     At each step the continuations of all hypotheses are ranked together. An EOS among the best `width` ends its
     hypothesis; the beam is filled up with open ones. The search of an image ends with `width` ended captions, or when
     no open hypothesis can still come among the `n_best`. A caption cut at `max_length` competes by its score.
 
-    Args:
-        model: anything with `start` and `step`; what belongs to an image is computed once for its hypotheses.
-        context: B images.
-        width: K; 1 is greedy decoding.
-        max_length: the largest number of generated tokens, EOS included.
-        length_penalty: the power alpha of the normalisation; 0 ranks by probability.
-        forbidden: token ids that are never generated.
-        filters: which words may follow a prefix (`captioning.decoding.filters`).
-        normalisation: captions of T tokens, EOS included, are ranked by their log-probability divided by T^alpha
-            ("length": alpha 1 is the mean per token), or by ((5 + T) / 6)^alpha ("gnmt": Wu et al., "Google's Neural
-            Machine Translation System", 2016, Eq. 14).
-        n_best: n, the number of captions per image, the best and its alternatives; fewer if the search found fewer.
+    Captions of T tokens, EOS included, are ranked by their log-probability divided by T^alpha with alpha =
+    `length_penalty` (1 is the mean per token, 0 ranks by probability), or by ((5 + T) / 6)^alpha (`gnmt`: Wu et al.,
+    "Google's Neural Machine Translation System", 2016, Eq. 14).
     """
     check_limits(width=width, n_best=n_best)
-    ranking = _Ranking(length_penalty, normalisation, n_best)
-    return _search(model, context, width, 1, 0.0, max_length, ranking, forbidden=forbidden, filters=filters)
+    ranking = _Ranking(length_penalty, normalisation, max_length, n_best)
+    return _search(model, context, width, 1, 0.0, ranking, forbidden, filters)
 
 
 @validated
@@ -83,33 +77,22 @@ def diverse_beam_search(
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
 ) -> list[Caption]:
-    """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity.
+    """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity: the best of each group, best first.
 
     Each group is a beam search of its own with `width / groups` hypotheses, but chooses continuations as if the
     log-probability of a word were lower by `diversity` for each hypothesis of an earlier group with this word at the
     same step. Scores are the model's own. (D) EOS does not count as a word, nor do groups that have ended.
-
-    Args:
-        model: as for `beam_search`, like all arguments not listed here.
-        context: B images.
-        width: hypotheses per image, a multiple of `groups`.
-        groups: G.
-        diversity: lambda.
-
-    Returns:
-        B captions: the best of the groups' best ones, the others as its alternatives, without repetitions.
     """
     check_limits(width=width, groups=groups)
-    ranking = _Ranking(length_penalty, normalisation, 1)
-    return _search(
-        model, context, width // groups, groups, diversity, max_length, ranking, forbidden=forbidden, filters=filters
-    )
+    ranking = _Ranking(length_penalty, normalisation, max_length, 1)
+    return _search(model, context, width // groups, groups, diversity, ranking, forbidden, filters)
 
 
 @dataclass(frozen=True)
 class _Ranking:
     length_penalty: float
     normalisation: Normalisation
+    max_length: int
     n: int  # captions kept
 
     def divisor(self, length: int) -> float:
@@ -124,9 +107,7 @@ def _search(
     width: int,
     groups: int,
     diversity: float,
-    max_length: int,
     ranking: _Ranking,
-    *,
     forbidden: Sequence[int],
     filters: Filter | None,
 ) -> list[Caption]:
@@ -134,10 +115,9 @@ def _search(
     state = model.start(context, 1)
     tokens = torch.full((b, 1), BOS, device=device)
     history = tokens.new_empty(b, 1, 0)
-    beams = [_Beam(b, width, ranking, max_length, device) for _ in range(groups)]
-    trace = Trace()
-
-    for length in range(1, max_length + 1):
+    beams = [_Beam(b, width, ranking, device) for _ in range(groups)]
+    past: list[Past] = []
+    for length in range(1, ranking.max_length + 1):
         step = model.step(tokens, state)
         words = log_probs(step.logits, forbidden, filters, history)
         # Before the first word all groups share one hypothesis; then the groups lie side by side.
@@ -153,8 +133,8 @@ def _search(
                 counts.scatter_add_(1, token, (~beam.done[:, None]).to(counts.dtype).expand_as(token))
             chosen.append((parents, token))
         parents, tokens = (torch.cat(columns, dim=1) for columns in zip(*chosen, strict=True))
-        trace.add(tokens, parents, step.maps)
-        if length == max_length:
+        past.append((tokens, parents, step.maps))
+        if length == ranking.max_length:
             for number, beam in enumerate(beams):
                 beam.cut(number * tokens.shape[1] // groups)
         elif torch.stack([beam.done for beam in beams]).all():
@@ -165,8 +145,8 @@ def _search(
                 rows = parents[..., None].expand(-1, -1, history.shape[-1])
                 history = torch.cat([history.gather(1, rows), tokens[..., None]], dim=-1)
 
-    trace = trace.cpu()
-    found = [beam.captions(trace) for beam in beams]
+    past = [(tokens.cpu(), parents.cpu(), [x.cpu() for x in maps]) for tokens, parents, maps in past]
+    found = [beam.captions(past) for beam in beams]
     return [best_first(_distinct([caption for group in found for caption in group[i]])) for i in range(b)]
 
 
@@ -180,8 +160,8 @@ class _Beam:
     Rows of hypotheses are those of the model's state, where all groups lie side by side.
     """
 
-    def __init__(self, b: int, width: int, ranking: _Ranking, max_length: int, device: torch.device) -> None:
-        self.width, self.ranking, self.max_length = width, ranking, max_length
+    def __init__(self, b: int, width: int, ranking: _Ranking, device: torch.device) -> None:
+        self.width, self.ranking = width, ranking
         self.open = torch.zeros(b, 1, dtype=torch.float64, device=device)  # [B, k] log-probabilities
         self.done = torch.zeros(b, dtype=torch.bool, device=device)
         self._ended = torch.zeros(b, dtype=torch.long, device=device)
@@ -210,18 +190,18 @@ class _Beam:
 
         order = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, : self.width]
         self.open = top.masked_fill(ends, -torch.inf).gather(1, order)
-        if length < self.max_length:  # at the last step open hypotheses are cut and compete, however many have ended
+        longest = self.ranking.max_length
+        if length < longest:  # at the last step open hypotheses are cut and compete, however many have ended
             self.done |= self._ended >= self.width
             # The upper bound of an open hypothesis: no further loss, at the more favourable of the extreme lengths.
-            lengths = length + 1, self.max_length
-            bound = torch.stack([self.open.amax(dim=1) / self.ranking.divisor(n) for n in lengths]).amax(dim=0)
-            self.done |= bound <= self._score[:, -1]
+            bounds = [self.open.amax(dim=1) / self.ranking.divisor(n) for n in (length + 1, longest)]
+            self.done |= torch.stack(bounds).amax(dim=0) <= self._score[:, -1]
         return origin.gather(1, order) + first, tokens.gather(1, order)
 
     def cut(self, first: int) -> None:
         """Let the open hypotheses, from row `first` on, compete as they are."""
         rows = torch.arange(self.open.shape[1], device=self.open.device).expand_as(self.open)
-        self._take(self.open, rows + first, self.max_length, cut=True)
+        self._take(self.open, rows + first, self.ranking.max_length, cut=True)
 
     def _take(self, scores: Tensor, rows: Tensor, length: int, cut: bool) -> None:
         """Keep the best of the previous captions and of these, `[B, K]`, minus infinity where there is none."""
@@ -235,15 +215,25 @@ class _Beam:
         self._score, order = (x[:, : self.ranking.n] for x in score.sort(dim=1, descending=True, stable=True))
         self._row, self._length, self._cut = (x.gather(1, order) for x in others)
 
-    def captions(self, trace: Trace) -> list[list[Caption]]:
+    def captions(self, past: Sequence[Past]) -> list[list[Caption]]:
         """The captions of each image, best first; at least one."""
         columns = (x.tolist() for x in (self._score, self._row, self._length, self._cut))
         return [
             [
-                Caption.of(tokens, score, maps)
+                _caption(past[:length], i, row, score, cut)
                 for rank, (score, row, length, cut) in enumerate(zip(*candidates, strict=True))
                 if rank == 0 or score > -torch.inf
-                for tokens, maps in [trace.read(i, row, *((length, None) if cut else (length - 1, EOS)))]
             ]
             for i, candidates in enumerate(zip(*columns, strict=True))
         ]
+
+
+def _caption(past: Sequence[Past], i: int, row: int, score: float, cut: bool) -> Caption:
+    """Image i's caption, read backwards from the hypothesis `row`: cut after the last step, or ended at it by EOS."""
+    tokens, maps = [], []
+    for step, (chosen, parents, shown) in reversed(list(enumerate(past, start=1))):
+        ends = step == len(past) and not cut
+        tokens.append(EOS if ends else int(chosen[i, row]))
+        row = row if ends else int(parents[i, row])
+        maps.append([x[i, row] for x in shown])
+    return Caption.of(tokens[::-1], score, [torch.stack(each) for each in zip(*maps[::-1], strict=True)])

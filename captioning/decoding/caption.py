@@ -1,4 +1,4 @@
-"""Generated captions, and what every search builds them from: log-probabilities and back-pointers.
+"""Generated captions, and the log-probabilities that every search builds them from.
 
 B images, N hypotheses per image, V words, L context vectors, T tokens.
 """
@@ -24,12 +24,10 @@ class Caption:
     Attributes:
         tokens: the T generated ids without BOS; the last is EOS unless the caption was cut at the maximum length.
         score: by which the search ranked: the log-probability of `tokens`, length-normalised in beam search.
-        attention: `[T, L]` on the CPU, the map of the step that predicted each token; None for models without
-            attention.
+        attention: `[T, L]` on the CPU, the map of the step that predicted each token; None without attention.
         alternatives: further captions of the image, best first; these have no alternatives of their own.
         attended: `[T, L]`, the location that hard attention took at each step; None if it took the expected context.
-        entropy: in nats, of the distribution that each token was chosen from, if measured
-            (`captioning.decoding.confidence.with_entropy`).
+        entropy: in nats, of the distribution that each token was chosen from, if measured (`with_entropy`).
     """
 
     tokens: list[int]
@@ -75,39 +73,3 @@ def log_probs(
         nothing = (result == float("-inf")).all(dim=-1)
         result[..., EOS] = torch.where(nothing, eos, result[..., EOS])
     return result
-
-
-@dataclass(slots=True)
-class Trace:
-    """Back-pointers of a search, one entry per step; captions are read at the end, so that no step copies them.
-
-    Attributes:
-        tokens: `[B, N]`, the token that each hypothesis chose.
-        parents: `[B, N]`, the hypothesis of the previous step that it extends.
-        maps: of `[B, N, L]`, those of each hypothesis before its choice (`Step.maps`).
-    """
-
-    tokens: list[Tensor] = field(default_factory=list)
-    parents: list[Tensor] = field(default_factory=list)
-    maps: list[tuple[Tensor, ...]] = field(default_factory=list)
-
-    def add(self, tokens: Tensor, parents: Tensor, maps: tuple[Tensor, ...]) -> None:
-        self.tokens.append(tokens)
-        self.parents.append(parents)
-        self.maps.append(maps)
-
-    def cpu(self) -> "Trace":
-        """A copy to read from."""
-        tokens, parents = ([x.cpu() for x in xs] for xs in (self.tokens, self.parents))
-        return Trace(tokens, parents, [tuple(x.cpu() for x in maps) for maps in self.maps])
-
-    def read(self, b: int, row: int, steps: int, last: int | None) -> tuple[list[int], list[Tensor]]:
-        """Tokens of image `b` that end at `row` after `steps` steps, then `last` if given, and their maps `[T, L]`."""
-        tokens = [] if last is None else [last]
-        rows = [] if last is None else [row]
-        for t in reversed(range(steps)):
-            tokens.append(int(self.tokens[t][b, row]))
-            row = int(self.parents[t][b, row])
-            rows.append(row)
-        maps = [[x[b, row] for x in self.maps[t]] for t, row in enumerate(reversed(rows))]
-        return tokens[::-1], [torch.stack(each) for each in zip(*maps, strict=True)]

@@ -27,17 +27,14 @@ Search = Callable[[Captioner, ContextSet], list[Caption]]
 
 def quantiles_of(scores: Iterable[float]) -> list[float]:
     """The percentiles of scores, ascending; empty if there are no scores or some are not finite."""
-    values = list(scores)
-    if not values or not all(map(math.isfinite, values)):
-        return []
-    return [float(value) for value in np.quantile(values, np.linspace(0, 1, COUNT))]
+    values = np.array(list(scores))
+    return np.quantile(values, np.linspace(0, 1, COUNT)).tolist() if values.size and np.isfinite(values).all() else []
 
 
 def are_quantiles(value: Any) -> bool:
     """True if a value of a file has the form of `quantiles_of`."""
-    if not isinstance(value, list) or not all(isinstance(each, float) and math.isfinite(each) for each in value):
-        return False
-    return len(value) in (0, COUNT) and value == sorted(value)
+    numbers = isinstance(value, list) and all(isinstance(each, float) and math.isfinite(each) for each in value)
+    return numbers and len(value) in (0, COUNT) and value == sorted(value)
 
 
 def confidence(score: float, quantiles: Sequence[float]) -> float | None:
@@ -60,8 +57,7 @@ def with_entropy(search: Search) -> Search:
 def entropies(model: Captioner, context: ContextSet, captions: Sequence[Sequence[int]]) -> list[list[float]]:
     """The entropy in nats of the model's distribution over all V ids before each token of B captions.
 
-    One pass of teacher forcing after any search; filters and forbidden ids belong to the search and play no part. For
-    an ensemble, the entropy of its mean probabilities.
+    One pass of teacher forcing after any search; filters and forbidden ids belong to the search and play no part.
     """
     read = [torch.tensor([BOS, *tokens[:-1]]) for tokens in captions]
     inputs = pad_sequence(read, batch_first=True, padding_value=PAD)[:, None].to(context.vectors.device)

@@ -7,18 +7,16 @@ A generator's next number depends on all draws before it; here each number is a 
 import torch
 from torch import Tensor
 
-_BITS = 24  # of a number: as many as single precision holds
-
 
 def uniform(keys: Tensor, *sizes: int) -> Tensor:
-    """Numbers `[*keys, *sizes]` in [0, 1), multiples of 2^-24.
+    """Numbers `[*keys, *sizes]` in [0, 1), multiples of 2^-24 as in single precision; `keys` is int64 of any shape.
 
-    The number at `(b, i, j, ...)` is a function of `(keys[b], i, j, ...)` alone. Integer arithmetic, so that every
-    device gives the same. `keys` is int64 of any shape.
+    The number at `(b, i, j, ...)` is a function of `(keys[b], i, j, ...)` alone, in integer arithmetic, so that every
+    device gives the same.
     """
     for size in sizes:
         keys = derived(keys[..., None], torch.arange(size, device=keys.device))
-    return _shifted(keys, 64 - _BITS).to(torch.float32) / 2**_BITS
+    return _shifted(keys, 64 - 24).to(torch.float32) / 2**24
 
 
 def derived(keys: Tensor, n: Tensor) -> Tensor:

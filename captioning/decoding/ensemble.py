@@ -22,12 +22,10 @@ class Contexts(tuple[ContextSet, ...]):
 
     @property
     def vectors(self) -> Tensor:
-        """`[B, L, D]` of the first member."""
         return self[0].vectors
 
     @property
     def mask(self) -> Tensor | None:
-        """`[B, L]` of the first member."""
         return self[0].mask
 
 
@@ -42,11 +40,7 @@ class EnsembleState:
 
 
 class Ensemble:
-    """The mean of the members' probabilities at every step.
-
-    Args:
-        models: captioners of any kind over one vocabulary, in evaluation mode.
-    """
+    """A `Captioner` of captioners over one vocabulary, whose probabilities at every step are the mean of theirs."""
 
     def __init__(self, models: Sequence[Captioner]) -> None:
         self.models = tuple(models)
@@ -65,18 +59,12 @@ class Ensemble:
     def step(self, tokens: Tensor, state: EnsembleState) -> Step:
         """Attention is the mean of the members' maps if all have maps of one size, and None otherwise."""
         steps = [model.step(tokens, member) for model, member in zip(self.models, state.members, strict=True)]
-        logits = _joined([s.logits for s in steps])
-        maps = [s.attention for s in steps]
-        return Step(logits, _mean(maps), EnsembleState(tuple(s.state for s in steps)))
+        maps = [s.attention for s in steps if s.attention is not None]
+        alike = len(maps) == len(steps) and len({x.shape for x in maps}) == 1
+        attention = torch.stack(maps).mean(dim=0) if alike else None
+        return Step(_joined([s.logits for s in steps]), attention, EnsembleState(tuple(s.state for s in steps)))
 
 
 def _joined(logits: Sequence[Tensor]) -> Tensor:
     log_probs = [each.to(torch.promote_types(each.dtype, torch.float32)).log_softmax(-1) for each in logits]
     return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(logits))
-
-
-def _mean(maps: Sequence[Tensor | None]) -> Tensor | None:
-    known = [x for x in maps if x is not None]
-    if len(known) < len(maps) or len({x.shape for x in known}) > 1:
-        return None
-    return torch.stack(known).mean(dim=0)

@@ -22,32 +22,26 @@ Filter = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The usual filters together. Where they forbid everything, the caption ends.
+    """The usual filters together. Where they forbid everything, the caption ends."""
 
-    Attributes:
-        min_length: the smallest number of words, EOS not counted.
-        no_repeat_ngram: no sequence of this many words occurs twice in a caption; 0 allows all.
-        no_word_twice: no word directly follows itself.
-        forbidden: words that no caption contains.
-        prefix: words that every caption begins with instead of the model's own; they count in its score.
-        no_bad_ending: words that no caption ends with.
-    """
-
-    min_length: Words = 0
-    no_repeat_ngram: Words = 0
-    no_word_twice: bool = False
-    forbidden: Sequence[int] = ()
-    prefix: Sequence[int] = ()
-    no_bad_ending: Sequence[int] = ()
+    min_length: Words = 0  # the smallest number of words, EOS not counted
+    no_repeat_ngram: Words = 0  # no sequence of this many words occurs twice in a caption; 0 allows all
+    no_word_twice: bool = False  # no word directly follows itself
+    forbidden: Sequence[int] = ()  # words that no caption contains
+    prefix: Sequence[int] = ()  # words that every caption begins with; they count in its score
+    no_bad_ending: Sequence[int] = ()  # words that no caption ends with
 
     def __call__(self, log_probs: Tensor, history: Tensor) -> Tensor:
         length = history.shape[-1]
         if length < len(self.prefix):
-            return _only(log_probs, self.prefix[length])
+            only = torch.full_like(log_probs, -torch.inf)
+            only[..., self.prefix[length]] = log_probs[..., self.prefix[length]]
+            return only
         if length < self.min_length:
             log_probs = without(log_probs, [EOS])
         if self.no_bad_ending and length:
-            log_probs = _no_end_after(log_probs, history[..., -1], self.no_bad_ending)
+            bad = torch.isin(history[..., -1:], torch.tensor(self.no_bad_ending, device=history.device))
+            log_probs = torch.where(bad, without(log_probs, [EOS]), log_probs)
         if self.forbidden:
             log_probs = without(log_probs, self.forbidden)
         if self.no_word_twice:
@@ -60,25 +54,10 @@ class Filters:
 Filters.__init__ = validated(Filters.__init__)  # type: ignore[method-assign]
 
 
-def _only(log_probs: Tensor, word: int) -> Tensor:
-    """Forbid all ids but one."""
-    allowed = torch.full_like(log_probs, -torch.inf)
-    allowed[..., word] = log_probs[..., word]
-    return allowed
-
-
 def without(log_probs: Tensor, words: Sequence[int]) -> Tensor:
     """Forbid some ids."""
     log_probs = log_probs.clone()
     log_probs[..., list(words)] = -torch.inf
-    return log_probs
-
-
-def _no_end_after(log_probs: Tensor, last: Tensor, words: Sequence[int]) -> Tensor:
-    """Forbid EOS where the last word, `[B, N]`, is one of `words`."""
-    after = torch.isin(last, torch.tensor(words, device=last.device))
-    log_probs = log_probs.clone()
-    log_probs[..., EOS] = log_probs[..., EOS].masked_fill(after, -torch.inf)
     return log_probs
 
 

@@ -26,26 +26,19 @@ GRADIENTS_AT_ONCE = 8
 
 @torch.no_grad()
 def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -> dict[str, Tensor]:
-    """The maps `[T, h, w]` on the CPU of the steps that predicted the words, under names such as `inter 1 5`.
+    """The maps `[T, h, w]` on the CPU of the steps that predicted the words of one image's caption, without EOS.
 
-    That is the fifth head of the first layer; for models without `heads` maps are numbered.
-
-    Args:
-        model: with `attention_maps`.
-        context: one image.
-        tokens: the T words, at least one, without BOS and EOS.
+    They are called as `inter 1 5`, the fifth head of the first layer; for models without `heads` maps are numbered.
     """
     read = torch.tensor([[[BOS, *tokens[:-1]]]], device=context.vectors.device)  # [1, 1, T]
     heads = getattr(model, "heads", None)
-    return {
-        f"{name} {_number(m, heads)}" if maps.shape[-2] > 1 else name: each.unflatten(1, context.grid)
-        for name, maps in model.attention_maps(context, read).items()
-        for m, each in enumerate(maps[0, 0].cpu().unbind(dim=1))
-    }
-
-
-def _number(m: int, heads: int | None) -> str:
-    return f"{m + 1}" if heads is None else f"{m // heads + 1} {m % heads + 1}"
+    found = {}
+    for name, maps in model.attention_maps(context, read).items():
+        count = maps.shape[-2]
+        numbers = [f" {m + 1}" if heads is None else f" {m // heads + 1} {m % heads + 1}" for m in range(count)]
+        for number, each in zip(numbers if count > 1 else [""], maps[0, 0].cpu().unbind(dim=1), strict=True):
+            found[name + number] = each.unflatten(1, context.grid)
+    return found
 
 
 def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> dict[str, np.ndarray]:
@@ -83,16 +76,10 @@ def rollout(weights: LayerWeights) -> Tensor:
 def gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor) -> Tensor:
     """Gradient x attention: the relevance of each context vector to one word per caption, `[B, L]`.
 
-    Rows have the sum one, or are zeros. Weights count by what the word's logit gains from them, A = mean over heads of
-    max(0, dy/dA * A) (Eq. 5), and are followed through all layers (Eq. 6, 7, and 8 and 9 for the image). (D) Eq. 10
-    without its factor of words: what earlier words have gathered comes by the self-attention of later layers.
-
-    Args:
-        model: in evaluation mode.
-        context: the images.
-        tokens: `[B, T]`, begin with BOS.
-        step: `[B]`, the position that predicts the word.
-        word: `[B]`.
+    For captions `tokens` `[B, T]` that begin with BOS, and the words `word` `[B]` that the positions `step` `[B]`
+    predict. Rows have the sum one, or are zeros. Weights count by what the word's logit gains from them, A = mean over
+    heads of max(0, dy/dA * A) (Eq. 5), and are followed through all layers (Eq. 6, 7, and 8 and 9 for the image). (D)
+    Eq. 10 without its factor of words: what earlier words have gathered comes by the self-attention of later layers.
     """
     parts = []
     for rows in torch.arange(len(tokens), device=tokens.device).split(GRADIENTS_AT_ONCE):

@@ -20,7 +20,7 @@ from captioning.decoding.filters import Filter
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
 
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @validated
@@ -31,18 +31,7 @@ def greedy(
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
 ) -> list[Caption]:
-    """The most probable word at every step.
-
-    Args:
-        model: anything with `start` and `step`.
-        context: B images.
-        max_length: the largest number of generated tokens, EOS included.
-        forbidden: token ids that are never generated.
-        filters: which words may follow a prefix (`captioning.decoding.filters`).
-
-    Returns:
-        B captions; the score is the sum of log-probabilities, EOS included.
-    """
+    """The most probable word at every step; scores are sums of log-probabilities, EOS included."""
     generated = follow(model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters)
     return [caption for (caption,) in _captions(generated)]
 
@@ -62,27 +51,15 @@ def sample(
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
 ) -> list[Caption]:
-    """Draw every word from the model's distribution, narrowed by `temperature`, then `top_k`, then `top_p`.
+    """N independent samples, the most probable first, with scores as for `greedy`.
+
+    Every word is drawn from the model's distribution, which is narrowed by `temperature`, a divisor of the
+    log-probabilities, then to the `top_k` most probable words (Fan et al., "Hierarchical Neural Story Generation",
+    2018), then to the nucleus, the most probable words that together have at least the probability `top_p` (Holtzman et
+    al., "The Curious Case of Neural Text Degeneration", 2020).
 
     The draws are a function of the seed, the image's context vectors, the sample and the step: neither the order of
     images nor the batch changes a caption, and equal images have equal samples.
-
-    Args:
-        model: anything with `start` and `step`; what belongs to an image is computed once for its samples.
-        context: B images.
-        n: N independent samples per image.
-        temperature: divides the log-probabilities.
-        top_k: draw from the k most probable words (Fan et al., "Hierarchical Neural Story Generation", 2018); None:
-            from all.
-        top_p: draw from the nucleus, the most probable words that together have at least this probability (Holtzman et
-            al., "The Curious Case of Neural Text Degeneration", 2020).
-        seed: of the draws.
-        max_length: the largest number of generated tokens, EOS included.
-        forbidden: token ids that are never generated.
-        filters: which words may follow a prefix (`captioning.decoding.filters`).
-
-    Returns:
-        B captions: the most probable of the N samples, the others as its alternatives; scores as for `greedy`.
     """
     keys = image_keys(context)
     draws = uniform(derived(keys, torch.full_like(keys, seed)), n, max_length)
@@ -94,10 +71,9 @@ def sample(
 
 
 def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
-    """One id for each row of unnormalised log-probabilities `[..., V]`, by `uniform` `[...]` in [0, 1).
+    """One id `[...]` for each row of unnormalised log-probabilities `[..., V]`, by `uniform` `[...]` in [0, 1).
 
-    Returns:
-        `[...]` int64: where the sum of the probabilities, the largest first, first exceeds `uniform`.
+    It is where the sum of the probabilities, the largest first, first exceeds `uniform`.
     """
     size = scores.shape[-1] if top_k is None else min(top_k, scores.shape[-1])
     scores, ids = scores.double().topk(size, dim=-1)
@@ -119,7 +95,7 @@ def draw_any(scores: Tensor, uniform: Tensor) -> Tensor:
 def image_keys(context: ContextSet) -> Tensor:
     """A number for each image, `[B]` int64, from the bits of its context vectors: the same in every batch."""
     vectors = context.vectors.contiguous()
-    bits = vectors.view(_BITS[vectors.element_size()]).long()
+    bits = vectors.view(BITS[vectors.element_size()]).long()
     if context.mask is not None:
         bits = bits * context.mask[..., None]
     bits = bits.flatten(1)

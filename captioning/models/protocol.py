@@ -14,11 +14,11 @@ from captioning.backbones.context import ContextSet
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The random choices of a pass: the location that each step of a sampled image attends to."""
+    """The random choices of a pass: the location s_t that each step of a sampled image attends to."""
 
-    log_prob: Tensor  # `[B, N, C]`, log alpha_t(s_t) of the location taken; 0 where not sampled
+    log_prob: Tensor  # `[B, N, C]`, log alpha_t(s_t); 0 where not sampled
     entropy: Tensor  # `[B, N, C]`, of alpha_t in nats; 0 where not sampled
-    sampled: Tensor  # `[B]` bool, the images whose locations were drawn
+    sampled: Tensor  # `[B]` bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,7 @@ class DecodeState(Protocol):
     """A model's memory between two steps; a value, never a buffer of the model."""
 
     def reorder(self, parents: Tensor) -> Self:
-        """The state of hypotheses that continue `parents` `[B, N]`, indices along the old hypothesis axis.
-
-        Only what belongs to a hypothesis is gathered; what belongs to the image is stored once and shared.
-        """
+        """The state of hypotheses that continue `parents` `[B, N]`; what belongs to the image is shared."""
         ...
 
 
@@ -52,16 +49,12 @@ class Step:
 
     @property
     def maps(self) -> tuple[Tensor, ...]:
-        """`attention` and `attended`, where they are."""
         return tuple(each for each in (self.attention, self.attended) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """Every weight of attention of a pass over one caption of each image, as it was used.
-
-    T positions, H heads, K vectors after the encoder; one tensor for each layer.
-    """
+    """Every attention weight of a pass over one caption of T words per image, with K vectors after the encoder."""
 
     logits: Tensor  # `[B, T, V]`
     encoder: Sequence[Tensor]  # `[B, H, K, K]`
@@ -78,7 +71,7 @@ class Captioner(Protocol):
     """
 
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
-        """Teacher forcing: inputs `tokens` `[B, N, C]` begin with BOS."""
+        """Teacher forcing: inputs `tokens` `[B, N, C]` begin with BOS; PAD may follow the last word."""
         ...
 
     def readout(self, hidden: Tensor) -> Tensor:
@@ -94,7 +87,7 @@ class Captioner(Protocol):
         ...
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """Named maps `[B, N, C, M, L]` for pictures; M is layers x heads, or one."""
+        """Named maps `[B, N, C, M, L]` for pictures; M is layers x heads, layer by layer, or one."""
         ...
 
 
@@ -102,7 +95,7 @@ class LayeredCaptioner(Captioner, Protocol):
     """A stack of layers of attention, whose weights tell what each word depends on."""
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
-        """Teacher forcing on one caption of each image, `[B, T]` that begins with BOS."""
+        """Teacher forcing on one caption of each image, `[B, T]`; weights have gradients where gradients are on."""
         ...
 
 

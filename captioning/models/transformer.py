@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Length, Share, Width, validated
 from captioning.models.parts.encoders import Encoder
-from captioning.models.parts.layers import DecoderLayer, KeyValue, Norm, Scale, causal_mask, over_image, temperature
-from captioning.models.parts.numerics import dropout, glorot
+from captioning.models.parts.layers import DecoderLayer, KeyValue, Norm, Scale, over_image, temperature
+from captioning.models.parts.numerics import dropout, gathered, glorot, initialise
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
 from captioning.models.protocol import CaptionOutput, LayerWeights, Step
 
@@ -41,33 +41,28 @@ class TransformerState:
     text: tuple[KeyValue, ...] = ()
 
     def reorder(self, parents: Tensor) -> Self:
-        """See `DecodeState.reorder`."""
-        rows = torch.arange(parents.shape[0], device=parents.device)[:, None]
-        return replace(self, text=tuple(KeyValue(*(kept[rows, parents] for kept in layer)) for layer in self.text))
+        return replace(self, text=tuple(KeyValue(*gathered(layer, parents)) for layer in self.text))
+
+
+class Pass(NamedTuple):
+    """Hidden features `[B, N, T, E]`, the state after, and the weights of `DecoderLayer` where they were needed."""
+
+    hidden: Tensor
+    state: TransformerState
+    text: list[Tensor]
+    inter: list[Tensor]
 
 
 class Transformer(nn.Module):
     """A decoder of self-attention over the caption and inter-attention over the image, after an optional encoder.
 
-    Args:
-        vocab_size: V.
-        d_context: D of the backbone.
-        grid: (h, w) of the backbone, L = h w.
-        encoder: from context set to context set; None leaves the features as they are, without positions.
-        max_tokens: the largest number of input tokens, BOS included. It is d_len of Eq. 2 for text (D): a
-            constant, so that parallel, step-by-step and padded evaluation agree.
-        d_feat: E.
-        heads: H, a divisor of d_feat.
-        d_hidden: width of the feed-forward operation.
-        decoder_layers: layers of the decoder.
-        dropout: on the embeddings of the caption and on the attention weights.
-        scale: `sqrt_len_d` is tau = sqrt(d_len + d_attn) of Eq. 2; `sqrt_d` is that of Vaswani et al.
-        norm: of each sublayer, `post` as in the papers; `pre` has another at the end.
-        text_positions: sinusoids, or a table that is learned.
+    Without an encoder the features are as they came, without positions. `max_tokens` is the largest number of input
+    tokens, BOS included, and d_len of Eq. 2 for text (D): a constant, so that parallel, step-by-step and padded
+    evaluation agree. Dropout is on the embeddings of the caption and on the attention weights. `norm` is that of each
+    sublayer, `post` as in the papers; `pre` has another at the end.
     """
 
-    attends, stochastic = True, False
-    parallel = True
+    attends, stochastic, parallel = True, False, True
 
     @validated
     def __init__(
@@ -88,12 +83,8 @@ class Transformer(nn.Module):
         text_positions: TextPositions = "sinusoidal",
     ) -> None:
         super().__init__()
-        if d_feat % heads:
-            raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
-        self.max_tokens = max_tokens
-        self.d_feat, self.heads = d_feat, heads
-        self.d_attn = d_feat // heads
-        self.dropout = dropout
+        self.max_tokens, self.dropout = max_tokens, dropout
+        self.d_feat, self.heads, self.d_attn = d_feat, heads, d_feat // heads
         self.scale: Scale = scale
         self.text_tau = temperature(scale, max_tokens, self.d_attn)
 
@@ -103,78 +94,62 @@ class Transformer(nn.Module):
         stack = (DecoderLayer(d_feat, d_image, heads, d_hidden, dropout, norm) for _ in range(decoder_layers))
         self.decoder = cast(Sequence[DecoderLayer], nn.ModuleList(stack))
         self.norm = nn.LayerNorm(d_feat) if norm == "pre" else nn.Identity()
-        self.output = nn.Linear(d_feat, vocab_size)
+        self.output = nn.Linear(d_feat, vocab_size)  # not tied to the embedding (D)
         self.positions = Positions(sinusoidal(max_tokens, d_feat), text_positions == "learned")
 
         # (D) Glorot for every matrix as in Vaswani et al.'s code; embeddings have variance 1/E, so that after the
         # factor sqrt(E) they are of the size of the positional encoding.
         glorot(self)
         nn.init.normal_(self.embed.weight, std=d_feat**-0.5)
-        self.positions.initialise()
-        if self.encoder:
-            self.encoder.initialise()
-
-    def encode(self, context: ContextSet) -> EncodedImage:
-        """The image as the encoder gives it, as keys and values of every decoder layer."""
-        return self._projected(self.encoder(context) if self.encoder else context)
-
-    def _projected(self, context: ContextSet) -> EncodedImage:
-        layers = tuple(layer.inter_attention.image(context.vectors) for layer in self.decoder)
-        return EncodedImage(layers, *over_image(context, self.scale, self.d_attn))
+        initialise(self.positions, self.encoder)
 
     def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
-        """Teacher forcing.
-
-        Args:
-            context: the images.
-            tokens: `[B, N, C]` inputs that begin with BOS; PAD may follow the last word.
-            need_weights: also give the inter-attention of the last layer, heads averaged.
-        """
+        """The map is the inter-attention of the last layer, heads averaged."""
         wanted = self.decoder[-1:] if need_weights else ()
-        hidden, _, maps = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
-        return CaptionOutput(hidden, self._shares(maps[0].mean(dim=-2)) if maps else None)
+        passed = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
+        return CaptionOutput(passed.hidden, self._map(passed, tokens) if need_weights else None)
 
     def readout(self, hidden: Tensor) -> Tensor:
-        """Logits `[..., V]`; the weights are not tied to the embedding (D)."""
         return self.output(hidden)
 
     def start(self, context: ContextSet, n: int) -> TransformerState:
-        """Encodes each image once, for any number of hypotheses of it."""
-        return TransformerState(self.encode(context))
+        return self._before_words(self.encoder(context) if self.encoder else context)
+
+    def _before_words(self, encoded: ContextSet) -> TransformerState:
+        layers = tuple(layer.inter_attention.image(encoded.vectors) for layer in self.decoder)
+        return TransformerState(EncodedImage(layers, *over_image(encoded, self.scale, self.d_attn)))
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
-        """Read one token `[B, N]` of each hypothesis."""
         # Of one position the weights cost no time, and they are only B N H L numbers.
-        hidden, state, maps = self._read(state, tokens[..., None], self.decoder)
-        return Step(self.readout(hidden[:, :, 0]), self._shares(maps[-1][:, :, 0].mean(dim=-2)), state)
+        passed = self._read(state, tokens[..., None], self.decoder)
+        attention = self._map(passed, tokens[..., None])[:, :, 0]
+        return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """`inter`: `[B, N, C, M, L]`, the inter-attention of every head; M = layers x heads, layer by layer."""
-        maps = self._read(self.start(context, 1), tokens, self.decoder)[2]
-        return {"inter": torch.cat([self._shares(each) for each in maps], dim=-2)}
+        """`inter`: `[B, N, C, M, L]`, the inter-attention of every head."""
+        passed = self._read(self.start(context, 1), tokens, self.decoder)
+        return {"inter": torch.cat([self._shares(self._heads(each, tokens)) for each in passed.inter], dim=-2)}
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
-        """See `LayeredCaptioner`; all weights have gradients where gradients are on."""
-        image, encoder = self.encoder.attending(context) if self.encoder else (context, [])
-        seen: list[Tensor] = []
-        state = TransformerState(self._projected(image))
-        hidden = self._read(state, tokens[:, None], self.decoder, seen)[0]
-        return LayerWeights(self.readout(hidden[:, 0]), encoder, seen[::2], seen[1::2], self._shares)
+        encoded, weights = self.encoder.attending(context) if self.encoder else (context, [])
+        passed = self._read(self._before_words(encoded), tokens[:, None], self.decoder, need_text=True)
+        return LayerWeights(self.readout(passed.hidden[:, 0]), weights, passed.text, passed.inter, self._shares)
+
+    def _map(self, passed: Pass, tokens: Tensor) -> Tensor:
+        """The last layer's weights, heads averaged, `[B, N, T, L]`."""
+        return self._shares(self._heads(passed.inter[-1], tokens).mean(dim=-2))
+
+    def _heads(self, weights: Tensor, tokens: Tensor) -> Tensor:
+        """`[B, H, N T, K]` to `[B, N, T, H, K]`."""
+        return weights.transpose(1, 2).unflatten(1, tokens.shape[1:])
 
     def _shares(self, alpha: Tensor) -> Tensor:
         return self.encoder.shares(alpha) if self.encoder else alpha
 
     def _read(
-        self,
-        state: TransformerState,
-        tokens: Tensor,
-        wanted: Collection[nn.Module],
-        seen: list[Tensor] | None = None,
-    ) -> tuple[Tensor, TransformerState, list[Tensor]]:
-        """Tokens `[B, N, T]`, one alone after others: input of `readout`, state after, wanted layers' weights.
-
-        `seen` gets what `DecoderLayer` gives it.
-        """
+        self, state: TransformerState, tokens: Tensor, need_inter: Collection[nn.Module], need_text: bool = False
+    ) -> Pass:
+        """Read tokens `[B, N, T]`, one alone after others; `need_inter` are the layers whose weights are needed."""
         first = state.text[0].key.shape[-2] if state.text else 0
         length = tokens.shape[-1]
         if first + length > self.max_tokens:
@@ -185,15 +160,17 @@ class Transformer(nn.Module):
         # (D) embeddings times sqrt(d_feat) as in Vaswani et al., section 3.4
         x = self.positions(self.embed(tokens) * math.sqrt(self.d_feat), first)
         x = dropout(x, self.dropout, self.training)
-        if seen is not None:
+        if need_text:
             x.requires_grad_()  # so that the weights of a frozen model have gradients
-        mask = causal_mask(length, tokens.device) if length > 1 else None
-        text, maps = [], []
-        for layer, past, image in zip(self.decoder, state.text or repeat(None), state.image.layers, strict=False):
-            x, longer, weights = layer(
-                x, self.text_tau, mask, past, image, state.image.tau, state.image.mask, layer in wanted, seen
+        causal = torch.ones(length, length, dtype=torch.bool, device=x.device).tril() if length > 1 else None
+        image, pasts = state.image, state.text or repeat(None)
+        keys, texts, inters = [], [], []
+        for layer, past, keys_of_image in zip(self.decoder, pasts, image.layers, strict=False):
+            x, longer, text, inter = layer(
+                x, self.text_tau, causal, past, keys_of_image, image.tau, image.mask, need_text, layer in need_inter
             )
-            text.append(longer)
-            if weights is not None:
-                maps.append(weights)
-        return self.norm(x), replace(state, text=tuple(text)), maps
+            keys.append(longer)
+            texts.append(text)
+            inters.append(inter)
+        weights = ([each for each in layers if each is not None] for layers in (texts, inters))
+        return Pass(self.norm(x), replace(state, text=tuple(keys)), *weights)

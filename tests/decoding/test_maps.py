@@ -155,7 +155,7 @@ def test_gradients_are_differences(monkeypatch: pytest.MonkeyPatch) -> None:
         if moved is not None and moved[0] == len(seen) - 1:
             alpha = alpha.clone()
             alpha[0][moved[1]] += size
-        return alpha @ value, alpha
+        return (alpha @ value).transpose(1, 2).flatten(2), alpha
 
     @torch.no_grad()
     def logit() -> float:

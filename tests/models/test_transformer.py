@@ -13,11 +13,12 @@ import torch
 from models.captioners import GRID, MASK, B, C, D, L, N, V, captioner, normal, randomised, repeatable
 from models.captioners import inputs as registry_inputs
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones.context import ContextSet
 from captioning.models import Transformer
-from captioning.models.parts.layers import BLOCK, FeedForward, InterAttention
+from captioning.models.parts.layers import BLOCK, InterAttention
 from captioning.models.parts.positions import resized
 from captioning.tokens import BOS
 
@@ -152,31 +153,6 @@ def test_text_temperature_does_not_know_the_length(length: int) -> None:
     check(build(), inputs()[0], tokens)  # recomputed with max_tokens for every length
 
 
-def test_feed_forward_worked_out_on_paper() -> None:
-    # x = (-1, 1), W_1 = (1, 0) b_1 = 3, so the hidden unit is ReLU(-1 + 3) = 2; W_2 = (1, 2)^T, b_2 = (0.5, -1): the
-    # sum with x is (1.5, 4), centred (-1.25, 1.25), variance 1.5625.
-    module = FeedForward(2, 1).double()
-    for parameter, values in zip(module.layers.parameters(), ([[1, 0]], [3], [[1], [2]], [0.5, -1]), strict=True):
-        parameter.data = torch.tensor(values).double()
-    expected = 1.25 / math.sqrt(1.5625 + 1e-5)
-    assert module(torch.tensor([-1.0, 1.0]).double()).tolist() == pytest.approx([-expected, expected], abs=1e-12)
-
-
-def test_published_settings() -> None:
-    """The size is in test_systems.py."""
-    with torch.device("meta"):
-        model = captioner("spatial_transformer", 10_000, 512, (14, 14))
-    assert len(model.encoder.layers) == 2
-    assert len(model.decoder) == 4
-    assert (model.d_feat, model.d_attn, model.max_tokens, model.dropout) == (512, 64, 15, 0.1)
-    assert {layer.inter_attention.project_query.heads for layer in model.decoder} == {8}
-    assert model.text_tau == math.sqrt(15 + 64)
-    assert not [buffer for buffer in model.state_dict() if "position" in buffer]
-
-
-# Dropout, reading, refusals
-
-
 WEIGHTS = [(B, H, L, L)] * ENCODER_LAYERS + [(B * N, H, C, C), (B, H, N * C, L)] * DECODER_LAYERS
 
 
@@ -255,33 +231,23 @@ def test_learned_positions_are_resized_for_another_grid() -> None:
 @torch.no_grad()
 def test_more_than_max_tokens_are_refused() -> None:
     model, (context, _) = build(max_tokens=3), inputs()
-    message = r"4 input tokens.*max_tokens=3.*Decode fewer words or train"
-    for verb in (model, model.attention_maps):
-        verb(context, torch.full((B, N, 3), BOS))
-        with pytest.raises(ValueError, match=message):
-            verb(context, torch.full((B, N, 4), BOS))
-    state = model.start(context, N)
-    for _ in range(3):
-        state = model.step(torch.full((B, N), BOS), state).state
-    with pytest.raises(ValueError, match=message):
-        model.step(torch.full((B, N), BOS), state)
+    state, longest = model.start(context, N), torch.full((B, N, 3), BOS)
+    for word in longest.unbind(dim=2):
+        state = model.step(word, state).state
+    model(context, longest)
+    for refused in (
+        lambda: model(context, F.pad(longest, (0, 1), value=4)),
+        lambda: model.step(longest[..., 0], state),
+    ):
+        with pytest.raises(ValueError, match="4 input tokens"):
+            refused()
 
 
 @pytest.mark.parametrize("length", [1, L - 1, L + 1])
-@torch.no_grad()
 def test_another_number_of_context_vectors_is_refused(length: int) -> None:
     model, (_, tokens) = build(), inputs()
-    context = ContextSet(normal(B, length, D), (1, length))
-    for verb in (lambda: model(context, tokens), lambda: model.start(context, 1), lambda: model.encode(context)):
-        with pytest.raises(ValueError, match=rf"{length} context vectors came.*built for {L}"):
-            verb()
-
-
-# Against PyTorch's own layers
-
-
-def copy(theirs: nn.Module, ours: nn.Module) -> None:
-    theirs.load_state_dict(ours.state_dict())
+    with pytest.raises(ValueError, match=f"{length} context vectors"):
+        model(ContextSet(normal(B, length, D), (1, length)), tokens)
 
 
 def copy_attention(theirs: nn.MultiheadAttention, ours: nn.Module, *projections: nn.Module) -> None:
@@ -292,9 +258,11 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: nn.Module, *projections:
     theirs.out_proj.bias.zero_()
 
 
-def copy_feed_forward(theirs: nn.Module, ours: nn.Module) -> None:
-    copy(theirs.linear1, ours.layers[0])
-    copy(theirs.linear2, ours.layers[2])
+def copy_layer(theirs: nn.Module, feed_forward: nn.Module, *norms: nn.Module) -> None:
+    for part, ours in ((theirs.linear1, feed_forward.layers[0]), (theirs.linear2, feed_forward.layers[2])):
+        part.load_state_dict(ours.state_dict())
+    for number, ours in enumerate([*norms, feed_forward.norm], start=1):
+        getattr(theirs, f"norm{number}").load_state_dict(ours.state_dict())
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -304,31 +272,22 @@ def test_it_is_the_transformer_of_pytorch(norm: str) -> None:
     model = build(norm=norm, scale="sqrt_d", d_context=E)
     context, tokens = inputs(d=E, mask=MASK)
     sizes = {"dim_feedforward": HIDDEN, "dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
-    last = [None, None] if norm == "post" else [nn.LayerNorm(E), nn.LayerNorm(E)]
+    lasts = [ours if norm == "pre" else None for ours in (model.encoder.norm, model.norm)]
     encoder = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(E, H, **sizes), ENCODER_LAYERS, last[0], enable_nested_tensor=False
+        nn.TransformerEncoderLayer(E, H, **sizes), ENCODER_LAYERS, lasts[0], enable_nested_tensor=False
     )
-    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(E, H, **sizes), DECODER_LAYERS, last[1])
-    for theirs, ours in ((encoder.double().eval(), model.encoder.norm), (decoder.double().eval(), model.norm)):
-        if theirs.norm:
-            copy(theirs.norm, ours)
-    for layer, ours in zip(encoder.layers, model.encoder.layers, strict=True):
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(E, H, **sizes), DECODER_LAYERS, lasts[1])
+    for layer, ours in zip(encoder.double().eval().layers, model.encoder.layers, strict=True):
         copy_attention(layer.self_attn, ours.attention, ours.attention.project)
-        copy_feed_forward(layer, ours.feed_forward)
-        copy(layer.norm1, ours.attention.norm)
-        copy(layer.norm2, ours.feed_forward.norm)
-    for layer, ours in zip(decoder.layers, model.decoder, strict=True):
+        copy_layer(layer, ours.feed_forward, ours.attention.norm)
+    for layer, ours in zip(decoder.double().eval().layers, model.decoder, strict=True):
         inter = ours.inter_attention
         copy_attention(layer.self_attn, ours.self_attention, ours.self_attention.project)
         copy_attention(layer.multihead_attn, inter, inter.project_query, inter.project_image)
-        copy_feed_forward(layer, ours.feed_forward)
-        copy(layer.norm1, ours.self_attention.norm)
-        copy(layer.norm2, inter.norm)
-        copy(layer.norm3, ours.feed_forward.norm)
-    source = context.vectors + table([sinusoid(k, E) for k in range(L)])
-    memory = encoder(source, src_key_padding_mask=~MASK)
+        copy_layer(layer, ours.feed_forward, ours.self_attention.norm, inter.norm)
+    memory = encoder(context.vectors + table([sinusoid(k, E) for k in range(L)]), src_key_padding_mask=~MASK)
+    future = ~torch.ones(C, C, dtype=torch.bool).tril()
     for j in range(N):
         words = model.embed.weight[tokens[:, j]] * math.sqrt(E) + table([sinusoid(t, E) for t in range(C)])
-        future = ~torch.ones(C, C, dtype=torch.bool).tril()
         expected = decoder(words, memory, tgt_mask=future, memory_key_padding_mask=~MASK)
         torch.testing.assert_close(model(context, tokens).hidden[:, j], expected, **CLOSE)

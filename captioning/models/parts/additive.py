@@ -27,27 +27,18 @@ class Keys(NamedTuple):
 
     @classmethod
     def of(cls, values: Tensor) -> Self:
-        """Keys of `values` `[B, L, A]`."""
         return cls(values, _power(values.detach()))
 
 
 def additive_scores(
     keys: Keys, query: Tensor, weight: Tensor, pairs: Tensor | None = None, matrix: Tensor | None = None
 ) -> Tensor:
-    """e = w . tanh(keys + query + U pairs) for every pair of a key and a query.
+    """e = w . tanh(keys + query + U pairs) for every pair of a key and a query, `[B, N, L]`.
 
-    Computed in single precision at least. A key or query beyond +-40 (+-320 in double precision) counts as that, so
-    that no power overflows; its tanh is +-1 either way unless both are so large and of opposite signs.
-
-    Args:
-        keys: of B images, L each.
-        query: `[B, N, A]`, W_h h.
-        weight: `[A]`.
-        pairs: features of the pairs, `[B, N, L, d]`, or None.
-        matrix: U, `[A, d]`, with `pairs`.
-
-    Returns:
-        `[B, N, L]`, of the type of the keys' values.
+    For `query` `[B, N, A]`, `weight` w `[A]`, features `pairs` `[B, N, L, d]` and `matrix` U `[A, d]`. Computed in
+    single precision at least, and given in that of the keys. A key or query beyond +-40 (+-320 in double precision)
+    counts as that, so that no power overflows; its tanh is +-1 either way unless both are so large and of opposite
+    signs.
     """
     if torch.compiler.is_exporting():  # a graph has no tiles
         sums = keys.values[:, None] + query[:, :, None]

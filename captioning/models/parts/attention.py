@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Positive, validated
+from captioning.models.parts.numerics import Part
 from captioning.models.parts.scores import Score
 
-Choice = Literal["expected", "sample", "argmax"]
 Window = Annotated[int, Interval(ge=0, le=65_536)]
 
 
@@ -29,18 +29,12 @@ class AttentionStep(NamedTuple):
     taken: Tensor | None = None  # s_t `[B, N, L]`, one-hot, where `choice` takes a location
 
 
-class Attention(nn.Module, ABC):
-    """Built by keyword with d_context (D), d_query (n), grid, and score, which builds a `Score` of these three.
+class Attention(Part, ABC):
+    """Built by keyword with d_context (D), d_query (n), grid, and score, which builds a `Score` of these three."""
 
-    Attributes:
-        d_value: Z.
-        stochastic: `forward` heeds `sampled` and `uniform`.
-        looks_back: `forward` reads the weights of the step before.
-    """
-
-    d_value: int
-    stochastic = False
-    looks_back = False
+    d_value: int  # Z
+    stochastic = False  # `forward` heeds `sampled` and `uniform`
+    looks_back = False  # `forward` reads the weights of the step before
 
     @abstractmethod
     def read(self, context: ContextSet) -> Any:
@@ -55,18 +49,10 @@ class Attention(nn.Module, ABC):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> AttentionStep:
-        """One step for queries `[B, N, n]`.
+        """One step: `image` is from `read`, `query` `[B, N, n]` from the cell, `past` `[B, N, L]` the last weights.
 
-        Args:
-            image: from `read`.
-            query: from the cell.
-            past: the weights of the step before, `[B, N, L]`; None at the first.
-            sampled: `[B]`, see `StochasticCaptioner`; None: there is no policy.
-            uniform: `[B, N]`, see there.
+        `sampled` `[B]` and `uniform` `[B, N]` are those of `StochasticCaptioner`.
         """
-
-    def initialise(self) -> None:
-        """Draw the parameters that are not matrices of linear layers."""
 
 
 class Annotations(NamedTuple):
@@ -108,7 +94,7 @@ class SoftmaxAttention(Attention):
         score: Callable[..., Score],
         *,
         gate: bool = False,
-        choice: Choice = "expected",
+        choice: Literal["expected", "sample", "argmax"] = "expected",
         temperature: Positive = 1.0,
         smoothing: bool = False,
         energy_bias: bool = False,
@@ -118,13 +104,9 @@ class SoftmaxAttention(Attention):
         self.score = score(d_context=d_context, d_query=d_query, grid=grid)
         self.d_value = self.score.d_value
         self.gate = nn.Linear(d_query, 1) if gate else None  # f_beta
-        self.choice = choice
-        self.temperature, self.smoothing, self.window = temperature, smoothing, window
+        self.choice, self.temperature, self.smoothing, self.window = choice, temperature, smoothing, window
         self.energy_bias = nn.Parameter(torch.zeros(())) if smoothing and energy_bias else None
         self.looks_back = self.score.looks_back or window is not None
-
-    def initialise(self) -> None:
-        self.score.initialise()
 
     def read(self, context: ContextSet) -> Annotations:
         mask = None if context.mask is None else context.mask[:, None]
@@ -198,6 +180,6 @@ def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) 
         median = (half < half[..., -1:] / 2).sum(dim=-1, keepdim=True)
         places = torch.arange(weights.shape[along], device=past.device)
         near &= ((places - median).abs() <= width).unsqueeze(across)
-    allowed = near.flatten(-2) if mask is None else near.flatten(-2) & mask
-    alternative = torch.ones_like(allowed) if mask is None else mask
-    return allowed | (alternative & ~allowed.any(dim=-1, keepdim=True))
+    everything = torch.ones_like(near.flatten(-2)) if mask is None else mask
+    allowed = near.flatten(-2) & everything
+    return allowed | (everything & ~allowed.any(dim=-1, keepdim=True))

@@ -12,19 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from captioning.config.types import validated
+from captioning.models.parts.numerics import Part
 
 Memory = tuple[Tensor, ...]
 Reset = Literal["before", "after"]
+Query = Literal["after", "before"]
 
 
-class Cell(nn.Module, ABC):
-    """Built by keyword with d_word (m), d_image (X), d_context (Z) and d_hidden (n); X or Z is 0 where there is none.
+class Cell(Part, ABC):
+    """Built by keyword with d_word (m), d_image (X), d_context (Z) and d_hidden (n); X or Z may be 0: there is none."""
 
-    Attributes:
-        memories: the tensors of its memory.
-    """
-
-    memories: int
+    memories: int  # the tensors of its memory
 
     @abstractmethod
     def words(self, words: Tensor) -> Tensor:
@@ -42,10 +40,6 @@ class Cell(nn.Module, ABC):
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         """Second half of a step: `x` `[B, N, K]` is `words` plus `image`, `context` is z_t, if there is one."""
 
-    @abstractmethod
-    def initialise(self) -> None:
-        """Initialise the parameters that do not use Glorot initialisation."""
-
 
 class Unit(Cell):
     """The affine map of a single cell, in the parts of its argument, with one bias."""
@@ -57,6 +51,11 @@ class Unit(Cell):
         self.context = nn.Linear(d_context, rows, bias=False) if d_context else None
         self.constant = nn.Linear(d_image, rows, bias=False) if d_image else None
 
+    def initialise(self) -> None:
+        # orthogonal recurrences (Saxe et al. 2014) (D)
+        for block in self.hidden.weight.split(self.hidden.in_features):
+            nn.init.orthogonal_(block)
+
     def words(self, words: Tensor) -> Tensor:
         return self.word(words)
 
@@ -67,11 +66,6 @@ class Unit(Cell):
     def seen(self, x: Tensor, context: Tensor | None) -> Tensor:
         """`x` and the context's part."""
         return x if self.context is None or context is None else x + self.context(context)
-
-    def initialise(self) -> None:
-        """Orthogonal recurrences (Saxe et al. 2014) (D)."""
-        for block in self.hidden.weight.split(self.hidden.in_features):
-            nn.init.orthogonal_(block)
 
 
 class LSTM(Unit):
@@ -86,24 +80,22 @@ class LSTM(Unit):
     def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int) -> None:
         super().__init__(4 * d_hidden, d_word, d_image, d_context, d_hidden, 4 * d_hidden)
 
+    def initialise(self) -> None:
+        super().initialise()
+        nn.init.ones_(self.word.bias.chunk(4)[1])  # a forget gate that starts open (Gers et al. 2000) (D)
+
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         hidden, cell = memory
         i, f, o, g = self.seen(x + self.hidden(hidden), context).chunk(4, dim=-1)
         cell = f.sigmoid() * cell.to(torch.promote_types(cell.dtype, torch.float32)) + i.sigmoid() * g.tanh()
         return (o.sigmoid() * cell.tanh()).to(hidden.dtype), cell
 
-    def initialise(self) -> None:
-        """A forget gate that starts open too (Gers et al. 2000) (D)."""
-        super().initialise()
-        nn.init.ones_(self.word.bias.chunk(4)[1])
-
 
 class GRU(Unit):
     """h_t = u * h~ + (1 - u) * h_{t-1}; h~ = tanh(W x + U (r * h_{t-1})); u, r = sigmoid of the map (Cho et al. 2014).
 
-    Args:
-        reset: `before` the matrix, U (r * h) (Cho et al.), or `after` it, r * (U h), as Nematus and torch's GRUCell
-            (whose u is 1 - u here): another function.
+    `reset` is `before` the matrix, U (r * h) (Cho et al.), or `after` it, r * (U h), as Nematus and torch's GRUCell
+    (whose u is 1 - u here): another function.
     """
 
     memories = 1
@@ -114,6 +106,10 @@ class GRU(Unit):
         self.reset: Reset = reset
         self.candidate = nn.Linear(d_hidden, d_hidden, bias=False)  # U
 
+    def initialise(self) -> None:
+        super().initialise()
+        nn.init.orthogonal_(self.candidate.weight)
+
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         (hidden,) = memory
         gates, candidate = self.seen(x, context).split((2 * hidden.shape[-1], hidden.shape[-1]), dim=-1)
@@ -122,12 +118,7 @@ class GRU(Unit):
             recurrent = r * self.candidate(hidden)
         else:
             recurrent = self.candidate((r * hidden).to(hidden.dtype))
-        candidate = (candidate + recurrent).tanh()
-        return ((u * candidate + (1 - u) * hidden).to(hidden.dtype),)
-
-    def initialise(self) -> None:
-        super().initialise()
-        nn.init.orthogonal_(self.candidate.weight)
+        return (_blend(u, (candidate + recurrent).tanh(), hidden),)
 
 
 class PrintedGRU(Unit):
@@ -145,6 +136,12 @@ class PrintedGRU(Unit):
         self.d_word, self.d_image, self.d_input = d_word, d_image, d_word + d_image + d_context
         self.candidate = nn.Linear(self.d_input, d_hidden)  # W, b
 
+    def initialise(self) -> None:
+        # orthogonal where it is square: u's and the candidate's recurrences (D)
+        n = self.hidden.in_features
+        for block in (self.hidden.weight[:n], self.hidden.weight[-n:]):
+            nn.init.orthogonal_(block)
+
     def words(self, words: Tensor) -> Tensor:
         """The words' part of u and r, and the words themselves at their place in [word; image]."""
         return torch.cat((super().words(words), nn.functional.pad(words, (0, self.d_image))), dim=-1)
@@ -161,26 +158,17 @@ class PrintedGRU(Unit):
         x = nn.functional.pad(x, (0, missing)) if context is None else torch.cat((x, context), dim=-1)
         recurrent = self.hidden(hidden)
         u, r = (self.seen(gates, context) + recurrent[..., :-n]).sigmoid().split((n, self.d_input), dim=-1)
-        candidate = (self.candidate(r * x) + recurrent[..., -n:]).tanh()
-        return ((u * candidate + (1 - u) * hidden).to(hidden.dtype),)
-
-    def initialise(self) -> None:
-        """Orthogonal where it is square: u's and the candidate's recurrences (D)."""
-        n = self.hidden.in_features
-        for block in (self.hidden.weight[:n], self.hidden.weight[-n:]):
-            nn.init.orthogonal_(block)
+        return (_blend(u, (self.candidate(r * x) + recurrent[..., -n:]).tanh(), hidden),)
 
 
-Query = Literal["after", "before"]
+def _blend(u: Tensor, candidate: Tensor, hidden: Tensor) -> Tensor:
+    return (u * candidate + (1 - u) * hidden).to(hidden.dtype)
 
 
 class Pair(Cell):
     """The first cell reads word and image, the second one what attention has found.
 
-    Args:
-        first: before attention.
-        second: after it.
-        query: attention is asked by the state `after` the word was read, or by the last output, `before`.
+    Attention is asked (`query`) by the state `after` the word was read, or by the last output, `before`.
     """
 
     def __init__(self, first: Unit, second: Unit, query: Query) -> None:
@@ -193,10 +181,6 @@ class Pair(Cell):
 
     def image(self, image: Tensor) -> Tensor:
         return self.first.image(image)
-
-    def initialise(self) -> None:
-        self.first.initialise()
-        self.second.initialise()
 
 
 class UpDown(Pair):
@@ -223,25 +207,16 @@ class UpDown(Pair):
 
 
 class ConditionalGRU(Pair):
-    """One state through two GRUs (Sennrich et al. 2017, "Nematus", section 2).
+    """One state through two GRUs (Sennrich et al. 2017, "Nematus", section 2), whose `reset` is `after`.
 
     s'_t = GRU_1(E y_{t-1}, s_{t-1}); attention by s'_t; s_t = GRU_2(z_t, s'_t).
-
-    Args:
-        reset: of both, see `GRU`; theirs is `after`.
     """
 
     memories = 1
 
     @validated
     def __init__(
-        self,
-        d_word: int,
-        d_image: int,
-        d_context: int,
-        d_hidden: int,
-        query: Query = "after",
-        reset: Reset = "before",
+        self, d_word: int, d_image: int, d_context: int, d_hidden: int, query: Query = "after", reset: Reset = "before"
     ) -> None:
         if not d_context:
             raise ValueError("the conditional GRU has attention between its cells, and the model has none: set a score")

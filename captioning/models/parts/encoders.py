@@ -17,16 +17,12 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Share, Width, validated
 from captioning.models.parts.layers import EncoderLayer, Norm, Scale, attend, over_image
-from captioning.models.parts.numerics import dropout
+from captioning.models.parts.numerics import Part, dropout
 from captioning.models.parts.positions import ImagePositions, Positions, resized, sinusoidal, sinusoidal_2d
 
 
-class Encoder(nn.Module, ABC):
-    """Built by keyword with d_context (D) and the grid, (h, w) with L = h w.
-
-    Attributes:
-        d_out: the features of its vectors.
-    """
+class Encoder(Part, ABC):
+    """Built by keyword with d_context (D) and the grid, (h, w) with L = h w; gives vectors of `d_out` features."""
 
     d_out: int
 
@@ -35,33 +31,21 @@ class Encoder(nn.Module, ABC):
         """Vectors `[B, L, d_out]`, perhaps on another grid, and what of them may be attended."""
 
     def attending(self, context: ContextSet) -> tuple[ContextSet, list[Tensor]]:
-        """As `forward`, and the weights of its layers over the vectors that it gives, each `[B, H, L, L]`.
-
-        (D) What has none is taken to leave every vector in its place.
-        """
+        """As `forward`, and the weights of its layers over the vectors that it gives, each `[B, H, L, L]`."""
+        # (D) what has none is taken to leave every vector in its place
         return self(context), []
 
     def shares(self, alpha: Tensor) -> Tensor:
         """Weights over the vectors it gave as those of the L that it was given, `[..., L]`: what pictures show."""
         return alpha
 
-    def initialise(self) -> None:
-        """Draw the parameters that are not matrices of linear layers."""
-
 
 class SelfAttentionLayers(Encoder):
     """Source encoding (Springenberg et al. 2018, section 2.1): features and positions, then N self-attention layers.
 
-    Args:
-        d_feat: E; a linear projection from D is learnt only where they differ.
-        heads: H, a divisor of d_feat.
-        d_hidden: width of the feed-forward operation.
-        layers: N, perhaps none.
-        dropout: on the features and on the attention weights.
-        scale: of the scores, see `temperature`.
-        positions: `1d` encodes the L positions in row order, `2d` rows and columns apart; `learned` ones are
-            resized for sets of another grid.
-        norm: of each sublayer; `pre` has another at the end.
+    A linear projection from D to E is learnt only where they differ. Dropout is on the features and on the attention
+    weights. `positions`: `1d` encodes the L positions in row order, `2d` rows and columns apart; `learned` ones are
+    resized for sets of another grid. `norm` is that of each sublayer; `pre` has another at the end.
     """
 
     @validated
@@ -80,8 +64,6 @@ class SelfAttentionLayers(Encoder):
         norm: Norm = "post",
     ) -> None:
         super().__init__()
-        if d_feat % heads:
-            raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
         self.d_out, self.d_attn = d_feat, d_feat // heads
         self.scale: Scale = scale
         self.dropout = dropout
@@ -93,16 +75,20 @@ class SelfAttentionLayers(Encoder):
         table = sinusoidal_2d(grid, d_feat) if positions == "2d" else sinusoidal(math.prod(grid), d_feat)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
-    def forward(self, context: ContextSet, seen: list[Tensor] | None = None) -> ContextSet:
-        x = dropout(self._placed(self.project(context.vectors), context.grid), self.dropout, self.training)
-        tau, mask = over_image(context, self.scale, self.d_attn)
-        for layer in self.layers:
-            x = layer(x, tau, mask, seen)
-        return replace(context, vectors=self.norm(x))
+    def forward(self, context: ContextSet) -> ContextSet:
+        return self._encoded(context, need_weights=False)[0]
 
     def attending(self, context: ContextSet) -> tuple[ContextSet, list[Tensor]]:
-        seen: list[Tensor] = []
-        return self(context, seen), seen
+        return self._encoded(context, need_weights=True)
+
+    def _encoded(self, context: ContextSet, need_weights: bool) -> tuple[ContextSet, list[Tensor]]:
+        x = dropout(self._placed(self.project(context.vectors), context.grid), self.dropout, self.training)
+        tau, mask = over_image(context, self.scale, self.d_attn)
+        maps = []
+        for layer in self.layers:
+            x, weights = layer(x, tau, mask, need_weights)
+            maps += [] if weights is None else [weights]
+        return replace(context, vectors=self.norm(x)), maps
 
     def _placed(self, x: Tensor, grid: Grid) -> Tensor:
         if self.positions is not None and self.positions.learned and grid != self.grid:
@@ -110,10 +96,6 @@ class SelfAttentionLayers(Encoder):
         if x.shape[1] != math.prod(self.grid):
             raise ValueError(f"{x.shape[1]} context vectors came, the model is built for {math.prod(self.grid)}")
         return x if self.positions is None else self.positions(x)
-
-    def initialise(self) -> None:
-        if self.positions is not None:
-            self.positions.initialise()
 
 
 class SelfAttentionBlock(Encoder):
@@ -136,7 +118,7 @@ class SelfAttentionBlock(Encoder):
         query, key, value = (x[:, None] for x in self.project(context.vectors).split(self.widths, dim=-1))
         mask = None if context.mask is None else context.mask[:, None, None, :]
         attended, _ = attend(query, key, value, 1.0, mask)
-        return replace(context, vectors=context.vectors + self.gamma * self.output(attended[:, 0]))
+        return replace(context, vectors=context.vectors + self.gamma * self.output(attended))
 
 
 class Transposed(Encoder):
@@ -144,10 +126,7 @@ class Transposed(Encoder):
 
     As in Long et al. 2015 they are linear and start as an interpolation, here the nearest (D): every vector becomes 2x2
     of its like. Their kernels do not overlap (D), so that a masked vector reaches no other.
-
-    Args:
-        doublings: M.
-        behind: an encoder of the L' vectors.
+    `behind` is an encoder of the L' vectors.
     """
 
     @validated
@@ -167,6 +146,13 @@ class Transposed(Encoder):
         self.finer = self.times * h, self.times * w
         self.behind = behind(d_context=d_context, grid=self.finer) if behind else None
         self.d_out = self.behind.d_out if self.behind else d_context
+
+    def initialise(self) -> None:
+        for convolution in self.convolutions:
+            weight, bias = convolution.parameters()
+            nn.init.zeros_(bias)
+            with torch.no_grad():
+                weight.copy_(torch.eye(len(weight))[:, :, None, None].expand_as(weight))
 
     def forward(self, context: ContextSet) -> ContextSet:
         finer = self._finer(context)
@@ -191,12 +177,3 @@ class Transposed(Encoder):
             alpha = self.behind.shares(alpha)
         h, w = self.grid
         return alpha.unflatten(-1, (h, self.times, w, self.times)).sum(dim=(-3, -1)).flatten(-2)
-
-    def initialise(self) -> None:
-        for convolution in self.convolutions:
-            weight, bias = convolution.parameters()
-            with torch.no_grad():
-                weight.copy_(torch.eye(len(weight))[:, :, None, None].expand_as(weight))
-                bias.zero_()
-        if self.behind:
-            self.behind.initialise()

@@ -12,16 +12,11 @@ from torch import Tensor, nn
 from captioning.config.types import Width, validated
 
 Bias = Literal["none", "zero", "frequencies"]
+"""Of the last layer at first; `frequencies` are those of the words (NeuralTalk, the code of Karpathy, Fei-Fei 2015)."""
 
 
 class Head(nn.Module, ABC):
-    """Built by keyword with d_word (m), d_hidden (n), d_context (Z) and vocab_size; between its halves is dropout.
-
-    Attributes:
-        output: the last layer.
-        bias: of the last layer at first: `none` at all, `zero`, or `frequencies` of the words, by `begin` (NeuralTalk,
-            the code of Karpathy, Fei-Fei 2015).
-    """
+    """Built by keyword with d_word (m), d_hidden (n), d_context (Z) and vocab_size; between its halves is dropout."""
 
     output: nn.Linear
     bias: Bias = "zero"
@@ -54,22 +49,11 @@ class Linear(Head):
 
 
 class Xu(Head):
-    """L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7).
-
-    Args:
-        tanh: around the argument of L_o, which the authors' released code has and Eq. 7 has not.
-        bias: see `Head`; Eq. 7 has none.
-    """
+    """L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7); `tanh` around the sum is that of the authors' code."""
 
     @validated
     def __init__(
-        self,
-        d_word: int,
-        d_hidden: int,
-        d_context: int,
-        vocab_size: int,
-        tanh: bool = False,
-        bias: Bias = "none",
+        self, d_word: int, d_hidden: int, d_context: int, vocab_size: int, tanh: bool = False, bias: Bias = "none"
     ) -> None:
         super().__init__()
         self.tanh, self.bias = tanh, bias
@@ -87,11 +71,9 @@ class Xu(Head):
 class Deep(Head):
     """W f(U h + V E y + C z + b) + b'.
 
-    Args:
-        pool: f. `tanh` (Sennrich et al. 2017, "Nematus", section 2), or `maxout`, the larger of each pair of neighbours
-            (Goodfellow et al. 2013; Bahdanau et al. 2015, appendix A.2.2, who have h_{t-1} where this has h_t (D)).
-        width: of the sum. None is m for tanh, and 2 m for maxout (D).
-        bias: b', see `Head`.
+    `pool` is f: tanh (Sennrich et al. 2017, "Nematus", section 2), or maxout, the larger of each pair of neighbours
+    (Goodfellow et al. 2013; Bahdanau et al. 2015, appendix A.2.2, who have h_{t-1} where this has h_t (D)). `width` is
+    that of the sum; None is m for tanh, and 2 m for maxout (D).
     """
 
     @validated

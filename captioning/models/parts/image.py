@@ -40,6 +40,10 @@ class MLP(Initial):
     """f_init: tanh(W_2 tanh(W_1 a_mean + b_1) + b_2) of width n (D), for each tensor (Xu et al. 2015, section 3.1.2).
 
     Args:
+        d_context: D.
+        grid: (h, w).
+        d_hidden: n.
+        memories: K.
         layers: 1 is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean).
         pool: `mean`, or `flat` for all vectors side by side, those that are masked zero; then h w is fixed.
         norm: layer-normalises what is pooled, so that photographs unlike those of training have no larger effect.
@@ -80,15 +84,10 @@ class MLP(Initial):
 
 
 class Inject(nn.Module, ABC):
-    """Built by keyword with d_context (D), d_word (m) and d_hidden (n).
+    """Built by keyword with d_context (D), d_word (m) and d_hidden (n)."""
 
-    Attributes:
-        d_image: X.
-        once: it is read before the first word, as a word (then X = m), and never again; otherwise at every step.
-    """
-
-    d_image: int
-    once: bool = False
+    d_image: int  # X
+    once: bool = False  # read before the first word, as a word (then X = m), and never again; otherwise at every step
 
     @abstractmethod
     def forward(self, context: ContextSet, hidden: Tensor) -> Tensor:
@@ -98,9 +97,8 @@ class Inject(nn.Module, ABC):
 class Mean(Inject):
     """x = W_x a_mean + b (D), without any spatial information.
 
-    Args:
-        once: before BOS, as Show and Tell (Vinyals et al. 2015, Eq. 10), or at every step (Hui 2017).
-        project: without it x = a_mean (Anderson et al. 2018, section 3.2.1).
+    It is read `once`, before BOS, as in Show and Tell (Vinyals et al. 2015, Eq. 10), or at every step (Hui 2017).
+    Without `project` x = a_mean (Anderson et al. 2018, section 3.2.1).
     """
 
     @validated

@@ -1,7 +1,7 @@
-"""Multi-head attention and the layers of transformers (Vaswani et al. 2017; Springenberg et al. 2018, Eq. 1-4).
+"""Layers of transformers (Vaswani et al. 2017; Springenberg et al. 2018, Eq. 1-4).
 
 B images, N captions per image, T caption positions, L context vectors of D features, E = d_feat, H heads, A = E / H;
-G groups that attend apart, Q queries, K keys.
+G groups that attend apart, Q queries, K keys. Masks are bool, True = may attend.
 """
 
 import math
@@ -17,33 +17,33 @@ from captioning.backbones.context import ContextSet
 from captioning.models.parts.numerics import dropout
 
 Scale = Literal["sqrt_len_d", "sqrt_d"]
+Norm = Literal["post", "pre"]
 BLOCK = 1 << 18
 """Weights of a head that lie in memory at once while a CPU trains with dropout; backward computes each block anew."""
 
 
-def temperature(scale: Scale, d_len: int, d_attn: int) -> float:
-    """The divisor tau of the scores over `d_len` keys.
+class KeyValue(NamedTuple):
+    """Projected keys and values of one layer, each `[..., H, K, A]`."""
 
-    It is sqrt(d_len + d_attn) of Eq. 2 with `sqrt_len_d`, or with `sqrt_d` sqrt(d_attn) of Vaswani et al. 2017.
-    """
+    key: Tensor
+    value: Tensor
+
+
+def temperature(scale: Scale, d_len: int, d_attn: int) -> float:
+    """tau over `d_len` keys: sqrt(d_len + d_attn) (Eq. 2), or sqrt(d_attn) (`sqrt_d`, Vaswani et al.)."""
     return math.sqrt(d_len + d_attn if scale == "sqrt_len_d" else d_attn)
 
 
 def over_image(context: ContextSet, scale: Scale, d_attn: int) -> tuple[float | Tensor, Tensor | None]:
-    """tau of attention over images, one number or `[B, 1, 1, 1]`, and what may be attended, `[B, 1, 1, L]` or None.
+    """tau and mask of attention over images: one number or `[B, 1, 1, 1]`, and `[B, 1, 1, L]` or None.
 
-    d_len is the number of vectors that may be.
+    d_len is the number of vectors that may be attended.
     """
     if context.mask is None or scale == "sqrt_d":
         tau: float | Tensor = temperature(scale, context.vectors.shape[1], d_attn)
     else:
         tau = (context.mask.sum(dim=-1)[:, None, None, None] + d_attn).to(context.vectors.dtype).sqrt()
     return tau, None if context.mask is None else context.mask[:, None, None, :]
-
-
-def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """`[length, length]` bool, True = may attend: query t sees keys 0..t."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 def attend(
@@ -55,37 +55,27 @@ def attend(
     dropout_p: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """softmax(Q K^T / tau) V for every head (Eq. 2).
+    """softmax(Q K^T / tau) V of every head (Eq. 2), `[G, H, Q, A]`, side by side (Eq. 3): `[G, Q, H A]`.
 
-    Args:
-        query: `[G, H, Q, A]`.
-        key: `[G, H, K, A]`.
-        value: `[G, H, K, A]`.
-        tau: divisor of the scores, one number or `[G, 1, 1, 1]`.
-        mask: bool, True = may attend, broadcast to `[G, H, Q, K]`; every query must have at least one key.
-        dropout_p: probability of dropping an attention weight (after the softmax).
-        need_weights: return the weights before dropout too; otherwise memory grows with Q + K, not with Q K.
-
-    Returns:
-        `[G, H, Q, A]`, and the weights `[G, H, Q, K]` or None.
+    tau is one number or `[G, 1, 1, 1]`; the mask broadcasts to `[G, H, Q, K]` and leaves every query a key. Dropout is
+    on the weights. These are given before it, if needed; without them memory grows with Q + K, not with Q K.
     """
     if isinstance(tau, Tensor):
         query, tau = query / tau, 1.0
-    if need_weights:
-        return _explicit(query, key, value, tau, mask, dropout_p)
-    if dropout_p == 0.0 or query.device.type != "cpu":  # the kernels of a CPU know no dropout
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=dropout_p, scale=1.0 / tau
-        ), None
     rows = max(1, BLOCK // key.shape[-2])
-    if query.shape[-2] <= rows:
-        return _explicit(query, key, value, tau, mask, dropout_p)[0], None
-    some = repeat(mask) if mask is None or mask.shape[-2] == 1 else mask.split(rows, dim=-2)
-    blocks = [
-        checkpoint(_explicit, part, key, value, tau, allowed, dropout_p, use_reentrant=False)[0]
-        for part, allowed in zip(query.split(rows, dim=-2), some, strict=False)
-    ]
-    return torch.cat(blocks, dim=-2), None
+    weights = None
+    if not need_weights and (dropout_p == 0.0 or query.device.type != "cpu"):  # a CPU's kernels know no dropout
+        found = F.scaled_dot_product_attention(query, key, value, mask, dropout_p, scale=1.0 / tau)
+    elif need_weights or query.shape[-2] <= rows:
+        found, weights = _explicit(query, key, value, tau, mask, dropout_p)
+    else:
+        masks = repeat(mask) if mask is None or mask.shape[-2] == 1 else mask.split(rows, dim=-2)
+        blocks = [
+            checkpoint(_explicit, block, key, value, tau, allowed, dropout_p, use_reentrant=False)[0]
+            for block, allowed in zip(query.split(rows, dim=-2), masks, strict=False)
+        ]
+        found = torch.cat(blocks, dim=-2)
+    return found.transpose(1, 2).flatten(2), weights if need_weights else None
 
 
 def _explicit(
@@ -99,13 +89,12 @@ def _explicit(
 
 
 class MultiHeadProjection(nn.Module):
-    """Linear maps without bias that are split into heads: P = `outputs` of Eq. 1 in one matrix product.
-
-    Self-attention projects x to (Q, K, V); inter-attention projects the caption to (Q,) and the image to (K, V).
-    """
+    """P = `outputs` linear maps of Eq. 1 in one matrix product, without bias, and split into heads."""
 
     def __init__(self, d_source: int, d_feat: int, heads: int, outputs: int) -> None:
         super().__init__()
+        if d_feat % heads:
+            raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
         self.heads, self.outputs, self.d_attn = heads, outputs, d_feat // heads
         self.linear = nn.Linear(d_source, outputs * d_feat, bias=False)
 
@@ -113,21 +102,6 @@ class MultiHeadProjection(nn.Module):
         """`[G, S, d_source]` to P tensors `[G, H, S, A]`."""
         projected = self.linear(x).view(*x.shape[:2], self.outputs, self.heads, self.d_attn)
         return projected.permute(2, 0, 3, 1, 4).unbind(0)
-
-
-def merge_heads(x: Tensor) -> Tensor:
-    """The concatenation of Eq. 3: `[G, H, S, A]` to `[G, S, E]`."""
-    return x.transpose(1, 2).flatten(2)
-
-
-Norm = Literal["post", "pre"]
-
-
-class KeyValue(NamedTuple):
-    """Projected keys and values of one layer, each `[..., H, S, A]`."""
-
-    key: Tensor
-    value: Tensor
 
 
 class ResidualNorm(nn.LayerNorm):
@@ -147,22 +121,21 @@ class ResidualNorm(nn.LayerNorm):
 
 
 class FeedForward(nn.Module):
-    """f(x) = ReLU(x W_1 + b_1) W_2 + b_2 (Eq. 4 of Springenberg et al.)."""
+    """f(x) = ReLU(x W_1 + b_1) W_2 + b_2 (Eq. 4), `[..., E]` to the same."""
 
-    def __init__(self, d_feat: int, d_hidden: int, norm: Norm = "post") -> None:
+    def __init__(self, d_feat: int, d_hidden: int, norm: Norm) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(d_feat, d_hidden), nn.ReLU(), nn.Linear(d_hidden, d_feat))
         self.norm = ResidualNorm(d_feat, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[..., E]` to `[..., E]`."""
         return self.norm.after(self.layers(self.norm.before(x)), x)
 
 
 class SelfAttention(nn.Module):
     """f(x) = Attn(x, x, x) (Eq. 1-3)."""
 
-    def __init__(self, d_feat: int, heads: int, dropout: float, norm: Norm = "post") -> None:
+    def __init__(self, d_feat: int, heads: int, dropout: float, norm: Norm) -> None:
         super().__init__()
         self.project = MultiHeadProjection(d_feat, d_feat, heads, outputs=3)
         self.output = nn.Linear(d_feat, d_feat, bias=False)
@@ -170,25 +143,15 @@ class SelfAttention(nn.Module):
         self.dropout = dropout
 
     def forward(
-        self,
-        x: Tensor,
-        tau: float | Tensor,
-        mask: Tensor | None = None,
-        past: KeyValue | None = None,
-        seen: list[Tensor] | None = None,
-    ) -> tuple[Tensor, KeyValue]:
-        """Positions `[G, S, E]` that see `past` `[G, H, t, A]` and each other; also gives the longer past.
-
-        `mask` broadcasts to `[G, H, S, t + S]`; `seen` gets the weights, of this shape.
-        """
+        self, x: Tensor, tau: float | Tensor, mask: Tensor | None, past: KeyValue | None, need_weights: bool
+    ) -> tuple[Tensor, KeyValue, Tensor | None]:
+        """Positions `[G, S, E]` see `past` `[G, H, t, A]` and each other; also the longer past, and the weights."""
         query, key, value = self.project(self.norm.before(x))
         if past is not None:
             key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
         dropout = self.dropout if self.training else 0.0
-        attended, weights = attend(query, key, value, tau, mask, dropout, need_weights=seen is not None)
-        if seen is not None and weights is not None:
-            seen.append(weights)
-        return self.norm.after(self.output(merge_heads(attended)), x), KeyValue(key, value)
+        attended, weights = attend(query, key, value, tau, mask, dropout, need_weights)
+        return self.norm.after(self.output(attended), x), KeyValue(key, value), weights
 
 
 class InterAttention(nn.Module):
@@ -197,7 +160,7 @@ class InterAttention(nn.Module):
     Eq. 3 writes the residual as "+ V_input"; a caption and an image differ in length, so it is Q_input here (D).
     """
 
-    def __init__(self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm = "post") -> None:
+    def __init__(self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm) -> None:
         super().__init__()
         self.project_query = MultiHeadProjection(d_feat, d_feat, heads, outputs=1)
         self.project_image = MultiHeadProjection(d_image, d_feat, heads, outputs=2)
@@ -206,39 +169,40 @@ class InterAttention(nn.Module):
         self.dropout = dropout
 
     def image(self, encoded: Tensor) -> KeyValue:
-        """Keys and values `[B, H, L, A]` of an encoded image `[B, L, D]`: once for all its captions."""
+        """Keys and values `[B, H, L, A]` of an encoded image `[B, L, D]`, once for all its captions."""
         # Contiguous, because decoding multiplies by them at every step and would copy them each time.
         return KeyValue(*(projected.contiguous() for projected in self.project_image(encoded)))
 
     def forward(
         self, x: Tensor, image: KeyValue, tau: float | Tensor, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Caption positions `[B, S, E]` of all of an image's captions; weights are `[B, H, S, L]` or None."""
+        """Positions `[B, S, E]` of all of an image's captions, and the weights `[B, H, S, L]`."""
         (query,) = self.project_query(self.norm.before(x))
         dropout = self.dropout if self.training else 0.0
-        attended, weights = attend(query, image.key, image.value, tau, mask, dropout, need_weights)
-        return self.norm.after(self.output(merge_heads(attended)), x), weights
+        attended, weights = attend(query, *image, tau, mask, dropout, need_weights)
+        return self.norm.after(self.output(attended), x), weights
 
 
 class EncoderLayer(nn.Module):
     """Self-attention over the context vectors, feed-forward."""
 
-    def __init__(self, d_feat: int, heads: int, d_hidden: int, dropout: float, norm: Norm = "post") -> None:
+    def __init__(self, d_feat: int, heads: int, d_hidden: int, dropout: float, norm: Norm) -> None:
         super().__init__()
         self.attention = SelfAttention(d_feat, heads, dropout, norm)
         self.feed_forward = FeedForward(d_feat, d_hidden, norm)
 
-    def forward(self, x: Tensor, tau: float | Tensor, mask: Tensor | None, seen: list[Tensor] | None = None) -> Tensor:
-        """`[B, L, E]` to `[B, L, E]`; `seen` gets the weights `[B, H, L, L]`."""
-        return self.feed_forward(self.attention(x, tau, mask, seen=seen)[0])
+    def forward(
+        self, x: Tensor, tau: float | Tensor, mask: Tensor | None, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """`[B, L, E]` to the same, and the weights `[B, H, L, L]`."""
+        x, _, weights = self.attention(x, tau, mask, None, need_weights)
+        return self.feed_forward(x), weights
 
 
 class DecoderLayer(nn.Module):
     """Target encoding (masked self-attention), source-target mapping (inter-attention), feed-forward."""
 
-    def __init__(
-        self, d_feat: int, d_image: int, heads: int, d_hidden: int, dropout: float, norm: Norm = "post"
-    ) -> None:
+    def __init__(self, d_feat: int, d_image: int, heads: int, d_hidden: int, dropout: float, norm: Norm) -> None:
         super().__init__()
         self.self_attention = SelfAttention(d_feat, heads, dropout, norm)
         self.inter_attention = InterAttention(d_feat, d_image, heads, dropout, norm)
@@ -253,21 +217,16 @@ class DecoderLayer(nn.Module):
         image: KeyValue,
         image_tau: float | Tensor,
         image_mask: Tensor | None,
-        need_weights: bool,
-        seen: list[Tensor] | None = None,
-    ) -> tuple[Tensor, KeyValue, Tensor | None]:
-        """`[B, N, T, E]` to the same, after `past` `[B, N, H, t, A]`; also the longer past, and the weights.
+        need_text: bool,
+        need_inter: bool,
+    ) -> tuple[Tensor, KeyValue, Tensor | None, Tensor | None]:
+        """`[B, N, T, E]` to the same, after `past` `[B, N, H, t, A]`; also the longer past.
 
-        These are inter-attention's, `[B, N, T, H, L]`, or None. `seen` gets self-attention's and inter-attention's as
-        they were used: `[B N, H, T, t + T]` and `[B, H, N T, L]`.
+        The weights of text are `[B N, H, T, t + T]`, of inter-attention `[B, H, N T, L]`, each where needed.
         """
         b, n, t, e = x.shape
         flat = None if past is None else KeyValue(*(kept.flatten(0, 1) for kept in past))
-        x, longer = self.self_attention(x.view(b * n, t, e), text_tau, text_mask, flat, seen)
-        x, weights = self.inter_attention(x.view(b, n * t, e), image, image_tau, image_mask, need_weights)
-        if weights is not None:
-            if seen is not None:
-                seen.append(weights)
-            weights = weights.transpose(1, 2).unflatten(1, (n, t))
+        x, longer, text = self.self_attention(x.view(b * n, t, e), text_tau, text_mask, flat, need_text)
+        x, inter = self.inter_attention(x.view(b, n * t, e), image, image_tau, image_mask, need_inter)
         longer = KeyValue(*(kept.unflatten(0, (b, n)) for kept in longer))
-        return self.feed_forward(x).view(b, n, t, e), longer, weights
+        return self.feed_forward(x).view(b, n, t, e), longer, text, inter

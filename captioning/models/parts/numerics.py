@@ -1,10 +1,12 @@
-"""Dropout, initial weights, and matrices in bfloat16."""
+"""Dropout, initial weights, the states of continued hypotheses, and matrices in bfloat16."""
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_LEVELS = 1 << 16
+LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -13,10 +15,26 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, p)
-    dropped = round(p * _LEVELS)
+    dropped = round(p * LEVELS)
+    # one 64-bit number for four elements, since drawing takes most of the time
     draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-    kept = (draws[: x.numel()] >= dropped - _LEVELS // 2).view(x.shape)
-    return x * kept.to(x.dtype).mul_(_LEVELS / (_LEVELS - dropped))
+    kept = (draws[: x.numel()] >= dropped - LEVELS // 2).view(x.shape)
+    return x * kept.to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
+
+
+class Part(nn.Module):
+    """A module whose parameters are not all matrices of linear layers."""
+
+    def initialise(self) -> None:
+        """Draw the parameters of its own that `glorot` does not."""
+
+
+def initialise(*parts: nn.Module | None) -> None:
+    """Initialise each `Part` in `parts`."""
+    for part in filter(None, parts):
+        for module in part.modules():
+            if isinstance(module, Part):
+                module.initialise()
 
 
 def glorot(model: nn.Module) -> None:
@@ -28,8 +46,10 @@ def glorot(model: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
 
 
-SMALLEST = 2**14
-"""Numbers in a matrix that is worth it."""
+def gathered(tensors: Iterable[Tensor], parents: Tensor) -> tuple[Tensor, ...]:
+    """The rows `parents` `[B, N]` of tensors `[B, N', ...]`, along their second axis."""
+    images = torch.arange(parents.shape[0], device=parents.device)[:, None]
+    return tuple(x[images, parents] for x in tensors)
 
 
 class LowerLinear(nn.Module):
@@ -43,18 +63,17 @@ class LowerLinear(nn.Module):
         self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[..., d_in]` to `[..., d_out]`."""
         result = F.linear(x.bfloat16(), self.weight).to(x.dtype)
         return result if self.bias is None else result + self.bias
 
 
-def lower(model: nn.Module, vocab_size: int) -> None:
-    """Convert the matrices of a trained model to bfloat16, for decoding alone.
+def lower(model: nn.Module, vocab_size: int, smallest: int = 2**14) -> None:
+    """Convert the matrices of `smallest` numbers or more to bfloat16, for decoding with a trained model.
 
     The last layer, to `vocab_size` words, stays: what a search compares are small differences of large logits, and
     bfloat16 has eight significant bits.
     """
     for part in list(model.modules()):
         for name, child in part.named_children():
-            if type(child) is nn.Linear and child.out_features != vocab_size and child.weight.numel() >= SMALLEST:
+            if type(child) is nn.Linear and child.out_features != vocab_size and child.weight.numel() >= smallest:
                 setattr(part, name, LowerLinear(child))

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from captioning.models.parts.numerics import Part
+
 ImagePositions = Literal["1d", "2d", "learned", "none"]
 TextPositions = Literal["sinusoidal", "learned"]
 
 
-class Positions(nn.Module):
-    """Add a row of a table to each of at most S places: sinusoids, or a table that is learned.
+class Positions(Part):
+    """A row of a table `[S, E]` for each of at most S places.
 
-    Args:
-        table: `[S, E]`.
-        learned: then the table is drawn with variance 1/E (D), and only its size counts.
+    The table holds sinusoids, or is learned and drawn with variance 1/E (D).
     """
 
     table: Tensor
@@ -29,7 +29,6 @@ class Positions(nn.Module):
             self.register_buffer("table", table, persistent=False)
 
     def initialise(self) -> None:
-        """Draw a learned table."""
         if self.learned:
             nn.init.normal_(self.table, std=self.table.shape[1] ** -0.5)
 

@@ -1,7 +1,7 @@
 """Scores: how well each location of an image fits the state of a caption.
 
 B images, N captions per image, L context vectors c_i of D features on a grid of (h, w), queries h of n features,
-A attention features.
+A attention features (`d_attention`; None is D).
 """
 
 import math
@@ -16,23 +16,20 @@ from torch.nn import functional as F
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Width, validated
 from captioning.models.parts.additive import Keys, additive_scores
+from captioning.models.parts.numerics import Part
 
 
-class Score(nn.Module, ABC):
+class Score(Part, ABC):
     """e_ti for every location and caption. One of your own needs `keys` and `forward`.
 
     Built by keyword with d_context (D), d_query (n) and the grid, (h, w) with L = h w.
-
-    Attributes:
-        d_value: the features of `values`.
-        looks_back: whether `forward` reads the weights of the step before.
     """
 
-    looks_back = False
+    looks_back = False  # `forward` reads the weights of the step before
 
-    def __init__(self, d_context: int) -> None:
+    def __init__(self, d_value: int) -> None:
         super().__init__()
-        self.d_value = d_context
+        self.d_value = d_value  # the features of `values`
 
     @abstractmethod
     def keys(self, context: ContextSet) -> Any:
@@ -49,16 +46,9 @@ class Score(nn.Module, ABC):
         Attention leaves out masked locations afterwards.
         """
 
-    def initialise(self) -> None:
-        """Draw the parameters that are not matrices of linear layers."""
-
 
 class MLP(Score):
-    """w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015).
-
-    Args:
-        d_attention: A; None is D (D), as in the released code of Xu et al.
-    """
+    """w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015); A = D as in Xu et al.'s code (D)."""
 
     @validated
     def __init__(self, d_context: int, d_query: int, grid: Grid, d_attention: Width | None = None) -> None:
@@ -81,13 +71,8 @@ class MLP(Score):
 class Location(MLP):
     """w . tanh(W_a c_i + W_h h + U f_i + b), location-aware (Chorowski et al. 2015; Cho et al. 2015, Eq. 23).
 
-    f_i = sum_k v_{k-i} alpha_k of the step before: a convolution of K + 1 taps along each axis that the grid has, zero
-    outside (D). alpha of step 0 is even (D).
-
-    Args:
-        d_attention: A; None is D.
-        filters: d, the features of f.
-        reach: K, even; the convolution sees K / 2 places to either side.
+    f_i = sum_k v_{k-i} alpha_k of the step before, d = `filters` features: a convolution of K + 1 taps along each axis
+    that the grid has, zero outside (D). alpha of step 0 is even (D). K = `reach` is even, half of it to either side.
     """
 
     looks_back = True
@@ -152,9 +137,7 @@ class SingleLayer(Linear):
     """tanh(W_x c_i + W_c h), a number without a weight after it (Hui 2017).
 
     It lies in (-1, 1), so a weight is at most e^2 / (e^2 + L - 1): 3.7 % of 196 locations. It cannot focus.
-
-    Args:
-        learned_scale: multiply it by exp(s), s = 0 at first, which is no longer the source's (D).
+    `learned_scale` multiplies it by exp(s), s = 0 at first, which is no longer the source's (D).
     """
 
     @validated
@@ -168,11 +151,9 @@ class SingleLayer(Linear):
 
 
 class Dot(Score):
-    """h . c_i, or (W_q h) . c_i where a query is not as wide as a context vector (D).
+    """h . c_i, or (W_q h) . c_i where a query is not as wide as a context vector, unless `project` forbids it (D).
 
-    Args:
-        scaled: divide by sqrt(D), since long vectors make the softmax peak (Vaswani et al. 2017, section 3.2.1).
-        project: whether W_q, without bias, may stand in where the widths differ.
+    `scaled` divides by sqrt(D), since long vectors make the softmax peak (Vaswani et al. 2017, section 3.2.1).
     """
 
     @validated
@@ -194,11 +175,7 @@ class Dot(Score):
 
 
 class ProjectedDot(Score):
-    """q . k_i / sqrt(A) with q = W_q h, k_i = W_k c_i and, in place of c_i, v_i = W_v c_i (Vaswani et al. 2017, Eq. 1).
-
-    Args:
-        d_attention: A, of queries, keys and values; None is D.
-    """
+    """q . k_i / sqrt(A) with q = W_q h, k_i = W_k c_i and, for c_i, v_i = W_v c_i (Vaswani et al. 2017, Eq. 1)."""
 
     @validated
     def __init__(self, d_context: int, d_query: int, grid: Grid, d_attention: Width | None = None) -> None:

@@ -11,95 +11,100 @@ from models.captioners import normal, randomised
 from torch import Tensor, nn
 
 from captioning.models.parts.cells import GRU, LSTM, Cell, ConditionalGRU, PrintedGRU, UpDown
+from captioning.models.parts.numerics import initialise
 
 B, N, WORD, IMAGE, CONTEXT, STATE = 2, 3, 5, 7, 11, 13
 SIZES = {"d_word": WORD, "d_image": IMAGE, "d_context": CONTEXT, "d_hidden": STATE}
 CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
-
-
 WORDS, SHOWN, FOUND = normal(B, N, WORD), normal(B, 1, IMAGE, seed=2), normal(B, N, CONTEXT, seed=3)
-X = torch.cat((WORDS, SHOWN.expand(-1, N, -1), FOUND), dim=-1)
+READ = torch.cat((WORDS, SHOWN.expand(-1, N, -1)), dim=-1)
+X = torch.cat((READ, FOUND), dim=-1)
+
+queries = pytest.mark.parametrize("query", ["after", "before"])
 
 
-def memory(cell: Cell) -> tuple[Tensor, ...]:
-    return tuple(normal(B, N, STATE, seed=5 + k) for k in range(cell.memories))
+def memory(cell: Cell) -> list[Tensor]:
+    return [normal(B, N, STATE, seed=5 + k) for k in range(cell.memories)]
 
 
-def step(cell: Cell) -> tuple[Tensor, tuple[Tensor, ...]]:
+def step(cell: Cell) -> tuple[Tensor, list[Tensor]]:
     """The query and the memory after a step."""
     x = cell.words(WORDS) + cell.image(SHOWN)
-    query, between = cell.ask(x, memory(cell))
-    return query, cell(x, FOUND, between)
+    query, between = cell.ask(x, tuple(memory(cell)))
+    return query, list(cell(x, FOUND, between))
 
 
 def whole(cell: Any) -> Tensor:
-    """The matrix of [word; image; context]."""
-    return torch.cat((cell.word.weight, cell.constant.weight, cell.context.weight), dim=1)
+    """The matrix of [word; image; context], as far as they are."""
+    return torch.cat([part.weight for part in (cell.word, cell.constant, cell.context) if part is not None], dim=1)
 
 
-def pytorch_lstm(cell: Any, matrix: Tensor) -> nn.LSTMCell:
-    """PyTorch's with the weights of ours."""
-    theirs = nn.LSTMCell(matrix.shape[1], STATE, dtype=torch.float64)
-    pairs = ((matrix, theirs.weight_ih), (cell.hidden.weight, theirs.weight_hh), (cell.word.bias, theirs.bias_ih))
-    for ours, other in pairs:
-        i, f, o, g = ours.chunk(4)
-        other.copy_(torch.cat((i, f, g, o)))
-    theirs.bias_hh.zero_()
-    return theirs
+def pytorch(cell: Any, matrix: Tensor, x: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+    """A step of PyTorch's cell with the weights of ours, whose matrix is of all that it reads."""
+    blocks = [matrix, cell.hidden.weight, cell.word.bias]
+    if isinstance(cell, LSTM):
+        theirs: Any = nn.LSTMCell(matrix.shape[1], STATE, dtype=torch.float64)
+        found = [torch.cat([rows.chunk(4)[k] for k in (0, 1, 3, 2)]) for rows in blocks]
+    else:  # its z is 1 - u, and its reset gate comes after the matrix
+        theirs = nn.GRUCell(matrix.shape[1], STATE, dtype=torch.float64)
+        blocks[1] = torch.cat((blocks[1], cell.candidate.weight))
+        found = [torch.cat((r, -u, new)) for u, r, new in (rows.chunk(3) for rows in blocks)]
+    for parameter, value in zip(theirs.parameters(), [*found, torch.zeros(len(matrix))], strict=True):
+        parameter.copy_(value)
+    flat = [m.flatten(0, 1) for m in state]
+    after = theirs(x.flatten(0, 1), tuple(flat) if len(flat) > 1 else flat[0])
+    return tuple(m.unflatten(0, (B, N)) for m in (after if isinstance(after, tuple) else (after,)))
 
 
+@pytest.mark.parametrize("cell", [LSTM(**SIZES), GRU(**SIZES, reset="after")], ids=["LSTM", "GRU"])
 @torch.no_grad()
-def test_lstm_is_that_of_pytorch() -> None:
-    cell = randomised(LSTM(**SIZES))
-    theirs = pytorch_lstm(cell, whole(cell))
+def test_single_cells_are_those_of_pytorch(cell: Any) -> None:
+    randomised(cell)
     query, found = step(cell)
-    before = memory(cell)
-    assert query is not before[0]
-    assert torch.equal(query, before[0])  # attention is asked by the state before
-    expected = theirs(X.flatten(0, 1), tuple(m.flatten(0, 1) for m in before))
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one.flatten(0, 1), other, **CLOSE)
+    assert torch.equal(query, memory(cell)[0])  # attention is asked by the state before
+    torch.testing.assert_close(found, list(pytorch(cell, whole(cell), X, *memory(cell))), **CLOSE)
 
 
-def gru(cell: Any, x: Tensor, h: Tensor) -> Tensor:
-    w = whole(cell) if cell.context is not None else torch.cat((cell.word.weight, cell.constant.weight), dim=1)
-    return plain_gru(w, cell.word.bias, cell.hidden.weight, cell.candidate.weight, x, h)
+@queries
+@torch.no_grad()
+def test_up_down_is_two_lstms_of_pytorch(query: Any) -> None:
+    cell = randomised(UpDown(**SIZES, query=query))
+    h2, c2, h1, c1 = memory(cell)
+    h1, c1 = pytorch(cell.first, whole(cell.first), torch.cat((READ, h2), dim=-1), h1, c1)
+    after = pytorch(cell.second, whole(cell.second), torch.cat((h1, FOUND), dim=-1), h2, c2)
+    torch.testing.assert_close(step(cell), (h1 if query == "after" else h2, [*after, h1, c1]), **CLOSE)
 
 
-def plain_gru(w: Tensor, bias: Tensor, gates: Tensor, candidate: Tensor, x: Tensor, h: Tensor) -> Tensor:
-    wu, wr, wc = w.chunk(3)
-    bu, br, bc = bias.chunk(3)
-    uu, ur = gates.chunk(2)
+def gru(cell: Any, x: Tensor, h: Tensor) -> tuple[Tensor]:
+    """The GRU that resets the state, written out."""
+    wu, wr, wc = whole(cell).chunk(3)
+    bu, br, bc = cell.word.bias.chunk(3)
+    uu, ur = cell.hidden.weight.chunk(2)
     u = 1 / (1 + (-(x @ wu.T + h @ uu.T + bu)).exp())
     r = 1 / (1 + (-(x @ wr.T + h @ ur.T + br)).exp())
-    new = (x @ wc.T + (r * h) @ candidate.T + bc).tanh()
-    return u * new + (1 - u) * h
+    return (u * (x @ wc.T + (r * h) @ cell.candidate.weight.T + bc).tanh() + (1 - u) * h,)
 
 
 @torch.no_grad()
 def test_gru_resets_the_state() -> None:
     cell = randomised(GRU(**SIZES))
-    torch.testing.assert_close(step(cell)[1][0], gru(cell, X, memory(cell)[0]), **CLOSE)
+    torch.testing.assert_close(step(cell)[1], list(gru(cell, X, *memory(cell))), **CLOSE)
 
 
-def pytorch_gru(cell: Any, matrix: Tensor) -> nn.GRUCell:
-    """PyTorch's with the weights of ours: its z is 1 - u, and its reset gate comes after the matrix."""
-    theirs = nn.GRUCell(matrix.shape[1], STATE, dtype=torch.float64)
-    u, r, new = matrix.chunk(3)
-    theirs.weight_ih.copy_(torch.cat((r, -u, new)))
-    u, r = cell.hidden.weight.chunk(2)
-    theirs.weight_hh.copy_(torch.cat((r, -u, cell.candidate.weight)))
-    u, r, new = cell.word.bias.chunk(3)
-    theirs.bias_ih.copy_(torch.cat((r, -u, new)))
-    theirs.bias_hh.zero_()
-    return theirs
-
-
+@queries
+@pytest.mark.parametrize("reset", ["before", "after"])
 @torch.no_grad()
-def test_gru_that_resets_after_the_matrix_is_that_of_pytorch() -> None:
-    cell = randomised(GRU(**SIZES, reset="after"))
-    expected = pytorch_gru(cell, whole(cell))(X.flatten(0, 1), memory(cell)[0].flatten(0, 1))
-    torch.testing.assert_close(step(cell)[1][0].flatten(0, 1), expected, **CLOSE)
+def test_conditional_gru_is_one_state_through_two(query: Any, reset: Any) -> None:
+    """With `after`, the one of Nematus, two of PyTorch."""
+    cell = randomised(ConditionalGRU(**SIZES, query=query, reset=reset))
+
+    def single(unit: Any, x: Tensor, h: Tensor) -> Tensor:
+        return (gru(unit, x, h) if reset == "before" else pytorch(unit, whole(unit), x, h))[0]
+
+    (s,) = memory(cell)
+    between = single(cell.first, READ, s)
+    after = single(cell.second, FOUND, between)
+    torch.testing.assert_close(step(cell), (between if query == "after" else s, [after]), **CLOSE)
 
 
 @torch.no_grad()
@@ -109,68 +114,21 @@ def test_printed_gru_resets_the_input() -> None:
     recurrent, gates = h @ cell.hidden.weight.T, X @ whole(cell).T + cell.word.bias
     u = (gates[..., :STATE] + recurrent[..., :STATE]).sigmoid()
     r = (gates[..., STATE:] + recurrent[..., STATE:-STATE]).sigmoid()
-    assert r.shape == X.shape
     new = (recurrent[..., -STATE:] + (r * X) @ cell.candidate.weight.T + cell.candidate.bias).tanh()
     torch.testing.assert_close(step(cell)[1][0], u * new + (1 - u) * h, **CLOSE)
 
 
-@pytest.mark.parametrize("query", ["after", "before"])
-@torch.no_grad()
-def test_up_down_is_two_lstms_of_pytorch(query: Any) -> None:
-    cell = randomised(UpDown(**SIZES, query=query))
-    second = torch.cat((cell.second.word.weight, cell.second.context.weight), dim=1)
-    theirs = [pytorch_lstm(cell.first, whole(cell.first)), pytorch_lstm(cell.second, second)]
-    h2, c2, h1, c1 = (m.flatten(0, 1) for m in memory(cell))
-    first = torch.cat((WORDS, SHOWN.expand(-1, N, -1)), dim=-1).flatten(0, 1)
-    h1, c1 = theirs[0](torch.cat((first, h2), dim=1), (h1, c1))
-    after = theirs[1](torch.cat((h1, FOUND.flatten(0, 1)), dim=1), (h2, c2))
-    asked, found = step(cell)
-    torch.testing.assert_close(asked.flatten(0, 1), h1 if query == "after" else h2, **CLOSE)
-    for one, other in zip(found, (*after, h1, c1), strict=True):
-        torch.testing.assert_close(one.flatten(0, 1), other, **CLOSE)
-
-
-@pytest.mark.parametrize("query", ["after", "before"])
-@torch.no_grad()
-def test_conditional_gru_is_one_state_through_two(query: Any) -> None:
-    cell = randomised(ConditionalGRU(**SIZES, query=query))
-    (s,) = memory(cell)
-    between = gru(cell.first, torch.cat((WORDS, SHOWN.expand(-1, N, -1)), dim=-1), s)
-    word, gates, candidate = cell.second.word, cell.second.hidden.weight, cell.second.candidate.weight
-    after = plain_gru(word.weight, word.bias, gates, candidate, FOUND, between)
-    asked, found = step(cell)
-    torch.testing.assert_close(asked, between if query == "after" else s, **CLOSE)
-    torch.testing.assert_close(found[0], after, **CLOSE)
-
-
-@torch.no_grad()
-def test_conditional_gru_of_nematus_is_two_of_pytorch() -> None:
-    cell = randomised(ConditionalGRU(**SIZES, reset="after"))
-    first = torch.cat((cell.first.word.weight, cell.first.constant.weight), dim=1)
-    read = torch.cat((WORDS, SHOWN.expand(-1, N, -1)), dim=-1).flatten(0, 1)
-    between = pytorch_gru(cell.first, first)(read, memory(cell)[0].flatten(0, 1))
-    after = pytorch_gru(cell.second, cell.second.word.weight)(FOUND.flatten(0, 1), between)
-    asked, found = step(cell)
-    torch.testing.assert_close(asked.flatten(0, 1), between, **CLOSE)
-    torch.testing.assert_close(found[0].flatten(0, 1), after, **CLOSE)
-
-
-def test_conditional_gru_needs_attention() -> None:
-    with pytest.raises(ValueError, match="attention between its cells, and the model has none: set a score"):
-        ConditionalGRU(WORD, IMAGE, 0, STATE)
-
-
-@pytest.mark.parametrize("cell", [LSTM, GRU, PrintedGRU, UpDown, ConditionalGRU])
-def test_recurrences_begin_orthogonal_and_forget_gates_open(cell: Any) -> None:
+@pytest.mark.parametrize(("kind", "count"), [(LSTM, 4), (GRU, 3), (PrintedGRU, 2), (UpDown, 8), (ConditionalGRU, 6)])
+def test_recurrences_begin_orthogonal_and_forget_gates_open(kind: Any, count: int) -> None:
     torch.manual_seed(0)
-    cell = cell(**SIZES)
+    cell = kind(**SIZES)
     for parameter in cell.parameters():
         parameter.data.zero_()
-    cell.initialise()
+    initialise(cell)
     blocks = [block for p in cell.parameters() if p.ndim == 2 and p.any() for block in p.split(STATE)]
-    if isinstance(cell, PrintedGRU):  # between u's and the candidate's lie those of the input's gate
+    if kind is PrintedGRU:  # between u's and the candidate's lie those of the input's gate
         blocks = [cell.hidden.weight[:STATE], cell.hidden.weight[-STATE:]]
-    assert len(blocks) == {LSTM: 4, GRU: 3, PrintedGRU: 2, UpDown: 8, ConditionalGRU: 6}[type(cell)]
+    assert len(blocks) == count
     for block in blocks:
         torch.testing.assert_close(block @ block.T, torch.eye(STATE), rtol=0, atol=1e-5)
     for name, parameter in cell.named_parameters():
@@ -180,6 +138,5 @@ def test_recurrences_begin_orthogonal_and_forget_gates_open(cell: Any) -> None:
 
 def test_the_lstm_keeps_its_sum_in_single_precision() -> None:
     cell = LSTM(**SIZES).bfloat16()
-    state = tuple(m.bfloat16() for m in memory(cell))
-    hidden, total = cell(cell.words(WORDS.bfloat16()), FOUND.bfloat16(), state)
+    hidden, total = cell(cell.words(WORDS.bfloat16()), FOUND.bfloat16(), tuple(m.bfloat16() for m in memory(cell)))
     assert (hidden.dtype, total.dtype) == (torch.bfloat16, torch.float32)

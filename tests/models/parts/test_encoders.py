@@ -1,21 +1,23 @@
-"""The block of self-attention against its equation. The stack of layers is in tests/models/test_transformer.py.
+"""Encoders and positions against their equations. The stack of layers is in tests/models/test_transformer.py.
 
-B images, L context vectors of D features.
+B images, vectors of D features on a grid of (h, w).
 """
 
+import math
 from typing import Any
 
 import pytest
 import torch
-from models.captioners import normal, randomised
+from models.captioners import build, inputs, normal, randomised
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.models.parts.encoders import SelfAttentionBlock
+from captioning.models.parts.encoders import SelfAttentionBlock, SelfAttentionLayers, Transposed
+from captioning.models.parts.numerics import initialise
+from captioning.models.parts.positions import resized, sinusoidal, sinusoidal_2d
 
-B, L, D = 2, 7, 24
-MASK = torch.ones(B, L, dtype=torch.bool)
-MASK[0, 2], MASK[1, 3:] = False, False
+B, D, GRID, L = 2, 24, (2, 3), 6
+MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
 CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
 
 masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
@@ -23,8 +25,8 @@ masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 
 @masks
 def test_the_block_is_nothing_at_first_and_learns_to_be_something(mask: Tensor | None) -> None:
-    block = SelfAttentionBlock(D, (1, L)).double()
-    context = ContextSet(normal(B, L, D), (1, L), mask)
+    block = SelfAttentionBlock(D, GRID).double()
+    context = ContextSet(normal(B, L, D), GRID, mask)
     found = block(context)
     assert torch.equal(found.vectors, context.vectors)
     assert (found.grid, found.mask, block.d_out) == (context.grid, mask, D)
@@ -35,14 +37,106 @@ def test_the_block_is_nothing_at_first_and_learns_to_be_something(mask: Tensor |
 @masks
 @torch.no_grad()
 def test_the_block_by_hand(mask: Tensor | None) -> None:
-    block = randomised(SelfAttentionBlock(D, (1, L)))
-    x = normal(B, L, D)
-    found = block(ContextSet(x, (1, L), mask)).vectors
+    block, x = randomised(SelfAttentionBlock(D, GRID)), normal(B, L, D)
+    found = block(ContextSet(x, GRID, mask)).vectors
     q, k, v = (x @ w.T for w in block.project.weight.split((D // 8, D // 8, D // 2)))
     for b in range(B):
+        allowed = [j for j in range(L) if mask is None or mask[b, j]]
         for i in range(L):
-            allowed = [j for j in range(L) if mask is None or mask[b, j]]
             weights = torch.stack([(q[b, i] @ k[b, j]).exp() for j in allowed])
             mixed = (weights / weights.sum()) @ v[b, allowed]
-            expected = x[b, i] + block.gamma * (block.output.weight @ mixed)
-            torch.testing.assert_close(found[b, i], expected, **CLOSE)
+            torch.testing.assert_close(found[b, i], x[b, i] + block.gamma * (block.output.weight @ mixed), **CLOSE)
+
+
+@torch.no_grad()
+def test_transposed_by_hand() -> None:
+    encoder, context = randomised(Transposed(D, GRID)), ContextSet(normal(B, L, D), GRID, MASK)
+    found = encoder(context)
+    weight, bias = encoder.convolutions.parameters()
+    assert (found.grid, found.vectors.shape, encoder.d_out) == ((4, 6), (B, 24, D), D)
+    for row in range(4):
+        for column in range(6):
+            source, place = 3 * (row // 2) + column // 2, 6 * row + column
+            expected = context.vectors[:, source] @ weight[:, :, row % 2, column % 2] + bias
+            torch.testing.assert_close(found.vectors[:, place], expected, **CLOSE)
+            assert torch.equal(found.mask[:, place], MASK[:, source])
+
+
+@pytest.mark.parametrize("doublings", [1, 2])
+def test_at_first_every_vector_becomes_as_many_of_its_like(doublings: int) -> None:
+    encoder, times = Transposed(D, GRID, doublings=doublings), 2**doublings
+    initialise(encoder)
+    vectors = normal(B, L, D).float()
+    grown = vectors.unflatten(1, GRID).repeat_interleave(times, 1).repeat_interleave(times, 2)
+    assert torch.equal(encoder(ContextSet(vectors, GRID)).vectors, grown.flatten(1, 2))
+
+
+def test_pictures_show_the_sum_of_a_vectors_places() -> None:
+    alpha = torch.zeros(24)
+    alpha[[0, 7]] = 1.0  # rows 0 and 1, columns 0 and 1
+    alpha[[2, 17, 23]] = torch.tensor([2.0, 4, 8])  # columns 2 of row 0, 5 of rows 2 and 3
+    assert Transposed(1, GRID).shares(alpha).tolist() == [2, 2, 0, 0, 0, 12]
+
+
+@torch.no_grad()
+def test_the_encoder_behind_has_the_finer_grid_and_mask() -> None:
+    sizes = {"d_feat": 6, "heads": 2, "d_hidden": 7}
+    encoder = randomised(Transposed(D, GRID, behind=lambda **given: SelfAttentionLayers(**given, **sizes)))
+    context = ContextSet(normal(B, L, D), GRID, MASK)
+    finer = encoder._finer(context)
+    assert (finer.grid, finer.mask.sum().item(), encoder.d_out) == ((4, 6), 4 * 10, 6)
+    torch.testing.assert_close(encoder(context).vectors, encoder.behind(finer).vectors, **CLOSE)
+
+
+@torch.no_grad()
+def test_before_a_recurrent_decoder_attention_is_that_of_the_photograph() -> None:
+    context, tokens = inputs()
+    model = build("sat_soft")
+    model.encoder = randomised(Transposed(context.vectors.shape[-1], context.grid))
+    attention = model(context, tokens, need_weights=True).attention
+    assert attention.shape == (*tokens.shape, context.vectors.shape[1])
+    torch.testing.assert_close(attention.sum(-1), torch.ones(tokens.shape).double(), **CLOSE)
+
+
+def test_another_grid_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(3, 2\) came"):
+        Transposed(D, GRID)(ContextSet(normal(B, L, D).float(), (3, 2)))
+
+
+def entry(position: int, feature: int, features: int) -> float:
+    """PE(pos, 2i) = sin(pos / 10000^(2i / d)), PE(pos, 2i + 1) = cos of the same angle (Vaswani et al., 3.5)."""
+    angle = position / 10000 ** ((feature - feature % 2) / features)
+    return math.cos(angle) if feature % 2 else math.sin(angle)
+
+
+@pytest.mark.parametrize(("length", "features"), [(13, 11), (1, 2), (5, 1), (196, 512)])
+def test_positions_in_one_dimension(length: int, features: int) -> None:
+    table = sinusoidal(length, features)
+    assert table.dtype == torch.float32
+    expected = [[entry(t, k, features) for k in range(features)] for t in range(length)]
+    torch.testing.assert_close(table.double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(("h", "w", "features"), [(3, 5, 14), (5, 2, 11), (1, 1, 4), (1, 3, 2)])
+def test_positions_in_two_dimensions(h: int, w: int, features: int) -> None:
+    half = features // 2
+    expected = [
+        [entry(row, k, half) for k in range(half)] + [entry(column, k, features - half) for k in range(features - half)]
+        for row in range(h)
+        for column in range(w)
+    ]
+    found = sinusoidal_2d((h, w), features).double()
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-7)
+
+
+def test_positions_resized_for_another_grid() -> None:
+    """Of a plane the cubic interpolation is the plane; a place's middle is half a place from its edges."""
+    grid, other = (6, 16), (12, 8)
+
+    def plane(h: int, w: int) -> torch.Tensor:
+        rows, columns = (torch.arange(n).double() / n + 0.5 / n for n in (h, w))
+        return torch.stack([rows[:, None].expand(h, w), rows[:, None] - 3 * columns], dim=-1)
+
+    found = resized(plane(*grid).flatten(0, 1), grid, other).unflatten(0, other)
+    inner = slice(4, -4), slice(2, -2)  # beyond the edge there is no plane
+    torch.testing.assert_close(found[inner], plane(*other)[inner], **CLOSE)

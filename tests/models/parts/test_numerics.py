@@ -1,0 +1,93 @@
+"""The CPU's dropout: its law, its gradient and its corners; matrices in bfloat16."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from captioning.models.parts.numerics import LEVELS, LowerLinear, dropout, lower
+
+
+def test_the_four_elements_of_one_draw_are_independent() -> None:
+    n, p = 100_000, 0.25
+    torch.manual_seed(2)
+    kept = (dropout(torch.ones(n, 8), p, training=True) != 0).double()
+    for i in range(8):
+        for j in range(i + 1):
+            share = (1 - p) ** (1 if i == j else 2)
+            both = (kept[:, i] * kept[:, j]).sum().item()
+            assert abs(both - n * share) < 4.5 * math.sqrt(n * share * (1 - share)), (i, j)
+
+
+@pytest.mark.parametrize("p", [1e-5, 0.1, 1 / 3, 0.99999])
+def test_expectation_is_exact_for_the_rounded_probability(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every 16-bit level once: the sample is then the distribution.
+    levels = torch.arange(-LEVELS // 2, LEVELS // 2, dtype=torch.int16).view(torch.int64)
+    monkeypatch.setattr(torch.Tensor, "random_", lambda self, *_: self.copy_(levels))
+    y = dropout(torch.ones(LEVELS, dtype=torch.float64), p, training=True)
+    assert (y == 0).sum().item() == round(p * LEVELS)
+    assert math.fsum(y.tolist()) / LEVELS == pytest.approx(1, rel=1e-14)
+    assert y.unique().tolist() == [0, LEVELS / (LEVELS - round(p * LEVELS))]
+
+
+def test_identity_when_evaluating_or_without_dropout() -> None:
+    x, state = torch.randn(7), torch.get_rng_state()
+    assert dropout(x, 0.5, training=False) is x
+    assert dropout(x, 0.0, training=True) is x
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3,), (4,), (5,), (3, 5, 7), (1, 0, 3)])
+def test_any_size(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(5)
+    x = torch.ones(shape, dtype=torch.float64)
+    seen = torch.stack([dropout(x, 0.5, training=True) for _ in range(64)])
+    assert seen.shape == (64, *shape)
+    assert (x == 1).all()  # not in place
+    zeros = (seen == 0).sum(dim=0)
+    assert ((zeros > 0) & (zeros < 64)).all()  # no element is always or never dropped
+    assert ((seen == 0) | (seen == 2)).all()
+
+
+def test_elements_and_gradients_of_a_transposed_input_stay_in_place() -> None:
+    torch.manual_seed(6)
+    x = torch.arange(1.0, 36.0, dtype=torch.float64).view(5, 7).t().requires_grad_()
+    y = dropout(x, 0.5, training=True)
+    (gradient,) = torch.autograd.grad(y.square().sum() / 2, x)
+    assert y.shape == (7, 5)
+    assert ((y == 0) | (y == 2 * x)).all()
+    assert torch.equal(gradient, 2 * y)
+    assert 0 < (y == 0).sum() < y.numel()
+
+
+def test_reproducible_and_never_the_same_twice() -> None:
+    x, found = torch.ones(997, dtype=torch.bfloat16), []
+    for _ in range(2):
+        torch.manual_seed(7)
+        found.append([dropout(x, 0.5, training=True) for _ in range(2)])
+    assert torch.equal(torch.stack(found[0]), torch.stack(found[1]))
+    assert not torch.equal(*found[0])
+    assert found[0][0].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_lower_layer_is_the_layer_up_to_the_rounding_of_its_numbers(bias: bool) -> None:
+    torch.manual_seed(0)
+    linear = nn.Linear(200, 100, bias=bias)
+    x = torch.randn(3, 7, 200)
+    exact = x.double() @ linear.weight.double().T
+    bound = 3 * 2.0**-8 * (x.abs().double() @ linear.weight.abs().double().T)  # of weight, argument and result
+    found = LowerLinear(linear)(x)
+    assert found.dtype == x.dtype
+    offset = linear.bias.double() if bias else 0.0
+    assert ((found - offset - exact).abs() <= bound).all()
+    assert not torch.equal(found.double() - offset, exact)
+
+
+def test_large_matrices_are_lower_and_the_last_and_small_ones_are_not() -> None:
+    model = nn.Sequential(nn.Linear(128, 128), nn.Sequential(nn.Linear(128, 4), nn.Linear(4, 128)), nn.Linear(128, 300))
+    lower(model, vocab_size=300)
+    kinds = [type(part) for part in model.modules() if not isinstance(part, nn.Sequential)]
+    assert kinds == [LowerLinear, nn.Linear, nn.Linear, nn.Linear]
+    assert model[0].weight.dtype == torch.bfloat16
