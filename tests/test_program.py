@@ -1,10 +1,15 @@
-"""All commands behind one name."""
+"""All commands behind one name, and what they answer before they import the libraries that take seconds."""
 
+import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from processes import ENVIRONMENT
+from support import Run
 
 import captioning
 from captioning.__main__ import COMMANDS, main
@@ -36,28 +41,18 @@ def test_all_commands_are_listed_with_what_they_do(program: Program) -> None:
     assert [line.split()[0] for line in said.splitlines() if line.startswith("  ")] == list(COMMANDS)
     assert "  run         Train a captioner and test it\n" in said
     assert program() == said
-
-
-def test_the_version(program: Program) -> None:
     assert program("--version") == f"captioning {captioning.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("repotr", "there is no command repotr. Did you mean report? Commands: run, evaluate, "),
-        ("train", "there is no command train. Did you mean run? Commands: run, "),
-        ("model=sat_soft", "there is no command model=sat_soft. Commands: run, "),
-    ],
-)
-def test_a_misspelt_command(program: Program, capsys: pytest.CaptureFixture[str], word: str, said: str) -> None:
+@pytest.mark.parametrize(("word", "meant"), [("repotr", "report"), ("train", "run"), ("model=sat_soft", None)])
+def test_a_misspelt_command(program: Program, capsys: pytest.CaptureFixture[str], word: str, meant: str | None) -> None:
     with pytest.raises(SystemExit) as ended:
         program(word)
     assert ended.value.code == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(f"error: {said}")
-    assert printed.err.count("\n") == 1
+    out, err = capsys.readouterr()
+    guess = f" Did you mean {meant}?" if meant else ""
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"error: there is no command {word}.{guess} Commands: run, ")
 
 
 def test_a_command_is_what_python_would_start(
@@ -89,11 +84,68 @@ def test_a_command_is_what_python_would_start(
     ],
 )
 def test_completion(program: Program, line: str, offered: set[str]) -> None:
-    assert offered <= set(program("-sc", "query=bash", line=line).split())
-    assert bool(offered) is bool(program("-sc", "query=bash", line=line))
+    """Of the name that is typed."""
+    found = program("-sc", "query=bash", line=line).split()
+    assert offered <= set(found)
+    assert bool(offered) is bool(found)
+    assert program("-sc", "install=bash").endswith("-F hydra_bash_completion captioning\n")
 
 
-def test_completion_is_of_the_name_that_is_typed(program: Program) -> None:
-    assert program("-sc", "install=bash").endswith(
-        "complete -o nospace -o default -F hydra_bash_completion captioning\n"
-    )
+HEAVY = ("torch", "torchvision", "lightning", "torchmetrics", "matplotlib")
+SCRIPT = """
+import contextlib, importlib, io, json, sys
+from captioning.config.command import start
+
+heavy, calls = json.loads(sys.argv[1])
+for name, *arguments in calls:
+    sys.argv = ["command", *arguments]
+    main, said = importlib.import_module(f"captioning.{name}").main, io.TextIOWrapper(io.BytesIO())
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
+        start(main)
+    said.seek(0)
+    print(json.dumps([said.read(), [module for module in heavy if module in sys.modules]]))
+"""
+MODULES = [f"{name}.__main__" if (PACKAGE / name).is_dir() else name for name in COMMANDS if name != "doctor"]
+SCORING = ("evaluate", "captions=ours.json", "references=theirs.jsonl", "against=theirs.jsonl", "metrics=[BLEU]")
+ANSWERS = {
+    ("run", "--cfg", "job"): "model:",
+    ("run", "model=nothing"): "there is no model=nothing",
+    ("run", "data=flickr8k", "data.root=nowhere"): "data.root=nowhere does not exist",
+    ("run", "init_from=nowhere.ckpt"): "init_from=nowhere.ckpt is not there",
+    ("run", "model.dropuot=0.3"): "there is no setting model.dropuot",
+    ("run", "seed=x"): "seed=x: must be",
+    ("evaluate", "checkpoint=nowhere.ckpt"): "checkpoint=nowhere.ckpt is not there",
+    ("evaluate", "decoding.ensemble=[nowhere.ckpt]"): "nowhere.ckpt is not there",
+    ("evaluate", "checkpoint=ours.json", "data.root=nowhere"): "data.root=nowhere does not exist",
+    ("evaluate", "checkpoint=ours.json", "against=nowhere.json"): "nowhere.json",
+    ("predict", "checkpoint=nowhere.ckpt", "images=."): "checkpoint=nowhere.ckpt is not there",
+    ("predict", "nowhere.jpg", "checkpoint=ours.json"): "nowhere.jpg",
+    ("push.__main__", "checkpoint=ours.json", "to=hf:name"): "to=hf:name",
+    ("report.__main__", "runs=nowhere"): "runs=nowhere",
+    SCORING: "BLEU-4",
+}
+
+
+def answers(home: Path, *calls: tuple[str, ...]) -> list[Any]:
+    """Gives command lines to one fresh process: of each what it said, and which libraries were there by then."""
+    command = [sys.executable, "-c", SCRIPT, json.dumps([HEAVY, calls])]
+    ended = subprocess.run(command, cwd=home, env=ENVIRONMENT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_help_refusals_and_scores_of_files_take_no_heavy_library(tmp_path: Path) -> None:
+    (tmp_path / "ours.json").write_text(json.dumps([{"image_id": i, "caption": "a red circle"} for i in range(2)]))
+    lines = [{"image_id": i, "caption": "a circle", "references": ["a red circle", "one circle"]} for i in range(2)]
+    (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    calls = {(name, "--help"): "Settings, KEY=VALUE" for name in MODULES} | ANSWERS
+    for (call, part), (said, imported) in zip(calls.items(), answers(tmp_path, *calls), strict=True):
+        assert part in said, (call, said)
+        assert imported == [], call
+
+
+def test_captioning_photographs_takes_pytorch_alone(tmp_path: Path, shapes_run: Run) -> None:
+    images = f"images={shapes_run.photographs[0]}"
+    ((said, imported),) = answers(tmp_path, ("predict", f"checkpoint={shapes_run.checkpoint}", images, "device=cpu"))
+    assert json.loads(said)["caption"] == shapes_run.captions[0]
+    assert imported == ["torch"]
