@@ -52,16 +52,20 @@ def test_beside_the_checkpoint_with_its_weights_and_nothing_else(capsys: pytest.
     sizes = [path.stat().st_size for path in (output, BEST)]
     printed = f"{output}: {sizes[0] / 1e3:.1f} kB, of the checkpoint's {sizes[1] / 1e6:.1f} MB\n"
     assert capsys.readouterr().out == printed
-    saved = load(BEST)
+    saved, shared = load(BEST), load(SHARED)
     assert {name.partition(".")[0] for name in saved.state} == {"backbone", "model", "objective"}
-    assert {name.partition(".")[0] for name in load(SHARED).state} == {"backbone", "model"}
-    weights = sum(t.numel() * t.element_size() for name, t in saved.state.items() if not name.startswith("objective."))
+    assert {name.partition(".")[0] for name in shared.state} == {"backbone", "model"}
+    weights = sum(t.numel() * t.element_size() for t in shared.state.values())
     text = len(json.dumps([saved.config, saved.words]))
     assert weights < sizes[0] < weights + 2 * text + 100 * len(saved.state) < sizes[1]
     output.unlink()
+    for given in (["checkpoint=shared", "output=again"], [f"checkpoint={BEST}", "output=again", "overwrite=true"]):
+        main.__wrapped__(composed(*given, name="export"))
+        assert Path("again").read_bytes() == SHARED.read_bytes()
 
 
-def test_predictions_are_the_same_to_the_bit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_says_the_same_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """To the bit; and a run that begins from it is that which begins from the checkpoint."""
     photographs = sorted(Path("cache").rglob("*.png"))
     ours, theirs = (captioning.load(path, "cpu").caption(photographs) for path in (SHARED, BEST))
     assert len({p.score for p in theirs}) == len(photographs) > 3
@@ -74,6 +78,19 @@ def test_predictions_are_the_same_to_the_bit(capsys: pytest.CaptureFixture[str])
         lines.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
     assert lines[0] == lines[1]
     assert [line["caption"] for line in lines[2]] == [line["caption"] for line in lines[0]]
+    for path, name in ((SHARED, "ours"), (BEST, "theirs")):
+        given = [f"checkpoint={path}", f"name={name}", "metrics=[BLEU,CIDEr]", "device=cpu"]
+        evaluate.main.__wrapped__(composed(*given, name="evaluate"))
+    assert Path("runs/ours/captions.jsonl").read_text() == Path("runs/theirs/captions.jsonl").read_text()
+    assert json.loads(Path("runs/ours/scores.json").read_text())["provenance"]["checkpoint"]["file"] == "shared"
+
+    assert InitialWeights(SHARED).digest == InitialWeights(BEST).digest
+    config = miniature(composed("name=next", *SMALL, f"init_from={SHARED}"))
+    config.optimizer.lr = 1e-12
+    run.main.__wrapped__(config)
+    begun, before = load(Path("runs/next-sat_hard_small-seed1/checkpoints/best.ckpt")).state, load(SHARED).state
+    for name in before:
+        torch.testing.assert_close(begun[name], before[name], rtol=0, atol=1e-9, msg=name)
 
 
 def test_half_of_the_size_says_the_same() -> None:
@@ -94,32 +111,6 @@ def test_half_of_the_size_says_the_same() -> None:
         assert mine.score == pytest.approx(other.score, rel=1e-3)
 
 
-def test_evaluations_are_the_same() -> None:
-    for path, name in ((SHARED, "ours"), (BEST, "theirs")):
-        given = [f"checkpoint={path}", f"name={name}", "metrics=[BLEU,CIDEr]", "device=cpu"]
-        evaluate.main.__wrapped__(composed(*given, name="evaluate"))
-    ours, theirs = (Path("runs", name, "captions.jsonl").read_text() for name in ("ours", "theirs"))
-    assert ours == theirs
-    assert json.loads(Path("runs/ours/scores.json").read_text())["provenance"]["checkpoint"]["file"] == "shared"
-
-
-def test_a_run_begins_from_it_as_from_the_checkpoint() -> None:
-    """And is the same run by its digests."""
-    assert InitialWeights(SHARED).digest == InitialWeights(BEST).digest
-    config = miniature(composed("name=next", *SMALL, f"init_from={SHARED}"))
-    config.optimizer.lr = 1e-12
-    run.main.__wrapped__(config)
-    begun, before = load(Path("runs/next-sat_hard_small-seed1/checkpoints/best.ckpt")).state, load(BEST).state
-    for name in before:
-        if not name.startswith("objective."):
-            torch.testing.assert_close(begun[name], before[name], rtol=0, atol=1e-9, msg=name)
-
-
-def test_an_export_of_an_export_is_the_same() -> None:
-    main.__wrapped__(composed("checkpoint=shared", "output=again.safetensors", name="export"))
-    assert Path("again.safetensors").read_bytes() == SHARED.read_bytes()
-
-
 @pytest.mark.parametrize(
     ("given", "key"),
     [
@@ -128,7 +119,7 @@ def test_an_export_of_an_export_is_the_same() -> None:
         (["checkpoint=shared", "output=shared", "overwrite=true"], "output=shared is the checkpoint itself"),
         (["checkpoint=pretrained"], "format=onnx"),
         (["checkpoint=pretrained", "format=onnx"], "output=pretrained.onnx"),  # in the current directory
-        (["output=runs", "overwrite=true"], "output=runs"),
+        (["output=runs", "overwrite=true"], "runs"),
         (["output=nowhere/a"], "nowhere/a"),
         (["overwrite=3"], "overwrite=3"),
         (["checkpoint=null"], "checkpoint=FILE"),
@@ -153,12 +144,6 @@ def test_what_is_refused_leaves_everything_as_it_was(refused: Callable[..., str]
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     assert key in refused(main, *([] if given[0].startswith("checkpoint") else [f"checkpoint={BEST}"]), *given)
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
-
-
-def test_a_file_is_written_over_when_told() -> None:
-    Path("old").write_text("old")
-    main.__wrapped__(composed(f"checkpoint={BEST}", "output=old", "overwrite=true", name="export"))
-    assert Path("old").read_bytes() == SHARED.read_bytes()
 
 
 def test_no_training_goes_on_from_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -33,20 +33,25 @@ SETTINGS: Mapping[str, Any] = {
 def main(config: DictConfig) -> None:
     """Write the file or folder, and print names and sizes."""
     check_table(SETTINGS, config)
+    weights = config.format == "weights"
     if config.checkpoint is None:
         raise CaptioningError("checkpoint is not set: add checkpoint=FILE")
-    if config.quantise is not None and config.format != "onnx":
-        raise CaptioningError(f"quantise={config.quantise} is for format=onnx: leave it out, or add format=onnx")
-    if config.half and config.format != "weights":
-        raise CaptioningError(f"half=true is for format=weights: leave it out, or leave out format={config.format}")
+    if (config.quantise and config.format != "onnx") or (config.half and not weights):
+        raise CaptioningError("quantise=output is for format=onnx, and half=true for format=weights")
     check_checkpoint("checkpoint", config.checkpoint)
     checkpoint = checkpoint_path(config.checkpoint)
-    suffix = SUFFIXES[config.format]
-    in_package = config.checkpoint == PRETRAINED and config.format != "weights"
+    in_package = config.checkpoint == PRETRAINED and not weights
     beside = Path(PRETRAINED) if in_package else checkpoint  # graphs do not belong among the package's files
+    suffix = SUFFIXES[config.format]
     output = beside.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
-    _check_output(checkpoint, output, config.overwrite, folder=config.format != "weights")
-    if config.format == "weights":  # imported here, because PyTorch takes seconds
+    if output.exists() and output.samefile(checkpoint):
+        raise CaptioningError(
+            f"output={output} is the checkpoint itself: set output to another file, or format=onnx for graphs that run "
+            "without PyTorch"
+        )
+    if output.exists() and not config.overwrite:
+        raise CaptioningError(f"output={output} exists: set another output, or overwrite=true")
+    if weights:  # imported here, because PyTorch takes seconds
         from captioning.runs.checkpoint import load, write_safetensors
 
         saved = load(checkpoint)
@@ -56,30 +61,11 @@ def main(config: DictConfig) -> None:
     from captioning.captioner import TrainedCaptioner
     from captioning.export.folder import export_graphs
 
-    captioner = TrainedCaptioner.from_checkpoint(
-        checkpoint, "cpu", settings_given(config.decoding), list(config.modules)
-    )
+    decoding, modules = settings_given(config.decoding), list(config.modules)
+    captioner = TrainedCaptioner.from_checkpoint(checkpoint, "cpu", decoding, modules)
     export_graphs(captioner, output, config.format, config.quantise is not None)
     for file in sorted(output.iterdir()):
         print(f"{file}: {_size(file)}")
-
-
-def _check_output(checkpoint: Path, output: Path, overwrite: bool, folder: bool) -> None:
-    """Refuse to overwrite anything without `overwrite=true`, and the checkpoint in any case."""
-    if not output.exists():
-        return
-    if folder and not output.is_dir():
-        raise CaptioningError(f"output={output} is not a folder")
-    if not folder and not output.is_file():
-        raise CaptioningError(f"output={output} is not a file")
-    if not folder and output.samefile(checkpoint):
-        raise CaptioningError(
-            f"output={output} is the checkpoint itself: set output to another file, or format=onnx for graphs that run "
-            "without PyTorch"
-        )
-    if not overwrite:
-        kind = "folder" if folder else "file"
-        raise CaptioningError(f"output={output} exists: set output to another {kind}, or overwrite=true")
 
 
 def _size(path: Path) -> str:

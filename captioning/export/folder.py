@@ -20,7 +20,6 @@ from captioning.export.graphs import SIZES, graphs, of_image
 from captioning.files import write_json
 from captioning.tokens import NAMES
 
-ABOUT = "captioner.json"
 SEARCHES: Mapping[str, dict[str, Any]] = {
     "captioning.decoding.greedy": {"width": 1},
     "captioning.decoding.beam_search": {},
@@ -38,44 +37,39 @@ def export_graphs(captioner: TrainedCaptioner, output: Path, form: str, int8: bo
     `form` is `onnx`, which adds the program that runs it, or `torch`; `int8` quantises the last layer of `onnx`.
     """
     network, config = captioner.networks[0], captioner.config
+    backbone, transform, longest = network.backbone, network.backbone.transform, config["model"].get("max_tokens")
     decoding = _decoding(config["decoding"], captioner)
     if getattr(getattr(network.model, "attention", None), "choice", None) == "sample":
         raise CaptioningError("this model draws locations (model.attention.choice=sample), and graphs cannot draw")
-    longest = config["model"].get("max_tokens")
     if longest is not None and longest <= SIZES["time"]:
-        raise CaptioningError(
-            f"model.max_tokens={longest}: graphs are traced with captions of {SIZES['time'] + 1} tokens"
-        )
-    traced = graphs(network.backbone, network.model)
-    transform = network.backbone.transform
+        raise CaptioningError(f"model.max_tokens={longest}: graphs are traced with {SIZES['time'] + 1} tokens")
+    traced = graphs(backbone, network.model)
     about = {
         "version": runner.VERSION,
         "vocabulary": [*NAMES, *captioner.vocabulary.words],
         "decoding": decoding,
         "quantiles": list(captioner.quantiles),
         "longest": longest,
-        "grid": network.backbone.grid,
-        "preprocessing": {
-            name: getattr(transform, name) for name in ("size", "resize", "interpolation", "mean", "std")
-        },
+        "grid": backbone.grid,
+        "preprocessing": {n: getattr(transform, n) for n in ("size", "resize", "interpolation", "mean", "std")},
         "of_hypotheses": [name for name in traced["step"].inputs if name != "tokens" and not of_image(name)],
         "graphs": {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in traced.items()},
     }
     output.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=output, prefix=".part-") as part:
+    with TemporaryDirectory(dir=output, prefix=".part-") as temporary, warnings.catch_warnings():
+        part = Path(temporary)
         if form == "onnx":
             from captioning.export.onnx import write_onnx  # here, because these packages are an extra
 
-            write_onnx(traced, Path(part), int8)
-            shutil.copyfile(runner.__file__, Path(part) / "run.py")
+            write_onnx(traced, part, int8)
+            shutil.copyfile(runner.__file__, part / "run.py")
         else:
-            with warnings.catch_warnings():
-                # about the backbone's weights, which are complete, in their own memory format
-                warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
-                for name, graph in traced.items():
-                    torch.export.save(graph.program, Path(part) / f"{name}.pt2")
-        write_json(Path(part) / ABOUT, about)
-        for file in sorted(Path(part).iterdir()):
+            # about the backbone's weights, which are complete, in their own memory format
+            warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
+            for name, graph in traced.items():
+                torch.export.save(graph.program, part / f"{name}.pt2")
+        write_json(part / "captioner.json", about)
+        for file in sorted(part.iterdir()):
             file.replace(output / file.name)
 
 

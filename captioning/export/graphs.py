@@ -13,13 +13,15 @@ Start reads BOS too, because only then the state has its final form: before, the
 attention have no such output; hard attention adds `attended`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.utils._pytree import TreeSpec, keystr, tree_flatten_with_path, tree_unflatten
 
 from captioning.backbones import Backbone, ContextSet
 from captioning.models.protocol import Captioner, Step
@@ -182,45 +184,28 @@ def _read(graph: Graph) -> set[str]:
     return {name for name, node in given if nodes[node].users}
 
 
-def leaves(node: Any, name: str = "") -> dict[str, Tensor]:
-    """The tensors of a decode state by their place in it, such as `image.layers.0.key`.
-
-    A state is dataclasses, tuples, lists and dicts around tensors; anything else in it stays as it is.
-    """
-    if isinstance(node, Tensor):
-        return {name: node}
-    return {
-        leaf: tensor
-        for key, child in _children(node)
-        for leaf, tensor in leaves(child, f"{name}.{key}".lstrip(".")).items()
-    }
+def leaves(state: Any) -> dict[str, Tensor]:
+    """The tensors of a decode state by their place in it, such as `image.layers.0.key`."""
+    return {name: leaf for name, leaf in _flat(state)[0] if isinstance(leaf, Tensor)}
 
 
-def rebuilt(node: Any, tensors: Mapping[str, Any], name: str = "") -> Any:
+def rebuilt(state: Any, tensors: Mapping[str, Any]) -> Any:
     """The same state with other tensors, named as by `leaves`; None for those that are missing."""
-    if isinstance(node, Tensor):
-        return tensors.get(name)
-    children = {str(key): rebuilt(child, tensors, f"{name}.{key}".lstrip(".")) for key, child in _children(node)}
-    if is_dataclass(node) and not isinstance(node, type):
-        return replace(node, **children)
-    if isinstance(node, tuple):
-        return type(node)(*children.values()) if hasattr(node, "_fields") else tuple(children.values())
-    if isinstance(node, list):
-        return list(children.values())
-    return dict(zip(node, children.values(), strict=True)) if isinstance(node, Mapping) else node
+    found, form = _flat(state)
+    return tree_unflatten([tensors.get(n) if isinstance(leaf, Tensor) else leaf for n, leaf in found], form)
+
+
+def _flat(state: Any) -> tuple[list[tuple[str, Any]], TreeSpec]:
+    """The leaves of a state by name: a state is dataclasses, tuples, lists and dicts around them."""
+    while True:
+        found, form = tree_flatten_with_path(state)
+        unknown = {type(leaf) for _, leaf in found if is_dataclass(leaf)}
+        if not unknown:
+            return [(".".join(re.findall(r"\w+", keystr(path))), leaf) for path, leaf in found], form
+        for kind in unknown:
+            torch.export.register_dataclass(kind)
 
 
 def of_image(name: str) -> bool:
-    """True for a leaf that belongs to the image and is stored once for its hypotheses."""
+    """Tell whether a leaf belongs to the image and is stored once for its hypotheses."""
     return name.startswith("image.")
-
-
-def _children(node: Any) -> Iterator[tuple[Any, Any]]:
-    if is_dataclass(node):
-        yield from ((field.name, getattr(node, field.name)) for field in fields(node))
-    elif isinstance(node, tuple) and hasattr(node, "_fields"):
-        yield from zip(node._fields, node, strict=True)
-    elif isinstance(node, tuple | list):
-        yield from enumerate(node)
-    elif isinstance(node, Mapping):
-        yield from node.items()

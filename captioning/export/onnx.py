@@ -2,8 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 
 from captioning.errors import CaptioningError
-from captioning.export.graphs import Axes, Graph
+from captioning.export.graphs import Graph
 
 try:
     import onnx_ir as ir
@@ -42,40 +41,24 @@ def write_onnx(graphs: Mapping[str, Graph], folder: Path, int8: bool) -> None:
 
 
 def _converted(graph: Graph) -> ir.Model:
+    for name in VERBOSE:
+        logging.getLogger(name).setLevel(logging.ERROR)
     inputs = list(graph.inputs)
-    outputs = [f"{name}{NEXT}" if name in inputs else name for name in graph.outputs]
-    with _silence():
-        program = torch.onnx.export(
-            graph.program,
-            input_names=inputs,
-            output_names=outputs,
-            opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
-        )
+    program = torch.onnx.export(
+        graph.program,
+        input_names=inputs,
+        output_names=[f"{name}{NEXT}" if name in inputs else name for name in graph.outputs],
+        opset_version=OPSET,
+        dynamo=True,
+        verbose=False,
+    )
     assert program is not None
     model: ir.Model = program.model
     for values, axes in ((model.graph.inputs, graph.inputs), (model.graph.outputs, graph.outputs)):
         for value, named in zip(values, axes.values(), strict=True):
-            _name_axes(value, named)
+            assert value.shape is not None
+            value.shape = ir.Shape([named.get(i, size) for i, size in enumerate(value.shape)])
     return model
-
-
-def _name_axes(value: ir.Value, axes: Axes) -> None:
-    assert value.shape is not None
-    value.shape = ir.Shape([axes.get(i, size) for i, size in enumerate(value.shape)])
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    levels = {name: logging.getLogger(name).level for name in VERBOSE}
-    try:
-        for name in VERBOSE:
-            logging.getLogger(name).setLevel(logging.ERROR)
-        yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
 
 
 def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> None:
@@ -99,8 +82,7 @@ def _quantise(graph: ir.Graph) -> None:
     """Quantise the last layer: W `[E, V]` to 7 bits with a scale per word, its input dynamically to 8 bits."""
     layer = _last_layer(graph)
     x, weight = layer.inputs
-    assert weight is not None
-    assert weight.const_value is not None
+    assert weight is not None and weight.const_value is not None  # noqa: PT018
     numbers = weight.const_value.numpy()
     scale = np.maximum(np.abs(numbers).max(axis=0), np.finfo(np.float32).tiny) / LEVELS
     constants = {"int8": np.rint(numbers / scale).astype(np.int8), "scale": scale.astype(np.float32)}
