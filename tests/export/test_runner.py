@@ -17,10 +17,8 @@ from support import Run, composed
 import captioning
 from captioning.backbones.images import TURNS, ImageTransform
 from captioning.config.command import NOT_HERE
-from captioning.errors import CaptioningError
 from captioning.export import runner
 from captioning.export.__main__ import main
-from captioning.export.folder import export_graphs
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -126,14 +124,6 @@ def test_programs_of_torch_are_the_same_graphs(shapes_run: Run, tmp_path: Path) 
     tokens = torch.tensor([[5]])
     log_probs, *_ = step(tokens, *(leaves[name] for name in order))
     torch.testing.assert_close(log_probs, network.model.step(tokens, said.state).logits.log_softmax(-1))
-
-
-def test_a_model_of_too_few_tokens_is_refused(shapes_run: Run, tmp_path: Path) -> None:
-    captioner = captioning.load(shapes_run.checkpoint, "cpu")
-    captioner.config["model"]["max_tokens"] = 2
-    with pytest.raises(CaptioningError, match="max_tokens=2"):
-        export_graphs(captioner, tmp_path / "graphs", "torch", int8=False)
-    assert not (tmp_path / "graphs").exists()
 
 
 def photographs() -> list[Image.Image]:

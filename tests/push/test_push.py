@@ -103,11 +103,14 @@ def test_a_folder_to_look_at_first(best: Path, tmp_path: Path, monkeypatch: pyte
     assert Path("small/captioner.safetensors").stat().st_size < Path("whole/captioner.safetensors").stat().st_size
 
 
-def test_a_checkpoint_that_was_not_tested_has_no_scores(best: Path, tmp_path: Path) -> None:
-    last = Path(shutil.copy(best, best.with_name("last.ckpt")))
-    pushed(f"checkpoint={last}", f"to={tmp_path / 'small'}")
+def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(best: Path, tmp_path: Path) -> None:
+    saved = load(best)
+    saved.config["model"]["_target_"] = "show_tell.ShowTell"
+    write_safetensors(tmp_path / "own.safetensors", saved.config, saved.words, saved.state)
+    pushed(f"checkpoint={tmp_path}/own.safetensors", f"to={tmp_path / 'small'}")
     card = ModelCard.load(tmp_path / "small" / "README.md")
     assert "It was not tested." in card.text
+    assert f"checkpoint={tmp_path}/small/captioner.safetensors modules=[show_tell]\n" in card.text
     assert card.data.eval_results is None
 
 
@@ -122,15 +125,6 @@ def test_the_folders_of_a_machine_stay_there() -> None:
         "data": {"root": "flickr8k", "reader": {"root": "flickr8k/images", "split": ["a", "y"]}},
         "backbone": {"weights": "weights.pt", "size": 224, "mean": [0.5]},
     }
-
-
-def test_parts_of_ones_own_are_named(best: Path, tmp_path: Path) -> None:
-    saved = load(best)
-    saved.config["model"]["_target_"] = "show_tell.ShowTell"
-    write_safetensors(tmp_path / "own.safetensors", saved.config, saved.words, saved.state)
-    pushed(f"checkpoint={tmp_path}/own.safetensors", f"to={tmp_path}/small")
-    text = (tmp_path / "small" / "README.md").read_text()
-    assert f"checkpoint={tmp_path}/small/captioner.safetensors modules=[show_tell]\n" in text
 
 
 @pytest.mark.usefixtures("token")
