@@ -10,7 +10,7 @@ from PIL import Image
 
 from captioning.captioner import TrainedCaptioner
 from captioning.config.paths import PRETRAINED, checkpoint_path
-from captioning.config.searches import LONGEST, build_search, same_search
+from captioning.config.searches import build_search, same_search
 from captioning.decoding import Caption
 from captioning.decoding.confidence import confidence
 from captioning.errors import CaptioningError
@@ -37,11 +37,6 @@ class ServedCaptioner:
         """Some models read no longer captions."""
         found: int | None = self.captioner.config["model"].get("max_tokens")
         return found
-
-    @property
-    def longest(self) -> int:
-        """The largest number of tokens that visitors may ask for."""
-        return min(LONGEST, self.max_tokens or LONGEST)
 
     @property
     def blind(self) -> str:

@@ -8,7 +8,6 @@ the words of all searches one after the other.
 import io
 import json
 from collections.abc import Iterator, Sequence
-from http import HTTPStatus
 from threading import BoundedSemaphore, Lock
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
+from captioning.config.searches import LONGEST
 from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
 from captioning.report.page import asset, environment
@@ -37,8 +37,8 @@ class Captions:
 
     def __init__(self, captioners: Sequence[ServedCaptioner], megabytes: float, megapixels: float, waiting: int):
         self.captioners, self.megabytes, self.megapixels = captioners, megabytes, megapixels
-        longest = min(captioner.longest for captioner in captioners)
-        self.choices = choices(captioners[0].captioner.config["decoding"], longest)
+        longest = min(captioner.max_tokens or LONGEST for captioner in captioners)
+        self.choices = choices(captioners[0].captioner.config["decoding"], min(longest, LONGEST))
         self.places, self.turn = BoundedSemaphore(1 + waiting), Lock()
         examples = {path.name: path.read_bytes() for path in sorted(EXAMPLES.glob("*.jpg"))}
         page = environment(__package__).get_template("captions.html")
@@ -76,8 +76,8 @@ class CaptionsHandler(Handler):
         try:
             kind, content = self._captions.files[urlsplit(self.path).path]
         except (KeyError, ValueError) as error:
-            raise Refused(HTTPStatus.NOT_FOUND, f"there is nothing here; the page is {self.server.url}") from error
-        self.send(HTTPStatus.OK, kind, content)
+            raise Refused(404, f"there is nothing here; the page is {self.server.url}") from error
+        self.send(200, kind, content)
 
     do_HEAD = do_GET
 
@@ -85,15 +85,15 @@ class CaptionsHandler(Handler):
         length = self._checked_length()
         captioners = self._asked()
         if not self._captions.places.acquire(blocking=False):
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many photographs are waiting: try again in a moment")
+            raise Refused(503, "too many photographs are waiting: try again in a moment")
         try:
             image = read_upload(self.receive(length), self._captions.megapixels)
             lines = self._captions.answer(captioners, image)
             try:
                 first = next(lines)
             except CaptioningError as error:  # pixels that have no meaning as colours
-                raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, error) from error
-            self.begin(HTTPStatus.OK, {"Content-Type": "application/x-ndjson"})
+                raise Refused(422, error) from error
+            self.begin(200, {"Content-Type": "application/x-ndjson"})
             self._write(first)
             try:
                 for line in lines:
@@ -111,16 +111,15 @@ class CaptionsHandler(Handler):
         given, largest = self.headers["Content-Length"] or "", self._captions.megabytes
         chunked = self.headers["Transfer-Encoding"]
         if urlsplit(self.path).path != "/captions":
-            raise Refused(HTTPStatus.NOT_FOUND, "photographs are posted to /captions")
+            raise Refused(404, "photographs are posted to /captions")
         if self.headers["Origin"] != f"http://{self.headers['Host']}":
-            raise Refused(HTTPStatus.FORBIDDEN, f"only the page {self.server.url} may post here")
+            raise Refused(403, f"only the page {self.server.url} may post here")
         if self.headers["Content-Type"] != KIND:
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a photograph is posted as {KIND}")
+            raise Refused(415, f"a photograph is posted as {KIND}")
         if chunked or not (given.isascii() and given.isdecimal() and len(given) < 20):
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "a photograph is posted with its Content-Length")
-        if int(given) > largest * MEGA:
-            sentence = f"the photograph has {int(given) / MEGA:.1f} MB; allowed are {largest:g}: scale it down"
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
+            raise Refused(411, "a photograph is posted with its Content-Length")
+        if (size := int(given) / MEGA) > largest:
+            raise Refused(413, f"the photograph has {size:.1f} MB; allowed are {largest:g}: scale it down")
         return int(given)
 
     def _asked(self) -> list[ServedCaptioner]:
@@ -129,12 +128,12 @@ class CaptionsHandler(Handler):
             (text,) = parse_qs(urlsplit(self.path).query, strict_parsing=True, max_num_fields=1)["settings"]
             asked = json.loads(text)
         except (KeyError, ValueError, RecursionError) as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, "the query has the settings as JSON, settings={}") from error
+            raise Refused(400, "the query has the settings as JSON, settings={}") from error
         try:
             decoding = decoding_of(self._captions.choices, asked)
             return [captioner.searching(decoding) for captioner in self._captions.captioners]
         except (CaptioningError, ValidationError) as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, explain(error)) from error
+            raise Refused(400, explain(error)) from error
 
 
 def read_upload(content: bytes, megapixels: float) -> Image.Image:
@@ -144,17 +143,15 @@ def read_upload(content: bytes, megapixels: float) -> Image.Image:
         if image.width * image.height > megapixels * MEGA:
             raise Image.DecompressionBombError
         if image.format in ANIMATED and getattr(image, "is_animated", False):
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "this is an animation: choose one picture of it")
+            raise Refused(415, "this is an animation: choose one picture of it")
         image.load()
         return image
     except Refused:
         raise
     except Image.DecompressionBombError as error:
-        sentence = f"the photograph has too many pixels; allowed are {megapixels:g} million: scale it down"
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence) from error
+        allowed = f"allowed are {megapixels:g} million: scale it down"
+        raise Refused(413, f"the photograph has too many pixels; {allowed}") from error
     except UnidentifiedImageError as error:
-        sentence = f"this is not a photograph; allowed are {', '.join(FORMATS)}"
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence) from error
+        raise Refused(415, f"this is not a photograph; allowed are {', '.join(FORMATS)}") from error
     except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
-        sentence = f"the photograph cannot be read ({type(error).__name__}: {quoted(error)})"
-        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, sentence) from error
+        raise Refused(422, f"the photograph cannot be read ({type(error).__name__}: {quoted(error)})") from error

@@ -40,7 +40,7 @@ KINDS = MimeTypes()  # those of Python, the same on every machine; other files a
 class Refused(Exception):
     """A request that is answered by a status and a sentence."""
 
-    def __init__(self, status: HTTPStatus, sentence: object) -> None:
+    def __init__(self, status: int, sentence: object) -> None:
         super().__init__(str(sentence))
         self.status = status
 
@@ -119,7 +119,7 @@ class Handler(SimpleHTTPRequestHandler):
         parsed = super().parse_request()
         self._timer.cancel()  # the head is here
         if parsed and not self.server.is_named(self.headers["Host"]):
-            raise Refused(HTTPStatus.FORBIDDEN, f"this page is for this machine alone, at {self.server.url}")
+            raise Refused(403, f"this page is for this machine alone, at {self.server.url}")
         return parsed
 
     def receive(self, length: int) -> bytes:
@@ -128,15 +128,15 @@ class Handler(SimpleHTTPRequestHandler):
         with suppress(TimeoutError):
             if len(content := self.rfile.read(length)) == length:
                 return content
-        raise Refused(HTTPStatus.REQUEST_TIMEOUT, "the photograph arrived incomplete or too slowly")
+        raise Refused(408, "the photograph arrived incomplete or too slowly")
 
-    def send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
+    def send(self, status: int, kind: str, content: bytes) -> None:
         """Send a complete answer."""
         self.begin(status, {"Content-Type": kind, "Content-Length": str(len(content))})
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def begin(self, status: HTTPStatus, headers: Mapping[str, str]) -> None:
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Send status and headers."""
         self.send_response(status)
         for name, value in headers.items():
@@ -158,7 +158,7 @@ class Handler(SimpleHTTPRequestHandler):
         with suppress(OSError):
             self.connection.shutdown(direction)
 
-    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
+    def _refuse(self, status: int, sentence: str) -> None:
         if self.command != "POST":
             self.send(status, "text/plain; charset=utf-8", f"{sentence}\n".encode())
             return
@@ -171,11 +171,10 @@ class Handler(SimpleHTTPRequestHandler):
                 pass
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
-        self._refuse(status, quoted(message or status.phrase))
+        self._refuse(405 if code == 501 else code, quoted(message or HTTPStatus(code).phrase))
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        if self.command == "POST" or int(code) >= HTTPStatus.BAD_REQUEST:
+        if self.command == "POST" or int(code) >= 400:
             self.log_message("%s %s %s", self.command, getattr(self, "path", "").partition("?")[0], int(code))
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -208,7 +207,7 @@ class FolderHandler(Handler):
             found = (found / INDEX if found.is_dir() else found).resolve(strict=True)
             if found.is_relative_to(folder) and found.is_file() and not hidden:  # opening a pipe would wait for ever
                 return str(found)
-        raise Refused(HTTPStatus.NOT_FOUND, "there is no such file in this report")
+        raise Refused(404, "there is no such file in this report")
 
     def guess_type(self, path: Any) -> str:
         kind = KINDS.guess_type(str(path).lower())[0] or "application/octet-stream"
