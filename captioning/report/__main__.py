@@ -15,10 +15,9 @@ from captioning.config.types import PathText, Samples, Seed
 from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.metrics.scorer import Metric, scores_of
-from captioning.report.published import published_rows
 from captioning.report.runs import Run, find_runs
-from captioning.report.systems import group
-from captioning.report.tables import differences, markdown, write_csv
+from captioning.report.systems import compare, group
+from captioning.report.tables import differences, markdown, published_rows, write_csv
 
 SETTINGS: Mapping[str, Any] = {
     "runs": PathText,
@@ -51,7 +50,6 @@ def main(config: DictConfig) -> None:
             f"there is no tested run below runs={config.runs:.200}: captioning.run writes them{others}"
         )
     # here, because Matplotlib and templates take more than a second
-    from captioning.report.compare import compare
     from captioning.report.figures import as_svg, curves, intervals, save
     from captioning.report.page import Table, write_page
 

@@ -21,10 +21,9 @@ from captioning.files import write_text
 from captioning.metrics.scorer import ATTENTION, GROUPS, score_called
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.report.gallery import Gallery, address, data_uri, gather
-from captioning.report.published import Published
 from captioning.report.runs import Run, system_settings
 from captioning.report.systems import Compared, System, Value
-from captioning.report.tables import best_scores, columns, is_cost, other_scores, overview, shown
+from captioning.report.tables import Published, best_scores, columns, is_cost, other_scores, overview, shown
 from captioning.runs.settings import composed_experiment, each_setting
 
 SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")

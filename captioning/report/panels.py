@@ -42,28 +42,19 @@ INK, FAINT_INK = "#202020", "#606060"
 
 
 def save_panel(
-    path: Path,
-    photograph: Tensor,
-    words: Sequence[str],
-    maps: Tensor | Mapping[str, Tensor],
+    path: Path,  # of a PNG; its folder exists
+    photograph: Tensor,  # `[3, H, W]`, 0..1, in its own aspect ratio
+    words: Sequence[str],  # T words, without `<eos>`
+    maps: Tensor
+    | Mapping[str, Tensor],  # `[T, h, w]`, each a distribution; or several by their names, with a line each
     title: str = "",
     references: Sequence[str] = (),
-    frame: Frame = WHOLE,
+    frame: Frame = WHOLE,  # where the maps lie on the photograph
 ) -> Figure:
     """Save a PNG, and beside it a PDF: the photograph, then for each word the photograph below the word's map.
 
     Every map has a scale of its own, from zero to its peak, and is smoothed by a Gaussian; one that looks everywhere
     alike is drawn as even. Beneath it stand the largest weight of a cell and the entropy.
-
-    Args:
-        path: the PNG to write; its folder exists.
-        photograph: `[3, H, W]`, 0..1, in its own aspect ratio.
-        words: T words, without `<eos>`.
-        maps: `[T, h, w]`, each a distribution; or several by their names, such as those of every layer and head, for
-            which there is a line each.
-        title: a line, or more where it is long, above the panel.
-        references: what people wrote of the photograph, below the panel.
-        frame: where the maps lie on the photograph.
     """
     if photograph.dim() != 3 or photograph.shape[0] != 3:
         raise ValueError(f"the photograph must be [3, H, W], not {list(photograph.shape)}")

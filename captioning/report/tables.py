@@ -1,19 +1,49 @@
-"""Tables of systems as Markdown and CSV, in the layout of Table 1 of Springenberg et al. (2018)."""
+"""Tables of systems as Markdown and CSV, in the layout of Table 1 of Springenberg et al. (2018), and published rows.
+
+`published.csv` has these, `data` and `models` as their configurations are called; their backbones, splits and training
+are their own. Sources: [ST] Springenberg et al., "Image-to-Text Transduction with Spatial Self-Attention", ESANN 2018;
+[SAT] Xu et al., "Show, Attend and Tell", arXiv:1502.03044v3, which computes BLEU without a brevity penalty.
+"""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import date
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from captioning.metrics.scorer import BLEU_ALONE, GROUPS, HEADLINE, MAIN, SCORES, WORDING, score_called
 from captioning.metrics.statistics import NO_PENALTY
-from captioning.report.published import Published
 from captioning.report.systems import Compared, System, Value
 
 BY_GROUP = {group: [name for name, score in SCORES.items() if score.group == group] for group in GROUPS}
 TABLED = [*BY_GROUP[MAIN], *BY_GROUP[BLEU_ALONE], *BY_GROUP[WORDING]]  # of all tables, whatever was scored
 COSTS = ("parameters", "seconds trained", "captions per second")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One row of scores, 0-100."""
+
+    data: str
+    models: list[str]
+    system: str
+    source: str
+    caveat: str
+    scores: dict[str, float]
+
+
+def published_rows(data: Collection[str], models: Collection[str] | None = None) -> tuple[Published, ...]:
+    """The rows of these data sets, and of these systems, of which `sat_soft_small` is `sat_soft`; None: of all."""
+    found = []
+    for row in csv.DictReader((files(__package__) / "published.csv").read_text(encoding="utf-8").splitlines()):
+        texts = {name: row.pop(name) for name in ("data", "system", "source", "caveat")}
+        of, scores = row.pop("models").split(), {name: float(score) for name, score in row.items()}
+        known = models is None or any(model == each or model.startswith(f"{each}_") for model in models for each in of)
+        if texts["data"] in data and known:
+            found.append(Published(models=of, scores=scores, **texts))
+    return tuple(found)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

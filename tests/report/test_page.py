@@ -31,10 +31,10 @@ from written import (
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
 from captioning.metrics.bootstrap import difference, resample
-from captioning.report.compare import compare
 from captioning.report.gallery import noun_boxes, read_photograph
 from captioning.report.page import differences, table_of
 from captioning.report.runs import find_runs
+from captioning.report.systems import compare
 
 Page = Callable[..., str]
 

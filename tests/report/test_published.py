@@ -8,9 +8,9 @@ from support import composed
 from written import HARD, SOFT
 
 from captioning.config.registry import CONF
-from captioning.report.published import published_rows
 from captioning.report.runs import find_runs
 from captioning.report.systems import group, system_name
+from captioning.report.tables import published_rows
 
 RECORDED = Path(__file__).parents[2] / "experiments" / "table1_flickr8k"
 

@@ -12,7 +12,7 @@ import pytest
 from written import HARD, SOFT, flat, labels_of, write_run
 
 from captioning.report.__main__ import main
-from captioning.report.published import published_rows
+from captioning.report.tables import published_rows
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 BAD = ["a man on a bus", "a dog", "a street"]

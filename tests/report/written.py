@@ -10,12 +10,11 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from captioning.report.compare import compare
 from captioning.report.figures import as_svg, curves
 from captioning.report.page import Table, write_page
-from captioning.report.published import published_rows
 from captioning.report.runs import find_runs
-from captioning.report.systems import System, group
+from captioning.report.systems import System, compare, group
+from captioning.report.tables import published_rows
 from captioning.runs.attention_file import KeptCaption, write
 
 SOFT, HARD = "Show, Attend and Tell, soft", "Show, Attend and Tell, hard"
