@@ -46,7 +46,7 @@ def save_panel(
     photograph: Tensor,  # `[3, H, W]`, 0..1, in its own aspect ratio
     words: Sequence[str],  # T words, without `<eos>`
     maps: Tensor
-    | Mapping[str, Tensor],  # `[T, h, w]`, each a distribution; or several by their names, with a line each
+    | Mapping[str, Tensor],  # `[T, h, w]`, each a distribution; or several by name, a line each
     title: str = "",
     references: Sequence[str] = (),
     frame: Frame = WHOLE,  # where the maps lie on the photograph
