@@ -7,39 +7,29 @@ context vectors of D features on a grid of (h, w).
 import copy
 import hashlib
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 import torch
 from annotated_types import DocInfo
 from torch import Tensor, nn
 
-from captioning.backbones.context import ContextSet, is_present, marked, on_photograph, unmarked
+from captioning.backbones.context import ContextSet, on_photograph
 from captioning.backbones.images import ImageTransform, View
-from captioning.errors import CaptioningError, quoted
+from captioning.backbones.weights import check_name
+from captioning.errors import CaptioningError
 
 Trainable = Annotated[bool | str, DocInfo("true, false or the node from which on weights are trained")]
 
 
 class Backbone(nn.Module):
-    """A network that turns images into a context set.
+    """A network that turns normalised images `[B, 3, H, W]` into a feature map `[B, D, h, w]`, as context vectors.
 
-    Attributes:
-        network: images `[B, 3, H, W]`, normalised, to a feature map `[B, D, h, w]`.
-        dim: D.
-        grid: (h, w); L = h * w.
-        size: side of the square images in pixels.
-        trainable: whether gradients reach the network; if not, its output may be cached.
-        transform: how files become the images that `forward` takes.
-        scale: the number that brings the features to unit scale, measured on the training set; a buffer, so that
-            checkpoints hold it.
-        partial: an image may have fewer than L vectors.
-        located: cells of the grid are places of the photograph, so that maps and boxes can be laid over it.
-        reads_photographs: it needs them on disk.
+    `settings` are its architecture, for the digest; its parameters are in the order of use. The output of a frozen
+    network may be cached.
     """
 
-    scale: Tensor
-    located = True
+    scale: Tensor  # brings features to unit scale, measured on the training set; a buffer, which checkpoints hold
+    located = True  # cells of the grid are places of the photograph, so that maps and boxes can be laid over it
     reads_photographs = True
 
     def __init__(
@@ -49,37 +39,21 @@ class Backbone(nn.Module):
         dim: int,
         grid: tuple[int, int],
         transform: ImageTransform,
-        trainable: bool | str,
+        trainable: bool | str | None,  # None leaves gradients as they are
     ) -> None:
-        """Take a built network.
-
-        Args:
-            settings: its architecture, for the digest.
-            network: its parameters are in the order in which they are used.
-            dim: D.
-            grid: (h, w).
-            transform: the preprocessing.
-            trainable: whether gradients reach the network, or the node from which on they do.
-        """
         super().__init__()
-        self.settings = settings
+        self.settings, self.dim, self.grid, self.transform = settings, dim, grid, transform
         # Twice as fast on a CPU in this memory format, and the map then lies in memory as context vectors.
         self.network = network.to(memory_format=torch.channels_last)
-        self.dim = dim
-        self.grid = grid
         self.size = transform.size
-        self.transform = transform
-        self.partial = transform.resize == "pad"
+        self.partial = transform.resize == "pad"  # an image may have fewer than L vectors
         self.trainable = bool(trainable)
         self.register_buffer("scale", torch.tensor(1.0))
-        self._choose_trained(trainable)
-        self.train()
-
-    def _choose_trained(self, trainable: bool | str) -> None:
-        """Let gradients reach all of the network's weights, those from a node on, or none."""
-        self.network.requires_grad_(bool(trainable))
+        if trainable is not None:
+            network.requires_grad_(self.trainable)
         if isinstance(trainable, str):
-            _freeze_before(self.network, trainable)
+            _freeze_before(network, trainable)
+        self.train()
 
     @property
     def digest(self) -> str:
@@ -92,7 +66,7 @@ class Backbone(nn.Module):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Arguments of a model: `d_context`, D, and `grid`."""
+        """Arguments of a model."""
         return {"d_context": self.dim, "grid": self.grid}
 
     def forward(self, images: Tensor) -> Tensor:
@@ -105,17 +79,19 @@ class Backbone(nn.Module):
             normalised = colours.to(self.scale.dtype)  # the precision of the whole module
             features: Tensor = self.network(normalised).flatten(2).transpose(1, 2)
             present = self.present(images)
-            return features if present is None else marked(features, present)
+            return features if present is None else features.masked_fill(~present[..., None], torch.nan)
 
     def present(self, inputs: Tensor) -> Tensor | None:
         """`[B, L]` bool, the vectors that exist, of images `[B, C, H, W]` or of features `[B, L, D]`; None: all."""
         if not self.partial:
             return None
-        return on_photograph(inputs[:, 3], self.grid) if inputs.dim() == 4 else is_present(inputs)
+        return on_photograph(inputs[:, 3], self.grid) if inputs.dim() == 4 else ~inputs[..., 0].isnan()
 
     def context(self, features: Tensor) -> ContextSet:
         """The context set of features `[B, L, D]` of any precision, from `forward` or from a cache, at unit scale."""
-        features, mask = unmarked(features) if self.partial else (features, None)
+        mask = self.present(features)
+        if mask is not None:
+            features = features.masked_fill(~mask[..., None], 0)
         # The cast is to the model's precision, which the buffer shares; a product alone would stay in half precision.
         return ContextSet(features.to(self.scale.dtype) * self.scale, self.grid, mask)
 
@@ -130,11 +106,8 @@ class Backbone(nn.Module):
         return other
 
     def train(self, mode: bool = True) -> "Backbone":
-        """Set the mode of the module, but leave the network in evaluation mode.
-
-        (D) Also while it is trained: batch statistics would make N processes differ from one, and captioning batches
-        are too small to estimate them.
-        """
+        # (D) The network stays in evaluation mode, also while it is trained: batch statistics would make N processes
+        # differ from one, and captioning batches are too small to estimate them.
         super().train(mode)
         self.network.eval()
         return self
@@ -144,27 +117,18 @@ def _freeze_before(network: nn.Module, node: str) -> None:
     """Keep gradients from the parameters before `node`, which is named as they are."""
     parameters = {name.removeprefix("extractor."): parameter for name, parameter in network.named_parameters()}
     nodes = {name.rsplit(".", depth)[0]: None for name in parameters for depth in range(1, 1 + name.count("."))}
-    if node not in nodes:
-        near = get_close_matches(node, nodes, 5) or list(dict.fromkeys(name.partition(".")[0] for name in nodes))
-        raise CaptioningError(
-            f"backbone.trainable={quoted(node)} is not allowed; it must be true, false or the node from which on "
-            f"weights are trained, such as {', '.join(near)}"
-        )
+    check_name("backbone.trainable", node, list(nodes), "true, false or a node of the network")
     for name, parameter in parameters.items():
         if name.startswith(f"{node}."):
             return
         parameter.requires_grad_(False)
 
 
-def feature_map(network: nn.Module, name: str, node: str, size: int, hint: str = "") -> tuple[int, int, int]:
-    """D, h and w of the output at `node` of the network `name` for images of `size`."""
-    try:
-        with torch.no_grad():
-            output = network(torch.zeros(1, 3, size, size))
-    except Exception as error:  # libraries refuse a size with whatever fails first
-        raise CaptioningError(f"{name} cannot take images of backbone.size={size}: {quoted(error)}{hint}") from error
-    if not isinstance(output, Tensor) or output.ndim != 4:
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise CaptioningError(f"backbone.node={node} of {name} gives {shape}, not a feature map [B, D, h, w]")
+def feature_map(network: nn.Module, node: str | None, size: int) -> tuple[int, int, int]:
+    """D, h and w of the output of a network, cut off after `node`, for images of `size`."""
+    with torch.no_grad():
+        output = network(torch.zeros(1, 3, size, size))
+    if output.ndim != 4:
+        raise CaptioningError(f"backbone.node={node} gives {tuple(output.shape)}, not a feature map [B, D, h, w]")
     _, dim, height, width = output.shape
     return dim, height, width

@@ -2,8 +2,8 @@
 
 B images of H rows and W columns of pixels, L context vectors of D features on a grid of h rows and w columns.
 
-A vector that is not there, such as one next to a padded photograph, is marked as not-a-number until the context set is
-made: so the mark goes wherever features go, into batches, caches and their checksums.
+A vector that is not there, such as one next to a padded photograph, is not-a-number until the context set is made: so
+the mark goes wherever features go, into batches, caches and their checksums.
 """
 
 from dataclasses import dataclass
@@ -21,17 +21,11 @@ Grid = Annotated[tuple[Side, Side], Strict(False)]
 
 @dataclass(frozen=True, slots=True)
 class ContextSet:
-    """An image as a set of annotation vectors a_1..a_L (Show, Attend and Tell, section 3.1.1).
+    """An image as a set of annotation vectors a_1..a_L (Show, Attend and Tell, section 3.1.1)."""
 
-    Attributes:
-        vectors: `[B, L, D]`, L in row order of the grid.
-        grid: (h, w) with h * w = L.
-        mask: `[B, L]` bool, True = may be attended; None where all may.
-    """
-
-    vectors: Tensor
-    grid: Grid
-    mask: Tensor | None = None
+    vectors: Tensor  # `[B, L, D]`, L in row order of the grid
+    grid: Grid  # (h, w) with h * w = L
+    mask: Tensor | None = None  # `[B, L]` bool, True = may be attended; None where all may
 
     def mean(self) -> Tensor:
         """`[B, D]`, over the vectors that may be attended."""
@@ -44,14 +38,10 @@ class ContextSet:
 
 
 def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
-    """`[B, L]` bool: the cells of the grid that lie on the photographs.
+    """`[B, L]` bool: the cells of the grid that lie on the photographs, where `coverage` `[B, H, W]` is not 0.
 
-    (D) A cell does if its centre does, edges included; where a photograph is so narrow that it meets no centre, the
-    cells in the middle do, where it is.
-
-    Args:
-        coverage: `[B, H, W]`, not 0 in an upright rectangle about the middle, which the photograph fills.
-        grid: (h, w).
+    (D) A cell lies on one if its centre does, edges included; where a photograph is so narrow that it meets no centre,
+    the cells in the middle do, where it is.
     """
     covered = coverage > 0
     rows, columns = _centres_on(covered.any(dim=2), grid[0]), _centres_on(covered.any(dim=1), grid[1])
@@ -64,19 +54,3 @@ def _centres_on(covered: Tensor, cells: int) -> Tensor:
     centres = (2 * numbers + 1) * covered.shape[1]  # in pixels, times 2 cells
     found = covered[:, centres // (2 * cells)] | covered[:, (centres - 1) // (2 * cells)]  # an edge is on both sides
     return found | (~found.any(dim=1, keepdim=True) & (numbers == cells // 2))
-
-
-def marked(features: Tensor, present: Tensor) -> Tensor:
-    """Features `[B, L, D]` with those vectors marked that are not `present` `[B, L]`."""
-    return features.masked_fill(~present[..., None], torch.nan)
-
-
-def unmarked(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Features `[B, L, D]` with zeros in the place of vectors that are not there, and `[B, L]` bool, those that are."""
-    present = is_present(features)
-    return features.masked_fill(~present[..., None], 0), present
-
-
-def is_present(features: Tensor) -> Tensor:
-    """`[B, L]` bool: the vectors of features `[B, L, D]` that are there."""
-    return ~features[..., 0].isnan()

@@ -29,11 +29,9 @@ class EfficientNetLite(nn.Module):
     def __init__(self, name: str) -> None:
         super().__init__()
         wider, deeper, side, interpolation = VARIANTS[name]
-        halves = (0.5, 0.5, 0.5)
-        self.pretrained_cfg = {
-            "input_size": (3, side, side), "mean": halves, "std": halves, "interpolation": interpolation
-        }  # fmt: skip
-        self.conv_stem, self.bn1, self.act1 = _Conv(3, 32, 3, 2), _norm(32), nn.ReLU6(inplace=True)
+        self.pretrained_cfg = {"input_size": (3, side, side), "interpolation": interpolation}
+        self.pretrained_cfg |= dict.fromkeys(("mean", "std"), (0.5, 0.5, 0.5))
+        self.conv_stem, self.bn1, self.act1 = _Conv(3, 32, 3, 2), nn.BatchNorm2d(32, eps=1e-3), nn.ReLU6(inplace=True)
         self.blocks, channels = nn.Sequential(), 32
         for number, (width, depth, kernel, stride) in enumerate(STAGES):
             width = _divisible(width * wider)
@@ -61,12 +59,10 @@ class _Conv(nn.Conv2d):
     """A convolution without bias, padded as TensorFlow's "SAME": an odd pixel goes to the right and the bottom."""
 
     def __init__(self, d_in: int, d_out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
-        super().__init__(
-            d_in, d_out, kernel, stride, (kernel - 1) // 2 if stride == 1 else 0, groups=groups, bias=False
-        )
+        padding = (kernel - 1) // 2 if stride == 1 else 0
+        super().__init__(d_in, d_out, kernel, stride, padding, groups=groups, bias=False)
 
-    def reset_parameters(self) -> None:
-        """As timm draws them."""
+    def reset_parameters(self) -> None:  # as timm draws them
         nn.init.normal_(self.weight, std=math.sqrt(2 * self.groups / (self.kernel_size[0] ** 2 * self.out_channels)))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -91,7 +87,7 @@ class _Block(nn.Sequential):
             each |= {"conv_pw": _Conv(inner, d_out, 1)}
         for number, (name, conv) in enumerate(each.items(), 1):
             self.add_module(name, conv)
-            self.add_module(f"bn{number}", _norm(conv.out_channels))
+            self.add_module(f"bn{number}", nn.BatchNorm2d(conv.out_channels, eps=1e-3))
             if number < len(each):
                 self.add_module(f"act{number}", nn.ReLU6(inplace=True))
         self.skips = stride == 1 and d_in == d_out
@@ -99,10 +95,6 @@ class _Block(nn.Sequential):
     def forward(self, maps: Tensor) -> Tensor:
         output: Tensor = super().forward(maps)
         return output + maps if self.skips else output
-
-
-def _norm(channels: int) -> nn.BatchNorm2d:
-    return nn.BatchNorm2d(channels, eps=1e-3)
 
 
 def _divisible(channels: float) -> int:

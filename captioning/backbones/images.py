@@ -5,10 +5,11 @@ photograph does not fill the square: 255 on the photograph, 0 next to it.
 """
 
 import stat
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -32,22 +33,19 @@ TURNS = {
 """Transpositions that turn a photograph upright, by EXIF orientation; rotations are counterclockwise."""
 Resize = Literal["squash", "crop", "pad"]
 """From a photograph to a square, see `ImageTransform`."""
+Source = str | Path | Image.Image
+"""A file, or an image in memory."""
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 """Between pixels, by Pillow's names."""
-T = TypeVar("T")
 
 
 class View(Protocol):
-    """A change of a photograph before it becomes a square, as those of `captioning.data.views`.
-
-    Attributes:
-        settings: one line of text; equal lines, equal changes.
-    """
+    """A change of a photograph before it becomes a square, as those of `captioning.data.views`."""
 
     @property
-    def settings(self) -> str: ...
+    def settings(self) -> str: ...  # one line of text; equal lines, equal changes
 
-    def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
+    def __call__(self, image: Image.Image, size: tuple[int, int], source: Source) -> Image.Image:
         """The RGB image changed; it will be given `size`, and comes from `source`."""
         ...
 
@@ -60,22 +58,14 @@ class ImageTransform:
     that the captions name; for the same reason there is no random crop in training), with antialiasing. `crop` takes
     the largest square in the middle. `pad` keeps all of it and the aspect ratio, in the middle of a square whose rest
     has the mean colour (D: it is near 0 once normalised, as the zeros are with which convolutions pad).
-
-    Attributes:
-        size: side of the square in pixels.
-        mean: of each colour on the scale 0-1, subtracted.
-        std: of each colour on the scale 0-1, divided by.
-        resize: squash, crop or pad.
-        interpolation: of Pillow, in small letters; bilinear as in torchvision's own presets for its weights (D).
-        view: changes the photograph before it is resized.
     """
 
-    size: int
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
+    size: int  # side of the square in pixels
+    mean: tuple[float, float, float] = IMAGENET_MEAN  # of each colour on the scale 0-1, subtracted
+    std: tuple[float, float, float] = IMAGENET_STD  # divided by
     resize: Resize = "squash"
-    interpolation: str = "bilinear"
-    view: View | None = None
+    interpolation: str = "bilinear"  # as in torchvision's own presets for its weights (D)
+    view: View | None = None  # changes the photograph before it is resized
 
     @property
     def settings(self) -> str:
@@ -85,84 +75,70 @@ class ImageTransform:
         resizing = f"{self.resize} {self.size} {self.interpolation} antialias"
         return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{view}"
 
-    def read(self, source: str | Path | Image.Image) -> Tensor:
-        """Decode a file, or take an image in memory, turn it upright, convert to RGB and resize.
+    def read(self, source: Source) -> Tensor:
+        """Decode a photograph and make it an upright square: uint8 `[3, H, W]`, with `pad` `[4, H, W]`.
 
         The rotation in the EXIF data is applied; transparency is laid over white (D); grey, palette, CMYK and 16-bit
         images are converted; of an animation the first picture counts. Large JPEG files are decoded at a fraction of
         their resolution, never below twice `size`.
-
-        Returns:
-            `[3, H, W]` uint8; `[4, H, W]` with `pad`.
         """
-        return (
-            torch.from_numpy(np.array(self._of(source, lambda image: self._resized(image, source))))
-            .permute(2, 0, 1)
-            .contiguous()
-        )
+        with self._opened(source) as image:
+            image, square = _to_rgb(image), (self.size, self.size)
+            if self.view is not None:
+                # width and height that the photograph will have in, or around, the square
+                reference = {"squash": image.size, "crop": 2 * (min(image.size),), "pad": 2 * (max(image.size),)}
+                pairs = zip(image.size, reference[self.resize], strict=True)
+                width, height = (max(1, round(self.size * side / whole)) for side, whole in pairs)
+                image = self.view(image, (width, height), source)
+            sampling = Image.Resampling[self.interpolation.upper()]
+            if self.resize == "crop":
+                return _tensor(ImageOps.fit(image, square, sampling))
+            if self.resize == "pad":
+                beside = (*(round(255 * mean) for mean in self.mean), 0)
+                return _tensor(ImageOps.pad(image.convert("RGBA"), square, sampling, beside))
+            return _tensor(image.resize(square, sampling))
 
-    def whole(self, source: str | Path | Image.Image, longest: int) -> Tensor:
-        """The upright photograph before it becomes a square; `frame` is the place of the square on it.
-
-        Returns:
-            `[3, H, W]` uint8 in its own aspect ratio, made smaller where H or W were more than `longest`.
-        """
-
-        def reduced(image: Image.Image) -> Image.Image:
-            image = _to_rgb(_upright(image))
+    def whole(self, source: Source, longest: int) -> Tensor:
+        """The upright photograph in its own aspect ratio, uint8 `[3, H, W]`, made smaller where a side is too long."""
+        with self._opened(source) as image:
+            image = _to_rgb(image)
             image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
-            return image
+            return _tensor(image)
 
-        return torch.from_numpy(np.array(self._of(source, reduced))).permute(2, 0, 1).contiguous()
-
-    def frame(self, source: str | Path | Image.Image) -> Frame:
+    def frame(self, source: Source) -> Frame:
         """The place of the square on the photograph; with `pad` it reaches beyond 0 and 1."""
         if self.resize == "squash":
             return WHOLE
-        return frame_of(self.resize, *self._of(source, lambda image: _upright(image).size))
+        with self._opened(source) as image:
+            return frame_of(self.resize, *image.size)
 
-    def _of(self, source: str | Path | Image.Image, what: Callable[[Image.Image], T]) -> T:
-        """Apply `what` to an image or a file's image; errors name the file."""
+    @contextmanager
+    def _opened(self, source: Source) -> Iterator[Image.Image]:
+        """The upright image; errors meanwhile name its file."""
         try:
             if isinstance(source, Image.Image):
-                return what(source)
+                yield _upright(source)
+                return
             if not stat.S_ISREG(Path(source).stat().st_mode):  # a pipe would be waited for
                 raise ValueError("not a regular file")
             with Image.open(source, formats=FORMATS) as image:
                 image.draft(None, (2 * self.size, 2 * self.size))
-                return what(image)
-        except UnidentifiedImageError as error:
-            kinds = ", ".join(FORMATS)
-            raise CaptioningError(f"cannot read the image {quoted(source)}: it is not a complete {kinds}") from error
+                yield _upright(image)
         except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
             reason = f"{type(error).__name__}: {quoted(error)}"
+            if isinstance(error, UnidentifiedImageError):
+                reason = f"it is not a complete {', '.join(FORMATS)}"
             raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
-
-    def _resized(self, image: Image.Image, source: str | Path | Image.Image) -> Image.Image:
-        image, square = _to_rgb(_upright(image)), (self.size, self.size)
-        if self.view is not None:
-            image = self.view(image, self._size_within(image.size), source)
-        sampling = Image.Resampling[self.interpolation.upper()]
-        if self.resize == "crop":
-            return ImageOps.fit(image, square, sampling)
-        if self.resize == "pad":
-            beside = (*(round(255 * mean) for mean in self.mean), 0)
-            return ImageOps.pad(image.convert("RGBA"), square, sampling, beside)
-        return image.resize(square, sampling)
-
-    def _size_within(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Width and height that a photograph of `size` will have in, or around, the square."""
-        if self.resize == "squash":
-            return self.size, self.size
-        reference = min(size) if self.resize == "crop" else max(size)
-        width, height = (max(1, round(self.size * length / reference)) for length in size)
-        return width, height
 
     def normalise(self, images: Tensor) -> Tensor:
         """`[B, 3, H, W]` uint8 to float32 with the mean and standard deviation that the weights were trained with."""
         # Python numbers per colour, because tensors made here would be a copy to the device in every step.
         colours = zip(images.float().unbind(1), self.mean, self.std, strict=True)
         return torch.stack([(colour - 255 * mean) / (255 * std) for colour, mean, std in colours], dim=1)
+
+
+def _tensor(image: Image.Image) -> Tensor:
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -1,7 +1,4 @@
-"""Features that were computed elsewhere, such as the regions of Anderson et al. 2018, in the place of a network.
-
-B images of at most L context vectors of D features.
-"""
+"""Features that were computed elsewhere, such as the regions of Anderson et al. 2018, in the place of a network."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,11 +13,7 @@ from captioning.errors import CaptioningError
 
 
 class Precomputed(Backbone):
-    """Context sets without an order or a place on the photograph, of up to L vectors each.
-
-    Attributes:
-        path: the features' folder or file, see `captioning.features.own`.
-    """
+    """Context sets of up to L vectors from files (`captioning.features.own`), without a place on the photograph."""
 
     located = False
     reads_photographs = False
@@ -29,27 +22,18 @@ class Precomputed(Backbone):
     def __init__(
         self, path: PathText, dim: Width = 2048, regions: Annotated[int, Interval(ge=1, le=65_536)] = 36
     ) -> None:
-        """Note what is to be read; a checkpoint is loaded without the file.
-
-        Args:
-            path: of the features.
-            dim: D.
-            regions: L, the most vectors of an image.
-        """
         settings = f"precomputed, {dim} features of at most {regions} regions"
         super().__init__(settings, nn.Identity(), dim, (1, regions), ImageTransform(1), trainable=False)
         self.path = Path(path).expanduser()
         self.partial = True
 
     def forward(self, images: Tensor) -> Tensor:
-        """Refuse photographs."""
         raise CaptioningError(
             "this captioner reads features that were computed elsewhere, and has no network that makes them of "
             "photographs: captioning.evaluate captions the data set whose features there are"
         )
 
     def viewed(self, view: View | None) -> Backbone:
-        """Refuse to change photographs."""
-        if view is None:
-            return self
-        raise CaptioningError("views need photographs, and backbone=features reads none: leave data.views at 1")
+        if view is not None:
+            raise CaptioningError("views need photographs, and backbone=features reads none: leave data.views at 1")
+        return self

@@ -1,6 +1,6 @@
 """Backbones that are trained from scratch with the captioner: a small convolutional network, and patches of pixels.
 
-B images, D features, a square grid of G rows and columns.
+B images, D features, a square grid of G rows and columns; images are squares of `size` pixels.
 """
 
 import itertools
@@ -14,6 +14,8 @@ from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform, Resize
 from captioning.config.types import PixelSize, Width, validated
 from captioning.errors import CaptioningError
+
+Cells = Annotated[int, Interval(ge=1, le=512)]
 
 
 class SmallCNN(Backbone):
@@ -29,19 +31,10 @@ class SmallCNN(Backbone):
         self,
         dim: Width = 128,
         size: PixelSize = 112,
-        grid: Annotated[int, Interval(ge=1, le=512)] = 14,
+        grid: Cells = 14,
         trainable: bool = True,
         resize: Resize = "squash",
     ) -> None:
-        """Build the network with random weights.
-
-        Args:
-            dim: D.
-            size: side of the square images in pixels, `grid` times a power of two, at least `2 * grid`.
-            grid: G.
-            trainable: False freezes the random weights.
-            resize: see `ImageTransform`.
-        """
         stages = round(math.log2(size / grid))
         if stages < 1 or size != grid << stages:
             raise CaptioningError(
@@ -54,21 +47,15 @@ class SmallCNN(Backbone):
         for before, after in itertools.pairwise(widths):
             stride = 1 if len(layers) == 3 * stages else 2
             layers += [nn.Conv2d(before, after, 3, stride, padding=1, bias=False), nn.GroupNorm(1, after), nn.ReLU()]
-        super().__init__(
-            f"SmallCNN dim={dim} grid={grid}",
-            nn.Sequential(*layers[:-1]),
-            dim,
-            (grid, grid),
-            ImageTransform(size, resize=resize),
-            trainable,
-        )
+        settings, transform = f"SmallCNN dim={dim} grid={grid}", ImageTransform(size, resize=resize)
+        super().__init__(settings, nn.Sequential(*layers[:-1]), dim, (grid, grid), transform, trainable)
 
 
 class Patches(Backbone):
     """c_i = W patch_i + b: one matrix for all patches, each the pixels around the middle of a cell of the grid.
 
-    The stride is size / G pixels. Patches as large lie side by side; larger ones overlap, and reach beyond the edges
-    over the mean colour. The features start with root mean square 1 for pixels of mean 0 and variance 1.
+    The stride is size / G pixels. Patches as large (None) lie side by side; larger ones overlap, and reach beyond the
+    edges over the mean colour. The features start with root mean square 1 for pixels of mean 0 and variance 1.
     """
 
     @validated
@@ -76,41 +63,19 @@ class Patches(Backbone):
         self,
         dim: Width = 128,
         size: PixelSize = 112,
-        grid: Annotated[int, Interval(ge=1, le=512)] = 14,
+        grid: Cells = 14,
         patch: PixelSize | None = None,
         trainable: bool = True,
         resize: Resize = "squash",
     ) -> None:
-        """Build the matrix with random numbers.
-
-        Args:
-            dim: D.
-            size: side of the square images in pixels, a multiple of `grid`.
-            grid: G.
-            patch: side of the square patches in pixels; None: the stride.
-            trainable: False freezes the random numbers.
-            resize: see `ImageTransform`.
-        """
         stride, rest = divmod(size, grid)
-        if rest:
-            near = ", ".join(str(side) for side in (size - rest, size - rest + grid) if side)
-            raise CaptioningError(
-                f"backbone.size={size} is not a multiple of backbone.grid={grid}; with this grid it can be {near}"
-            )
         patch = stride if patch is None else patch
-        if patch < stride:
-            raise CaptioningError(
-                f"backbone.patch={patch} would leave pixels between the patches unseen; with backbone.size={size} and "
-                f"backbone.grid={grid} it must be at least {stride}"
-            )
+        if rest or patch < stride:
+            problem = f"size={size} is not a multiple of backbone.grid" if rest else f"patch={patch} is less than size"
+            raise CaptioningError(f"backbone.{problem}; it would leave pixels unseen")
         before, after = (patch - stride) // 2, (patch - stride + 1) // 2
         embedding = nn.Conv2d(3, dim, patch, stride)
         nn.init.normal_(embedding.weight, std=embedding.weight[0].numel() ** -0.5)
-        super().__init__(
-            f"Patches patch={patch} grid={grid} dim={dim}",
-            nn.Sequential(nn.ZeroPad2d((before, after, before, after)), embedding),
-            dim,
-            (grid, grid),
-            ImageTransform(size, resize=resize),
-            trainable,
-        )
+        network = nn.Sequential(nn.ZeroPad2d((before, after, before, after)), embedding)
+        settings, transform = f"Patches patch={patch} grid={grid} dim={dim}", ImageTransform(size, resize=resize)
+        super().__init__(settings, network, dim, (grid, grid), transform, trainable)

@@ -3,11 +3,10 @@
 B images, L context vectors of D features on a grid of (h, w).
 """
 
-import difflib
 import hashlib
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torchvision
@@ -16,7 +15,7 @@ from torchvision.models.feature_extraction import create_feature_extractor, get_
 
 from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.images import ImageTransform, Resize
-from captioning.backbones.weights import fill, fixed_draws, place_strides
+from captioning.backbones.weights import check_name, fill, fixed_draws, noted, place_strides
 from captioning.config.types import PixelSize, validated
 from captioning.errors import CaptioningError
 
@@ -29,6 +28,9 @@ class TorchvisionBackbone(Backbone):
 
     Nodes with a 14x14 grid: vgg11 `features.19` (D = 512), vgg19 `features.35` (512), resnet50 and resnet101 `layer3`
     (1024), all at size 224, and squeezenet1_1 `features.12` (512) at size 240.
+
+    Weights are downloaded (`DEFAULT`), random (None; while frozen, the same in every process and for every seed), or
+    from a file, with or without the layers after the node.
     """
 
     @validated
@@ -43,30 +45,17 @@ class TorchvisionBackbone(Backbone):
         stride_in_1x1: bool | None = None,
         dilation: Dilation = 1,
     ) -> None:
-        """Build the network, cut it after `node` and load its weights.
-
-        Args:
-            name: the network's name in torchvision.
-            node: the node whose output is the feature map, by torchvision's names of graph nodes.
-            weights: `DEFAULT` downloads torchvision's best weights for this name; None leaves random ones (while
-                frozen, the same in every process and for every seed); otherwise a state dict saved with
-                `torch.save` or as `.safetensors`, with or without the layers after the node.
-            size: side of the square images in pixels.
-            trainable: whether gradients reach the weights, or the node from which on they do. Batch normalisation
-                keeps its statistics either way.
-            resize: how photographs become squares, see `ImageTransform`.
-            stride_in_1x1: for a file of a ResNet with bottlenecks, whether it has a stage's stride in the first 1x1
-                convolution, as the original ResNets (Caffe, Keras) have.
-            dilation: by how much the grid is finer than the network's own, with the same weights; of VGG.
-        """
         full = _full_network(name, download=weights == "DEFAULT", fixed=weights is not None or not trainable).eval()
         path = None if weights in (None, "DEFAULT") else Path(weights).expanduser()
         place_strides(full, name, stride_in_1x1, weights, known=path is not None and _published(path, name))
-        network = _Truncated(_extractor(full, name, node)).eval()
+        nodes = get_graph_node_names(full, suppress_diff_warning=True)[1]
+        if not any(known.startswith(f"{node}.") for known in nodes):
+            check_name("backbone.node", node, nodes, f"in {name}")
+        network = _Truncated(create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)).eval()
         if path is not None:
-            fill(network.extractor, full.state_dict().keys(), path, name)
+            fill(network.extractor, full.state_dict().keys(), path)
         dilate(network, dilation, name)
-        dim, height, width = feature_map(network, name, node, size)
+        dim, height, width = feature_map(network, node, size)
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
         settings += f" dilation={dilation}" if dilation > 1 else ""
         super().__init__(settings, network, dim, (height, width), ImageTransform(size, resize=resize), trainable)
@@ -86,23 +75,14 @@ class _Truncated(nn.Module):
 
 def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
     """The whole network; with `fixed` its random weights are the same each time."""
-    names = list(torchvision.models.list_models(module=torchvision.models))
-    if name not in names:
-        near = difflib.get_close_matches(name, names, 5) or names
-        raise CaptioningError(f"backbone.name={name} is not a torchvision network; near it: {', '.join(near)}")
-    with fixed_draws(fixed), warnings.catch_warnings():
+    check_name("backbone.name", name, torchvision.models.list_models(torchvision.models), "a torchvision network")
+    url = str(torchvision.models.get_model_weights(name).DEFAULT.url)
+    place = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+    advice = f"no weights of {name}; fetch {url} by other means as {place}, or anywhere and set backbone.weights=FILE"
+    with fixed_draws(fixed), warnings.catch_warnings(), noted(advice):
         # Two old networks warn that their random initialisation is slow.
         warnings.filterwarnings("ignore", "The default weight initialization", FutureWarning)
-        try:
-            network = torchvision.models.get_model(name, weights="DEFAULT" if download else None)
-        except (OSError, RuntimeError) as error:  # no network, a full disk; a file whose hash is wrong
-            url = str(torchvision.models.get_model_weights(name).DEFAULT.url)
-            place = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
-            raise CaptioningError(
-                f"cannot get torchvision's weights for {name}: {error}. Fetch {url} by other means and save it as "
-                f"{place}, or anywhere and set backbone.weights=FILE"
-            ) from error
-        assert isinstance(network, nn.Module)
+        network: Any = torchvision.models.get_model(name, weights="DEFAULT" if download else None)
         return network
 
 
@@ -116,26 +96,13 @@ def _published(path: Path, name: str) -> bool:
     return any(digest.startswith(stem.rpartition("-")[2]) for stem in stems)
 
 
-def _extractor(full: nn.Module, name: str, node: str) -> nn.Module:
-    nodes = get_graph_node_names(full, suppress_diff_warning=True)[1]
-    if not any(known == node or known.startswith(f"{node}.") for known in nodes):
-        near = difflib.get_close_matches(node, nodes, 5) or nodes[-5:]
-        raise CaptioningError(f"backbone.node={node} is not in {name}; near it: {', '.join(near)}")
-    extractor: nn.Module = create_feature_extractor(full, {node: "node"}, suppress_diff_warning=True)
-    return extractor
-
-
 def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
     """Make the grid of a chain of layers such as VGG finer, in place (Yu and Koltun 2016).
 
     Its last poolings keep their window and lose their stride, and the layers after them read every second, or fourth,
     place: every kernel finds what it was trained on, and the features of the coarse grid are among those of the fine
-    one, at every second, or fourth, row and column. (D) Without the window they would not be.
-
-    Args:
-        network: its convolutions and its poolings of 2x2 pixels come in the order in which it applies them.
-        dilation: 1 changes nothing.
-        name: of the network.
+    one, at every second, or fourth, row and column. (D) Without the window they would not be. Convolutions and poolings
+    of 2x2 pixels must come in the order in which the network applies them.
     """
     if dilation == 1:
         return

@@ -13,28 +13,17 @@ def pictures(count: int, size: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("dim", "size", "grid"), [(128, 112, 14), (7, 10, 5), (11, 24, 3), (1, 2, 1)])
-def test_shapes(dim: int, size: int, grid: int) -> None:
+def test_rows_are_grid_positions_in_row_order(dim: int, size: int, grid: int) -> None:
+    torch.manual_seed(0)
     backbone = SmallCNN(dim, size, grid)
     assert (backbone.dim, backbone.size, backbone.grid) == (dim, size, (grid, grid))
-    assert backbone.transform.size == size
-    assert backbone(pictures(2, size)).shape == (2, grid * grid, dim)
-
-
-def test_features_start_at_unit_scale() -> None:
-    torch.manual_seed(0)
-    features = SmallCNN()(pictures(3, 112))
-    assert features.square().mean().sqrt().item() == pytest.approx(1, abs=0.01)
-
-
-def test_rows_are_grid_positions_in_row_order() -> None:
-    torch.manual_seed(0)
-    backbone = SmallCNN(7, 24, 3)
-    images = pictures(2, 24)
-    feature_map = backbone.network(backbone.transform.normalise(images))
-    features = backbone(images)
-    for row in range(3):
-        for column in range(3):
-            assert torch.equal(features[:, 3 * row + column], feature_map[:, :, row, column])
+    images = pictures(3, size)
+    features, feature_map = backbone(images), backbone.network(backbone.transform.normalise(images))
+    assert features.shape == (3, grid * grid, dim)
+    for row in range(grid):
+        for column in range(grid):
+            assert torch.equal(features[:, grid * row + column], feature_map[:, :, row, column])
+    assert dim == 1 or features.square().mean().sqrt().item() == pytest.approx(1, abs=0.05)  # at unit scale
 
 
 def test_an_image_does_not_depend_on_its_batch() -> None:
@@ -46,12 +35,13 @@ def test_an_image_does_not_depend_on_its_batch() -> None:
     torch.testing.assert_close(features, torch.cat([backbone(image[None]) for image in images]))
 
 
-def test_gradients_reach_every_parameter_only_when_trainable() -> None:
+@pytest.mark.parametrize("kind", [SmallCNN, Patches])
+def test_it_is_trained_and_can_be_frozen(kind: type[Backbone]) -> None:
     torch.manual_seed(0)
-    backbone = SmallCNN(7, 24, 3)
+    backbone = kind(dim=7, size=24, grid=3)
     backbone(pictures(2, 24)).pow(3).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in backbone.parameters())
-    frozen = SmallCNN(7, 24, 3, trainable=False)
+    frozen = kind(dim=7, size=24, grid=3, trainable=False)
     assert not frozen(pictures(2, 24)).requires_grad
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
 
@@ -69,23 +59,19 @@ def test_context_scales_in_the_models_precision() -> None:
     assert backbone.double().context(features).vectors.dtype == torch.float64
 
 
-def test_scale_travels_with_the_checkpoint() -> None:
+def test_scale_travels_with_the_checkpoint_and_digests_with_weights() -> None:
     source, target = SmallCNN(7, 24, 3), SmallCNN(7, 24, 3)
     source.scale.fill_(0.3)
     target.load_state_dict(source.state_dict())
     assert target.scale.item() == pytest.approx(0.3)
+    target.scale.fill_(3)
     assert target.digest == source.digest
-
-
-def test_digest_follows_weights_and_settings() -> None:
-    torch.manual_seed(0)
-    backbone = SmallCNN(7, 24, 3)
-    before = backbone.digest
-    backbone.scale.fill_(3)
-    assert backbone.digest == before
     with torch.no_grad():
-        next(backbone.parameters())[0, 0, 0, 0] += 1
-    assert backbone.digest != before
+        next(target.parameters())[0, 0, 0, 0] += 1
+    assert target.digest != source.digest
+    one, other = Patches(dim=5, size=20, grid=10, patch=4), Patches(dim=5, size=20, grid=5, patch=4)
+    other.load_state_dict(one.state_dict())
+    assert one.digest != other.digest  # of what the weights do not tell
 
 
 @pytest.mark.parametrize(("grid", "patch"), [(7, None), (7, 3), (7, 4), (7, 8), (3, 7), (1, 21), (21, 5)])
@@ -117,28 +103,14 @@ def test_patches_start_at_the_scale_of_the_pixels() -> None:
     assert backbone.network(pixels).square().mean().sqrt().item() == pytest.approx(1, abs=0.05)
 
 
-def test_it_is_trained_and_can_be_frozen() -> None:
-    Patches(dim=5, size=21, grid=3)(pictures(2, 21)).pow(3).sum().backward()
-    assert not Patches(dim=5, size=21, grid=3, trainable=False)(pictures(2, 21)).requires_grad
-
-
-def test_the_digest_knows_what_the_weights_do_not() -> None:
-    torch.manual_seed(0)
-    one, other = Patches(dim=5, size=20, grid=10, patch=4), Patches(dim=5, size=20, grid=5, patch=4)
-    other.load_state_dict(one.state_dict())
-    assert one.digest != other.digest
-
-
 @pytest.mark.parametrize(
     ("kind", "settings", "key"),
     [
         (SmallCNN, {"size": 100, "grid": 14}, "backbone.size=100 .*56, 112, 224"),
         (SmallCNN, {"size": 14, "grid": 14}, "backbone.size=14"),
-        (SmallCNN, {"size": 0}, r"\nsize\n"),
         (SmallCNN, {"dim": 0}, r"\ndim\n"),
-        (Patches, {"size": 100}, "backbone.size=100 .*98, 112"),
-        (Patches, {"size": 7}, "backbone.size=7"),
-        (Patches, {"patch": 7}, "backbone.patch=7 .* 8"),
+        (Patches, {"size": 100}, "backbone.size=100"),
+        (Patches, {"patch": 7}, "backbone.patch=7"),
         (Patches, {"grid": 0}, r"\ngrid\n"),
     ],
 )

@@ -1,0 +1,136 @@
+"""Context sets that are not full, by hand; two backbones as one, against each alone."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from PIL import Image
+
+from captioning.backbones import Backbone
+from captioning.backbones.context import on_photograph
+from captioning.backbones.precomputed import Precomputed
+from captioning.backbones.scratch import SmallCNN
+from captioning.backbones.side_by_side import SideBySide
+from captioning.backbones.timm import TimmBackbone
+from captioning.backbones.torchvision import TorchvisionBackbone
+from captioning.data.views import Change
+from captioning.errors import CaptioningError
+
+PIXELS = torch.randint(0, 256, (2, 4, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+PIXELS[:, 3] = 0
+PIXELS[:, 3, 4:8] = 255
+
+
+@pytest.mark.parametrize(
+    ("rows", "grid", "expected"),
+    [
+        (slice(0, 12), (4, 4), [0, 1, 2, 3]),
+        (slice(2, 10), (4, 4), [1, 2]),  # the centres of 3 pixels are at 1.5, 4.5, 7.5, 10.5
+        (slice(1, 11), (4, 4), [0, 1, 2, 3]),
+        (slice(2, 10), (3, 3), [0, 1, 2]),  # at 2, 6 and 10: edges count
+        (slice(3, 10), (3, 3), [1, 2]),
+        (slice(3, 9), (3, 3), [1]),
+        (slice(6, 7), (4, 4), [2]),  # no centre at all
+        (slice(6, 7), (3, 3), [1]),
+    ],
+)
+def test_a_cell_is_on_the_photograph_if_its_centre_is(rows: slice, grid: tuple[int, int], expected: list[int]) -> None:
+    covered = torch.zeros(1, 12, 12, dtype=torch.uint8)
+    covered[0, rows] = 255
+    found = on_photograph(covered, grid).unflatten(1, grid)
+    assert found.any(dim=2)[0].nonzero().flatten().tolist() == expected
+    assert torch.equal(found.any(dim=2), found.all(dim=2))
+    assert torch.equal(on_photograph(covered.mT, grid).unflatten(1, grid), found.mT)
+
+
+def cnn(seed: int = 0, dim: int = 7, grid: int = 3, **settings: object) -> SmallCNN:
+    torch.manual_seed(seed)
+    return SmallCNN(dim, 12, grid, **{"trainable": False, "resize": "pad", **settings})
+
+
+def test_a_padded_photographs_context_set_has_the_cells_on_it() -> None:
+    backbone = cnn(trainable=True)
+    backbone.scale.fill_(3.0)
+    # a photograph of 3 to 1, and a square one, which fills its square
+    photographs = [Image.new("RGB", size, (200, 90, 9)) for size in ((30, 10), (9, 9))]
+    pixels = torch.stack([backbone.transform.read(image) for image in photographs])
+    context = backbone.context(backbone(pixels))
+    assert context.mask is not None
+    assert context.mask.tolist() == [[False] * 3 + [True] * 3 + [False] * 3, [True] * 9]
+    assert torch.equal(backbone.present(pixels), context.mask)
+    plain = cnn(resize="squash").context(cnn(resize="squash")(pixels[:, :3]))  # the same weights
+    assert plain.mask is None
+    torch.testing.assert_close(context.vectors[context.mask], 3 * plain.vectors[context.mask])
+    assert not context.vectors[~context.mask].any()
+    context.mean().sum().backward()
+    gradients = [parameter.grad for parameter in backbone.parameters()]
+    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
+    assert any(gradient.any() for gradient in gradients)
+
+
+@pytest.mark.parametrize(("along", "second"), [("features", cnn(1, dim=5)), ("set", cnn(1, grid=6))])
+def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
+    first, axis = cnn(), 2 if along == "features" else 1
+    both = SideBySide(first, second, along=along)
+    sizes = {"features": {"d_context": 12, "grid": (3, 3)}, "set": {"d_context": 7, "grid": (1, 45)}}
+    assert (both.sizes, both.located) == (sizes[along], along == "features")
+    first.scale.fill_(2.0)
+    context, one, other = both.context(both(PIXELS)), first.context(first(PIXELS)), second.context(second(PIXELS))
+    assert torch.equal(context.vectors, torch.cat([one.vectors, other.vectors], dim=axis))
+    assert torch.equal(context.mask, one.mask if axis == 2 else torch.cat([one.mask, other.mask], dim=1))
+    assert torch.equal(both.present(PIXELS), context.mask)
+    assert torch.equal(both.present(both(PIXELS)), context.mask)
+    view = both.viewed(Change(mirror=True))  # read mirrored photographs with the same weights
+    image = Image.fromarray(PIXELS[0, :3].permute(1, 2, 0).numpy())
+    assert torch.equal(view.transform.read(image), both.transform.read(image).flip(-1))
+    assert view.digest != both.digest
+    assert [p.data_ptr() for p in view.parameters()] == [p.data_ptr() for p in both.parameters()]
+
+
+@pytest.mark.parametrize("resize", ["squash", "pad"])
+def test_features_computed_elsewhere_join_those_of_a_network(resize: str) -> None:
+    both = SideBySide(Precomputed("absent", dim=7, regions=2), cnn(resize=resize), along="set")
+    assert both.reads_photographs
+    assert both.transform == both.members[1].transform
+    features = torch.ones(1, 2 + 9, 7)
+    features[:, 1] = torch.nan
+    context = both.context(features)
+    assert context.mask.tolist() == [[True, False, *[True] * 9]]
+    assert context.vectors.isfinite().all()
+    assert torch.equal(both.present(features), context.mask)
+
+
+def test_features_of_two_kinds_along_each_other_need_no_photographs() -> None:
+    both = SideBySide(Precomputed("one", dim=2, regions=3), Precomputed("other", dim=1, regions=3))
+    assert not both.reads_photographs
+    context = both.context(torch.tensor([[[1.0, 2, 3], [torch.nan, torch.nan, 4], [torch.nan] * 3]]))
+    assert context.mask.tolist() == [[True, True, False]]
+    assert context.vectors.tolist() == [[[1, 2, 3], [0, 0, 4], [0, 0, 0]]]
+
+
+def squeezenet(trainable: bool | str = False) -> TorchvisionBackbone:
+    return TorchvisionBackbone("squeezenet1_1", "features.4", None, size=32, trainable=trainable)
+
+
+def test_each_is_trained_from_a_node_of_its_own_on() -> None:
+    both = SideBySide(squeezenet(True), squeezenet("features.4"))
+    for view in (both, both.viewed(Change(mirror=True))):
+        assert [sum(p.requires_grad for p in member.parameters()) for member in view.members] == [14, 6]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "along", "cause"),
+    [
+        (cnn, lambda: cnn(1, grid=6), "features", "one grid"),
+        (cnn, lambda: cnn(1, dim=5), "set", "one width"),
+        (cnn, lambda: cnn(1, resize="crop"), "features", "resize"),
+        (cnn, lambda: cnn(1, trainable=True), "features", "trainable"),
+        (squeezenet, lambda: TimmBackbone("test_vit", None, size=32), "set", "interpolation"),
+        (squeezenet, lambda: TimmBackbone("test_vit", None, size=32, interpolation="bilinear"), "set", "one width"),
+    ],
+)
+def test_what_does_not_go_together(
+    first: Callable[[], Backbone], second: Callable[[], Backbone], along: str, cause: str
+) -> None:
+    with pytest.raises(CaptioningError, match=cause):
+        SideBySide(first(), second(), along=along)

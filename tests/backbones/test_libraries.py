@@ -1,0 +1,418 @@
+"""Networks of torchvision and timm: equal to the full network's own layers, with any weights, cut off and frozen."""
+
+import copy
+import hashlib
+import pickle
+import urllib.error
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+import torchvision
+from omegaconf import OmegaConf
+from safetensors.torch import save_file
+from support import composed
+from torch import Tensor, nn
+from torchvision.models import ResNet50_Weights
+from torchvision.models.vgg import cfgs, make_layers
+from torchvision.transforms import Normalize
+
+from captioning.backbones import Backbone
+from captioning.backbones.timm import TimmBackbone
+from captioning.backbones.torchvision import Dilation, TorchvisionBackbone, dilate
+from captioning.config.registry import build
+from captioning.config.settings import of_parts
+from captioning.data.vocabulary import Vocabulary
+from captioning.runs.checkpoint import with_digest
+from captioning.runs.networks import load_network
+
+NODE = "features.7"
+CLOSE = {"atol": 1e-4, "rtol": 1e-4}  # float32 sums in another order
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+
+
+def pictures(size: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (2, 3, size, size), dtype=torch.uint8, generator=generator)
+
+
+def network(name: str, seed: int = 7, **settings: Any) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        of_timm = name in timm.list_models("test_*") or name.startswith("vit_")
+        full = timm.create_model(name, **settings) if of_timm else torchvision.models.get_model(name, weights=None)
+        for module in full.modules():  # with random statistics, a difference in one normalisation shows
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean.normal_(std=0.1)
+                module.running_var.uniform_(0.5, 2)
+    return full.eval()
+
+
+def saved(folder: Path, state: Any) -> str:
+    torch.save(state, folder / "weights.pt")
+    return str(folder / "weights.pt")
+
+
+def small(weights: str | None = None, name: str = "test_vit", **settings: Any) -> TimmBackbone:
+    return TimmBackbone(name, weights, **({"size": 64} | settings))
+
+
+def squeezenet(weights: str | None = None, node: str = NODE, size: int = 33, **settings: Any) -> TorchvisionBackbone:
+    return TorchvisionBackbone("squeezenet1_1", node, weights, size, **settings)
+
+
+def children(count: int) -> Callable[[Any, Tensor], Tensor]:
+    return lambda net, images: nn.Sequential(*list(net.features.children())[:count])(images).flatten(2).mT
+
+
+def stages(net: Any, images: Tensor) -> Tensor:
+    return nn.Sequential(*list(net.children())[:4], net.layer1, net.layer2)(images).flatten(2).mT
+
+
+def blocks(net: Any, images: Tensor) -> Tensor:
+    return nn.Sequential(net.conv_stem, net.bn1, *net.blocks[:3])(images).flatten(2).mT
+
+
+def patches(net: Any, images: Tensor) -> Tensor:
+    return net.forward_features(images)[:, 1:]  # the first is for the class, or a register
+
+
+LAYERS = {
+    ("squeezenet1_1", "features.12", 53): (IMAGENET, children(13)),
+    ("squeezenet1_1", "features.0", 17): (IMAGENET, children(1)),
+    ("squeezenet1_1", "features.3.squeeze", 33): (
+        IMAGENET,
+        lambda net, images: net.features[3].squeeze(net.features[:3](images)).flatten(2).mT,
+    ),
+    ("resnet18", "layer2", 37): (IMAGENET, stages),
+    ("test_byobnet", None, 75): (IMAGENET, lambda net, images: net.forward_features(images).flatten(2).mT),
+    ("test_mambaout", None, 96): (IMAGENET, lambda net, images: net.forward_features(images).flatten(1, 2)),
+    ("test_efficientnet", "blocks.2", 64): (IMAGENET, blocks),
+    ("test_vit", None, 160): (HALVES, patches),
+    ("vit_pwee_patch16_reg1_gap_256", None, 256): (HALVES, patches),
+}
+
+
+@pytest.mark.parametrize("case", LAYERS, ids=str)
+def test_equals_the_full_networks_own_layers(case: Any, tmp_path: Path) -> None:
+    (name, node, size), (statistics, layers) = case, LAYERS[case]
+    full = network(name)
+    save_file(full.state_dict(), tmp_path / "a.safetensors")
+    kind: Any = TimmBackbone if name.startswith(("test_", "vit_")) else TorchvisionBackbone
+    backbone = kind(name, node=node, weights=str(tmp_path / "a.safetensors"), size=size)
+    with torch.no_grad():
+        expected = layers(full, Normalize(*statistics)(pictures(size) / 255))
+    assert expected.shape == (2, backbone.grid[0] * backbone.grid[1], backbone.dim)
+    torch.testing.assert_close(backbone(pictures(size)), expected, **CLOSE)
+    after = ("classifier", "features.13.", "layer3.", "extractor.blocks.3.", "conv_head.")
+    assert node is None or not any(each in key for key in backbone.state_dict() for each in after)
+
+
+def test_vgg_11_up_to_a_convolution_that_an_in_place_relu_follows() -> None:
+    backbone = TorchvisionBackbone("vgg11", "features.18", None, 32)
+    weights = {key.partition("features.")[2]: value for key, value in backbone.network.state_dict().items()}
+    maps, index = backbone.transform.normalise(pictures(32)), 0
+    # Column A of the paper's Table 1, P where it pools, up to the last convolution but without its ReLU.
+    for width in (64, "P", 128, "P", 256, 256, "P", 512, 512, "P", 512, 512):
+        if width == "P":
+            maps = nn.functional.max_pool2d(maps, 2)
+        else:
+            maps = maps.relu() if index else maps
+            maps = nn.functional.conv2d(maps, weights[f"{index}.weight"], weights[f"{index}.bias"], padding=1)
+        index += 1 if width == "P" else 2
+    features = backbone(pictures(32))
+    assert features.min() < 0
+    torch.testing.assert_close(features, maps.flatten(2).mT, **CLOSE)
+
+
+def test_sizes(tmp_path: Path) -> None:
+    assert squeezenet(node="features.12", size=240).grid == (14, 14)
+    assert squeezenet(node="features.12", size=17).grid == (1, 1)
+    backbone = TimmBackbone("tf_efficientnet_lite2", None)  # its published model card: 260 pixels, x / 127.5 - 1
+    assert (backbone.size, backbone.dim, backbone.grid) == (260, 352, (9, 9))
+    assert (backbone.transform.mean, backbone.transform.std, backbone.transform.interpolation) == (*HALVES, "bicubic")
+    full = network("test_vit", dynamic_img_size=True)  # positions are resized as timm resizes them
+    backbone = small(saved(tmp_path, full.state_dict()), size=96)
+    with torch.no_grad():
+        expected = patches(full, backbone.transform.normalise(pictures(96)))
+    torch.testing.assert_close(backbone(pictures(96)), expected, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    "build", [squeezenet, small, lambda **more: TorchvisionBackbone("resnet18", "layer1", None, 33, **more)]
+)
+def test_frozen_trained_and_copied(build: Callable[..., Backbone]) -> None:
+    """Random weights follow the seed only when trained; batch normalisation keeps its statistics either way."""
+    digests = []
+    for trainable in (False, True):
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            backbone = nn.ModuleList([build(trainable=trainable)]).train()[0]
+            digests.append(backbone.digest)
+            drawn = torch.rand(2)
+            torch.manual_seed(seed)
+            assert trainable != torch.equal(torch.rand(2), drawn)
+            statistics = {name: buffer.clone() for name, buffer in backbone.network.named_buffers()}
+            features = backbone(pictures(backbone.size))
+            assert features.requires_grad == trainable
+            if trainable:
+                features.square().mean().backward()
+                assert all(parameter.grad is not None for parameter in backbone.parameters())
+            assert all(torch.equal(buffer, statistics[name]) for name, buffer in backbone.network.named_buffers())
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
+    # a deep copy of torch.fx' module forgets its mode
+    for twin in (pickle.loads(pickle.dumps(backbone)), copy.deepcopy(backbone).train()):
+        assert twin.digest == backbone.digest
+        assert torch.equal(twin(pictures(backbone.size)), backbone(pictures(backbone.size)))
+
+
+@pytest.mark.parametrize(
+    ("build", "node", "learning"),
+    [
+        (lambda node: TorchvisionBackbone("resnet18", "layer3", None, 33, node), "layer2", {"layer2", "layer3"}),
+        (lambda node: squeezenet(node="features.4", trainable=node), "features.4", {"features.4"}),
+        (lambda node: small(None, "test_resnet", trainable=node), "layer4", {"layer4"}),
+        (lambda node: small(node="blocks.2", trainable=node), "blocks.1", {"blocks.1", "blocks.2", "norm"}),
+    ],
+)
+def test_the_last_nodes_alone_learn(build: Callable[[str], Backbone], node: str, learning: set[str]) -> None:
+    backbone = build(node).train()
+    backbone(pictures(backbone.size)).square().mean().backward()
+    found = {name.split("extractor.")[1] for name, p in backbone.named_parameters() if p.grad is not None}
+    assert {part for part in learning if any(f"{name}.".startswith(f"{part}.") for name in found)} == learning
+    assert all(any(f"{name}.".startswith(f"{part}.") for part in learning) for name in found)
+
+
+@pytest.mark.parametrize("name", ["test_vit", "test_efficientnet", "test_mambaout"])
+def test_checkpointing_holds_less_for_the_same_gradients(name: str) -> None:
+    held, gradients = [], []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        backbone = small(None, name, trainable=True, checkpointing=checkpointing)
+        parameters = {p.data_ptr() for p in backbone.parameters()}
+        seen: dict[int, int] = {}
+
+        def hold(tensor: Tensor) -> Tensor:
+            if tensor.data_ptr() not in parameters:  # noqa: B023 - called within this turn
+                seen[tensor.data_ptr()] = tensor.nbytes  # noqa: B023
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
+            loss = backbone(pictures(64)).square().mean()
+        held.append(sum(seen.values()))
+        loss.backward()
+        gradients.append([p.grad for p in backbone.parameters()])
+    assert held[1] < 0.7 * held[0]
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_digests_tell_everything_apart(tmp_path: Path) -> None:
+    state = network("squeezenet1_1").state_dict()
+    weights = saved(tmp_path, state)
+    digests = [squeezenet(weights).digest, squeezenet(weights, node="features.6").digest]
+    digests += [squeezenet(weights, size=37).digest, squeezenet().digest]
+    state["classifier.1.bias"] += 1  # after the node
+    assert squeezenet(saved(tmp_path, state)).digest == digests[0]
+    state["features.0.bias"][3] += 1e-3
+    digests.append(squeezenet(saved(tmp_path, state)).digest)
+    weights = saved(tmp_path, network("test_vit").state_dict())
+    digests += [small(weights).digest, small(weights, node="blocks.4").digest, small(weights, size=80).digest]
+    assert small(weights, "test_vit.r160_in1k", trainable=True, checkpointing=True).digest == digests[5]
+    digests += [small().digest, small(None, "test_vit2").digest]
+    assert len(set(digests)) == 10
+
+
+def test_files_in_half_precision_and_without_a_classifier(tmp_path: Path) -> None:
+    state = {k: v.half() for k, v in network("test_vit").state_dict().items() if not k.startswith("head.")}
+    backbone = small(saved(tmp_path, state))
+    assert {parameter.dtype for parameter in backbone.parameters()} == {torch.float32}
+    assert torch.equal(backbone.network.state_dict()["extractor.norm.weight"], state["norm.weight"].float())
+
+
+class Payload:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.target,)
+
+
+def test_files_of_other_content(tmp_path: Path) -> None:
+    state = network("squeezenet1_1").state_dict()
+    files = {
+        "missing.pt": {key: value for key, value in state.items() if key != "features.3.squeeze.bias"},
+        "deeper.pt": state | {"features.99.weight": torch.zeros(1)},
+        "other.pt": network("squeezenet1_0").state_dict(),
+        "run.pt": {"state_dict": {}, "epoch": 3},
+        "list.pt": [1, 2],
+        "code.pt": {"features.0.weight": Payload(tmp_path / "executed")},
+        "cut.pt": state,
+    }
+    for name, content in files.items():
+        torch.save(content, tmp_path / name)
+    save_file(state, tmp_path / "cut.safetensors")
+    save_file(state, tmp_path / "noise.safetensors")
+    for name in ("cut.pt", "cut.safetensors"):
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-9])
+    (tmp_path / "noise.safetensors").write_bytes(b"\xff" * 8 + (tmp_path / "noise.safetensors").read_bytes()[8:])
+    for name in (*files, "cut.safetensors", "noise.safetensors", "absent.pt", "absent.safetensors"):
+        with pytest.raises(Exception, match=name):
+            squeezenet(str(tmp_path / name))
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the hub's client, which asks nobody, and torchvision's without a network."""
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise urllib.error.URLError("no route")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr("torch.hub.urlopen", unreachable)
+    return tmp_path
+
+
+def test_downloads(offline: Path) -> None:
+    with pytest.raises(Exception, match=r"backbone\.weights=FILE"):
+        small("DEFAULT")
+    place = offline / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth"
+    with pytest.raises(urllib.error.URLError, match=f"squeezenet1_1-b8a52dc0.pth by other means as {place}"):
+        squeezenet("DEFAULT")
+    full, commit = network("test_vit"), hashlib.sha1(b"").hexdigest()
+    folder = offline / "models--timm--test_vit.r160_in1k"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(commit)
+    (folder / "snapshots" / commit).mkdir(parents=True)
+    file = folder / "snapshots" / commit / "model.safetensors"
+    save_file(full.state_dict(), file)
+    assert small("DEFAULT").digest == small(str(file)).digest
+
+
+def test_a_captioner_loads_no_weights_but_its_checkpoints(offline: Path) -> None:
+    config: Any = {
+        "backbone": {"_target_": "captioning.backbones.timm.TimmBackbone", "name": "test_vit", "size": 64},
+        "model": OmegaConf.to_container(composed("model=show_tell_small").model),
+        "decoding": {},
+        "data": {},
+    }
+    weights = saved(offline, network("test_vit").state_dict())
+    backbone = build("backbone", config["backbone"] | {"weights": weights})
+    words = ["a", "dog"]
+    model = build("model", of_parts(config)["model"], vocab_size=len(Vocabulary(words)), **backbone.sizes)
+    state = {f"backbone.{k}": v for k, v in backbone.state_dict().items()}
+    state |= {f"model.{k}": v for k, v in model.state_dict().items()}
+    config["backbone"]["weights"] = "DEFAULT"
+    torch.save(with_digest({"state_dict": state, "captioning": {"config": config, "words": words}}), offline / "c.ckpt")
+    _, _, found = load_network(offline / "c.ckpt", torch.device("cpu"), [])
+    assert found.backbone.digest == backbone.digest
+
+
+@pytest.mark.parametrize(
+    ("build", "settings", "named"),
+    [
+        (squeezenet, {"node": "features.13"}, r"backbone.node=features.13 .*features\.1"),
+        (squeezenet, {"node": "flatten"}, r"\(1, 1000\), not a feature map"),
+        (squeezenet, {"size": 5}, "Output size is too small"),
+        (squeezenet, {"stride_in_1x1": True}, "true is wrong here"),
+        (squeezenet, {"dilation": 2}, "dilation=2 .*squeezenet1_1"),
+        (TorchvisionBackbone, {"name": "squeezenet1", "node": "x", "weights": None}, "backbone.name.*squeezenet1_1"),
+        (TorchvisionBackbone, {"name": "resnet18", "node": "layer1", "weights": None, "dilation": 2}, "dilation=2"),
+        (small, {"name": "efficientnet_light2"}, "backbone.name=efficientnet_light2.* efficientnet_lite2"),
+        (small, {"name": "hf-hub:timm/test_vit"}, "backbone.name=hf-hub:timm/test_vit"),
+        (small, {"node": "layer4"}, "backbone.node=layer4.* blocks.5"),
+        (small, {"size": 100}, "backbone.size=100 .*16"),
+        (small, {"name": "volo_d1_224"}, "must match"),
+        (small, {"name": "dla46x_c", "checkpointing": True}, "checkpointing"),
+        (small, {"trainable": "block.4"}, r"backbone.trainable=block.4 .*true, false or a node.* blocks.4"),
+    ],
+)
+def test_impossible_settings(build: Callable[..., Backbone], settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(Exception, match=named):
+        build(**settings)
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
+    """A ResNet with random weights and the file of them, which fits both kinds."""
+    full = network("resnet50", 5)
+    state = {key: value for key, value in full.state_dict().items() if "layer4" not in key}
+    return full, saved(tmp_path_factory.mktemp("weights"), state)
+
+
+@pytest.mark.parametrize("in_1x1", [False, True])
+def test_both_kinds_of_resnets(resnet: tuple[Any, str], in_1x1: bool) -> None:
+    full, weights = resnet
+    layers = copy.deepcopy(nn.Sequential(*list(full.children())[:7]))
+    for stage in (5, 6) if in_1x1 else ():
+        layers[stage][0].conv1.stride, layers[stage][0].conv2.stride = (2, 2), (1, 1)
+    with torch.no_grad():
+        expected = layers(Normalize(*IMAGENET)(pictures(64) / 255)).flatten(2).mT
+    one = TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=in_1x1)
+    two = TimmBackbone("resnet50.tv_in1k", weights, "layer3", 64, stride_in_1x1=in_1x1)
+    for backbone in (one, two):
+        torch.testing.assert_close(backbone(pictures(64)), expected, **CLOSE)
+    other = TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=not in_1x1)
+    assert other.digest != one.digest
+    assert not torch.allclose(other(pictures(64)), expected, atol=1e-2)
+
+
+def test_a_resnets_file_is_told_or_known_by_its_hash(resnet: tuple[Any, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = resnet[1]
+    for kind, node in ((TorchvisionBackbone, "layer3"), (TimmBackbone, None)):
+        with pytest.raises(Exception, match=r"two ways.*stride_in_1x1=true for .*Caffe.*stride_in_1x1=false for"):
+            kind("resnet50", node=node, weights=weights, size=64)
+    digest = hashlib.sha256(Path(weights).read_bytes()).hexdigest()
+    published = ResNet50_Weights.IMAGENET1K_V1.value
+    monkeypatch.setattr(ResNet50_Weights.IMAGENET1K_V1, "_value_", copy.copy(published))
+    object.__setattr__(ResNet50_Weights.IMAGENET1K_V1.value, "url", f"scheme://host/resnet50-{digest[:8]}.pth")
+    known = TorchvisionBackbone("resnet50", "layer3", weights, 64)
+    assert known.digest == TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=False).digest
+    with pytest.raises(Exception, match="stride_in_1x1=true is wrong here, the library's own weights"):
+        TorchvisionBackbone("resnet50", "layer3", weights, 64, stride_in_1x1=True)
+
+
+@pytest.mark.parametrize("dilation", [2, 4])
+@torch.no_grad()
+def test_the_coarse_grid_is_within_the_dilated_one_to_its_edges(dilation: Dilation) -> None:
+    torch.manual_seed(0)
+    coarse = make_layers(cfgs["A"])[:20].double()  # vgg11 to features.19
+    fine = copy.deepcopy(coarse)
+    dilate(fine, dilation, "vgg11")
+    assert [*fine.state_dict()] == [*coarse.state_dict()]
+    images = torch.randn(2, 3, 64, 48).double()
+    one, other = coarse(images), fine(images)
+    assert (one.shape[2:], other.shape[2:]) == ((4, 3), (4 * dilation, 3 * dilation))
+    torch.testing.assert_close(other[:, :, ::dilation, ::dilation], one, rtol=0, atol=1e-12)
+    assert (other[:, :, 1::dilation] - other[:, :, ::dilation]).abs().mean() > 0.01 * one.abs().mean()  # and finer
+    backbone = TorchvisionBackbone("vgg11", "features.19", None, size=32, dilation=dilation)
+    assert backbone(pictures(32)).shape == (2, (2 * dilation) ** 2, 512)
+    before, backbone.settings = backbone.digest, "torchvision vgg11 features.19"
+    assert backbone.digest != before
+    with pytest.raises(Exception, match=r"[12] or more before the node"):
+        dilate(make_layers(cfgs["A"])[:2], dilation, "vgg11")
+
+
+def test_dilation_on_paper() -> None:
+    """A row of pixels, 1 2 3 4 5 6 7 8: pooled by twos, then a kernel that subtracts the left neighbour from the right.
+
+    Coarse: 2 4 6 8 -> 4 4 4 -6. Fine: the maxima of neighbours 2 3 4 5 6 7 8 8, and neighbours are two apart.
+    """
+    pixels = torch.arange(1.0, 9).expand(1, 1, 8, 8)
+    convolution = nn.Conv2d(1, 1, 3, padding=1, bias=False)
+    convolution.weight.data = torch.zeros(1, 1, 3, 3)
+    convolution.weight.data[0, 0, 1] = torch.tensor([-1.0, 0, 1])
+    layers = nn.Sequential(nn.MaxPool2d(2, 2), convolution)
+    assert layers(pixels)[0, 0, 1].tolist() == [4, 4, 4, -6]
+    dilate(layers, 2, "paper")
+    assert layers(pixels)[0, 0, 1].tolist() == [4, 5, 4, 4, 4, 3, -6, -7]
