@@ -16,8 +16,8 @@ from pydantic import SkipValidation
 from torch import Tensor
 
 from captioning.backbones import ContextSet
-from captioning.config.paths import PRETRAINED, checkpoint_path
 from captioning.config.searches import USUAL_FILTERS, build_search, check_own, same_search
+from captioning.config.settings import PRETRAINED, checkpoint_path
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble

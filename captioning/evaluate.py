@@ -14,9 +14,17 @@ from annotated_types import Ge, MinLen
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.command import command, start
-from captioning.config.paths import check_checkpoints, check_folder, checkpoint_path, given_path
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table, has_other_photographs, is_another_data_set, settings_given
+from captioning.config.settings import (
+    check_checkpoints,
+    check_folder,
+    check_table,
+    checkpoint_path,
+    given_path,
+    has_other_photographs,
+    is_another_data_set,
+    settings_given,
+)
 from captioning.config.types import Name, PathText, Samples, Seconds, Seed
 from captioning.data.readers.captions import ImageId, common_images, read_captions, read_references
 from captioning.data.views import NAMED

@@ -17,9 +17,8 @@ from annotated_types import Ge
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
-from captioning.config.paths import PRETRAINED, check_checkpoints, given_path
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table, settings_given
+from captioning.config.settings import PRETRAINED, check_checkpoints, check_table, given_path, settings_given
 from captioning.config.types import BatchSize, PathText
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import SUFFIXES, photographs_below

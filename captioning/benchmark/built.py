@@ -12,7 +12,7 @@ from captioning.backbones import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.material import random_task
 from captioning.benchmark.naive import OnePerCaption
-from captioning.config.settings import of_parts, without_weights
+from captioning.config.registry import of_parts, without_weights
 from captioning.data.batch import Batch
 from captioning.machine import device_called
 from captioning.runs.checkpoint import with_digest

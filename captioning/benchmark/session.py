@@ -11,8 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.benchmark import data_parts, parts
 from captioning.benchmark.measure import DTYPES, ceilings, isolated, machine
 from captioning.benchmark.rows import Measurement, line, table
-from captioning.config.registry import build
-from captioning.config.settings import check_table, of_parts
+from captioning.config.registry import build, of_parts
+from captioning.config.settings import check_table
 from captioning.config.types import BatchSize, Count, Length, PathText, PixelSize, Width, Workers
 from captioning.errors import CaptioningError
 from captioning.files import write_json

@@ -16,11 +16,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from captioning.config.paths import check_checkpoint, check_folder
-from captioning.config.registry import CONF, build, each_part, judge, locate, modules_of
-from captioning.config.settings import check_table, of_parts, without_weights
+from captioning.config.registry import CONF, build, each_part, judge, locate, modules_of, of_parts, without_weights
+from captioning.config.settings import check_checkpoint, check_folder, check_table
 from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError
 from captioning.metrics.java import find_java
 from captioning.metrics.scorer import Metrics, scores_of
 from captioning.tokens import NAMES
@@ -29,48 +28,37 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-AUTO = "auto"
 FROM_CHECKPOINT: Final = "checkpoint"
 """In place of a vocabulary's settings: its words are those of `init_from`."""
+OR_ENDLESS = Annotated[int, Ge(1)] | Literal[-1]
 SETTINGS: Mapping[str, Any] = {
     "name": Name,
     "seed": Seed,
-    "resume": bool | None,
     "init_from": PathText | None,
-    "test": bool,
-    "runs": PathText,
-    "cache": PathText,
-    "metrics.val": Metrics,
-    "metrics.test": Metrics,
+    "resume": bool | None,
+    **dict.fromkeys(("test", "data.skip_broken"), bool),
+    **dict.fromkeys(("runs", "cache"), PathText),
+    **dict.fromkeys(("metrics.val", "metrics.test"), Metrics),
     "metrics.timeout": Seconds,
-    "data.reader": Part,
+    **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
+    **dict.fromkeys(("data.reader", "data.view", "callbacks.checkpoint"), Part),
+    **dict.fromkeys(("decoding._partial_", "optimizer._partial_", "schedule._partial_"), Literal[True]),
     "data.vocabulary": dict[str, Any] | Literal[FROM_CHECKPOINT],
     "data.views": Count,
-    "data.view": Part,
-    "data.skip_broken": bool,
-    **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
-    # training calls these itself
-    **dict.fromkeys(("decoding._partial_", "optimizer._partial_", "schedule._partial_"), Literal[True]),
     "decoding.select": Annotated[list[Count], MinLen(1)] | None,
     "optimizer.backbone_lr": Positive | None,
-    # what Lightning takes and fails with in the middle of a run
-    "trainer.accumulate_grad_batches": Annotated[int, Ge(1)],
-    "trainer.check_val_every_n_epoch": Annotated[int, Ge(1)] | None,
-    "trainer.log_every_n_steps": Annotated[int, Ge(1)] | None,
-    "trainer.gradient_clip_val": NotNegative | None,
-    "trainer.max_epochs": Annotated[int, Ge(-1)] | None,
-    "trainer.max_steps": Annotated[int, Ge(1)] | Literal[-1],
-    "trainer.precision": str | int,
-    "trainer.val_check_interval": Positive | str | dict[str, int] | None,
-    "callbacks.checkpoint": Part,  # a run keeps its best
     "callbacks": dict[str, Part | None],
     "logger": dict[str, Part | None] | None,
+    # what Lightning takes and fails with in the middle of a run
+    **dict.fromkeys(("trainer.check_val_every_n_epoch", "trainer.log_every_n_steps"), Annotated[int, Ge(1)] | None),
+    "trainer.max_epochs": Annotated[int, Ge(-1)] | None,
+    "trainer.max_steps": OR_ENDLESS,
+    "trainer.accumulate_grad_batches": Annotated[int, Ge(1)],
+    "trainer.gradient_clip_val": NotNegative | None,
+    "trainer.val_check_interval": Positive | str | dict[str, int] | None,
 }
 """Settings that are no argument of a part, and bounds that Lightning misses."""
-OF_CALLBACKS: Mapping[str, Any] = {
-    "patience": Annotated[int, Ge(0)],  # of early stopping, else an end without a word or a failure
-    "save_top_k": Annotated[int, Ge(1)] | Literal[-1],
-}
+OF_CALLBACKS: Mapping[str, Any] = {"patience": Annotated[int, Ge(0)], "save_top_k": OR_ENDLESS}
 DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
 """Arguments of the data module, beside the seed."""
 
@@ -142,7 +130,7 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
     for message, holds in _rules(config, objective, model, device).items():
         if holds:
             raise CaptioningError(message)
-    if trainer["precision"] == AUTO:
+    if trainer["precision"] == "auto":
         trainer["precision"] = "bf16-mixed" if has_bfloat16(device) else "32-true"
     # Lightning's own logger, as its import has left it, tells of devices, files and products; its warnings stay
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
@@ -171,71 +159,62 @@ def _networks(settings: Mapping[str, Any]) -> "nn.Module | None":
 
 def _rules(config: DictConfig, objective: Any, model: Any, device: "torch.device") -> dict[str, bool]:
     """What settings of several parts must not be together: the message, and whether it holds."""
-    trainer, callbacks, decoding = config.trainer, config.callbacks, config.decoding
+    data, trainer, callbacks, decoding = config.data, config.trainer, config.callbacks, config.decoding
     accelerator, devices, precision = trainer.accelerator, trainer.devices, str(trainer.precision)
     epochs, every = trainer.max_epochs, trainer.check_val_every_n_epoch
-    limit, inputs = config.model.get("max_tokens"), config.data.max_words + 1
+    limit, inputs = config.model.get("max_tokens"), data.max_words + 1
+    learner, system = config.objective._target_, config.model._target_
     rate, select = config.optimizer.get("backbone_lr"), decoding.get("select")
-    backbone = OmegaConf.to_container(config.backbone, resolve=True)
-    trained = [part["trainable"] for _, part in each_part("backbone", backbone) if "trainable" in part]
+    backbones = each_part("", OmegaConf.to_container(config.backbone, resolve=True))
+    trained = [backbone["trainable"] for _, backbone in backbones if "trainable" in backbone]
     started = int(os.environ.get("WORLD_SIZE", 1))
     scores = [f"val/{name}" for name in scores_of(list(config.metrics.val))]
+    monitors = {name: callback.get("monitor") for name, callback in callbacks.items() if callback}
+    no_best = f"there is no best checkpoint to test: set test=false{' and decoding.select=null' if select else ''}"
     best = bool(config.test or select)
-    without_best = "test=false" + (" and decoding.select=null" if select else "")
     return {
         "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not set": (
-            config.init_from is None and config.data.vocabulary == FROM_CHECKPOINT
+            config.init_from is None and data.vocabulary == FROM_CHECKPOINT
         ),
-        f"data.max_words={inputs - 1} makes inputs of {inputs} tokens (BOS included), and model.max_tokens={limit} "
-        f"reads no more than {limit}: set model.max_tokens={inputs} or data.max_words={quoted(limit and limit - 1)}": (
-            limit is not None and inputs > limit
-        ),
-        f"objective {config.objective._target_} learns from sampled attention, and model {config.model._target_} "
-        "samples none: use model=sat_hard or model=sat_soft, or objective=cross_entropy": (
-            objective.stochastic and not getattr(model, "stochastic", False)
-        ),
-        f"objective {config.objective._target_} regularises attention, and model {config.model._target_} has none: set "
-        "objective.doubly_stochastic=0, or give it attention (model/score=mlp for a recurrent one)": (
+        f"data.max_words={inputs - 1} makes inputs of {inputs} tokens (with BOS), and model.max_tokens={limit}: "
+        f"set model.max_tokens={inputs} or data.max_words={limit and limit - 1}": limit is not None and inputs > limit,
+        f"objective {learner} learns from sampled attention, and model {system} samples none: use model=sat_hard or "
+        "model=sat_soft": objective.stochastic and not getattr(model, "stochastic", False),
+        f"objective {learner} regularises attention, and model {system} has none: set "
+        "objective.doubly_stochastic=0, or give it attention (model/score=mlp)": (
             objective.needs_attention and not getattr(model, "attends", True)
         ),
-        "objective.kl_weight holds the model near the one that training begins from, and that has random weights: set "
+        "objective.kl_weight holds the model near the one that training begins from, which is random: set "
         "init_from=CHECKPOINT, or objective.kl_weight=0": objective.needs_initial and config.init_from is None,
-        f"optimizer.backbone_lr={quoted(rate)} needs a backbone that is trained: set backbone.trainable=true, or "
+        f"optimizer.backbone_lr={rate} needs a backbone that is trained: set backbone.trainable=true, or "
         "optimizer.backbone_lr=null": rate is not None and bool(trained) and not any(trained),
-        f"decoding.select={quoted(select)} must be a list of different widths, or null": (
-            select is not None and len(set(select)) < len(select)
-        ),
+        f"decoding.select={select} has a width twice": len(set(select or ())) < len(select or ()),
         "decoding.select needs a search with decoding.width, such as decoding=beam": (
             select is not None and "width" not in decoding
         ),
         "callbacks.results writes the test's captions and scores: without it set test=false": (
-            config.test and callbacks.get("results") is None
+            config.test and not callbacks.get("results")
         ),
-        "callbacks.learning_rate needs a logger: keep logger.csv, or set it to null too": (
-            callbacks.get("learning_rate") is not None and not any((config.logger or {}).values())
+        "callbacks.learning_rate needs a logger: keep logger.csv, or set callbacks.learning_rate=null": (
+            bool(callbacks.get("learning_rate")) and not any((config.logger or {}).values())
         ),
         **{
-            f"callbacks.{name}.monitor={quoted(callback.monitor)} is not computed with metrics.val="
-            f"{list(config.metrics.val)}; choose one of {', '.join(scores)}, or add its metric": True
-            for name, callback in callbacks.items()
-            if callback is not None and callback.get("monitor") not in (None, *scores)
+            f"callbacks.{name}.monitor={monitor} is not computed with metrics.val={list(config.metrics.val)}; choose "
+            f"one of {', '.join(scores)}, or add its metric": monitor not in (None, *scores)
+            for name, monitor in monitors.items()
         },
-        f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), so "
-        f"there is no best checkpoint to test: change one of them or set {without_best}": (
-            best and 0 <= (-1 if epochs is None else epochs) < (every or 1)
-        ),
+        f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), and "
+        f"{no_best}": best and epochs is not None and 0 <= epochs < (every or 1),
         **{
-            f"with trainer.{name}=0 there is no best checkpoint to test: set {without_best}": (
-                best and trainer.get(name) == 0
-            )
-            for name in ("limit_train_batches", "limit_val_batches", "limit_test_batches")
+            f"with trainer.limit_{split}_batches=0 {no_best}": best and trainer.get(f"limit_{split}_batches") == 0
+            for split in ("train", "val", "test")
         },
         f"hydra/launcher=processes gives each job one process, and trainer.devices={devices} needs others: set "
-        "trainer.devices=1, or leave the launcher out, so that the jobs run one after the other": (
+        "trainer.devices=1, or leave the launcher out": (
             "joblib" in str(HydraConfig.get().launcher._target_) and devices != 1
         ),
         f"{started} processes were started, and with trainer.devices=1 each would train on its own: set trainer=ddp "
-        "and trainer.devices to the number of processes per node": (
+        "and trainer.devices to their number per node": (
             started > 1 and devices == 1 and trainer.get("num_nodes", 1) == 1
         ),
         f"trainer.accelerator={accelerator}, and PyTorch finds no GPU here; use trainer=cpu or trainer=auto": (
@@ -246,6 +225,6 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: "torch.device
         ),
         "trainer.precision=16-mixed scales the loss, and a fused optimizer hides the true gradients from "
         "trainer.gradient_clip_val: use bf16-mixed or optimizer.fused=false": (
-            precision == "16-mixed" and bool(trainer.gradient_clip_val) and bool(config.optimizer.get("fused"))
+            precision == "16-mixed" and bool(trainer.gradient_clip_val and config.optimizer.get("fused"))
         ),
     }

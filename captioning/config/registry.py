@@ -21,44 +21,26 @@ from captioning.errors import CaptioningError, no_setting, quoted
 PACKAGE = Path(__file__).parents[1]
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 """The configuration: inside an installed wheel, else beside the package in a checkout."""
-CALLBACKS = {
-    "records": ("attention_panels", "kept_attention", "results"),
-    "statistics": ("attention_statistics", "caption_wording", "pointing"),
-    "timing": ("compiled", "stopwatch", "throughput"),
-    "resume": ("resume_points",),
-}
-OLD_PATHS: dict[str, str] = {
-    "models.parts.pairs": "models.parts.cells",
-    "models.parts.initial": "models.parts.image",
-    "models.parts.inject": "models.parts.image",
-    "models.parts.transposed": "models.parts.encoders",
-    "backbones.small_cnn": "backbones.scratch",
-    "backbones.patches": "backbones.scratch",
-    "data.readers.csv": "data.readers.table",
-    # never built from stored configurations, but compared when a run is resumed
-    **{f"training.callbacks.{old}": f"training.callbacks.{new}" for new, olds in CALLBACKS.items() for old in olds},
-}
-"""Modules of captioning whose parts have moved, and where to: stored configurations name the old ones."""
-ATTENTION = {"_target_": "captioning.models.parts.attention.SoftmaxAttention", "_partial_": True}
-ATTENTION_SETTINGS = ("gate", "choice", "temperature", "smoothing", "energy_bias", "window")
-"""These were settings of the model until attention was a part."""
+BESIDE = {"model": "title", "optimizer": "backbone_lr", "decoding": "select"}
+"""Settings that stand beside the arguments of a part."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def renewed(node: Any) -> Any:
-    """Stored settings in today's terms: each `_target_` of `OLD_PATHS` replaced, and attention as a part."""
-    if isinstance(node, list):
-        return [renewed(value) for value in node]
-    if not isinstance(node, Mapping):
-        return node
-    settings = {key: renewed(value) for key, value in node.items()}
-    module, _, name = str(settings.get("_target_")).removeprefix("captioning.").rpartition(".")
-    if module in OLD_PATHS:
-        settings["_target_"] = f"captioning.{OLD_PATHS[module]}.{name}"
-    if settings.get("_target_") == "captioning.models.Recurrent" and "attention" not in settings:
-        own = {key: settings.pop(key) for key in ATTENTION_SETTINGS if key in settings}
-        settings |= {"attention": {**ATTENTION, **own}} if settings.get("score") else {}
-    return settings
+def of_parts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose parts have settings for their constructors alone, without those of `BESIDE`."""
+    alone = {
+        part: {name: value for name, value in config[part].items() if name != beside}
+        for part, beside in BESIDE.items()
+        if isinstance(config.get(part), Mapping)
+    }
+    return {**config, **alone}
+
+
+def without_weights(backbone: Any) -> Any:
+    """The settings of a backbone, and of those in it, that build it with random weights: no file, no download."""
+    if not isinstance(backbone, Mapping):
+        return backbone
+    return {key: None if key == "weights" else without_weights(value) for key, value in backbone.items()}
 
 
 def build(place: str, node: Any, modules: Sequence[str] | None = (), *given: Any, **sizes: Any) -> Any:

@@ -11,9 +11,8 @@ from typing import Any, Literal
 from omegaconf import DictConfig
 
 from captioning.config.command import command, start
-from captioning.config.paths import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table, settings_given
+from captioning.config.settings import PRETRAINED, check_checkpoint, check_table, checkpoint_path, settings_given
 from captioning.config.types import PathText
 from captioning.errors import CaptioningError
 

@@ -13,9 +13,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from captioning.config.command import command, start
-from captioning.config.paths import check_checkpoint, checkpoint_path, given_path
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table
+from captioning.config.settings import check_checkpoint, check_table, checkpoint_path, given_path
 from captioning.config.types import PathText
 from captioning.download.named import FILE, REPOSITORY, hub_token, is_elsewhere
 from captioning.errors import CaptioningError, quoted

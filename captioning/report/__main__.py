@@ -8,9 +8,8 @@ from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
-from captioning.config.paths import given_path
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table
+from captioning.config.settings import check_table, given_path
 from captioning.config.types import PathText, Samples, Seed
 from captioning.errors import CaptioningError
 from captioning.files import write_text

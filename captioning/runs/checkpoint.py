@@ -20,12 +20,12 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from captioning.config.registry import renewed
 from captioning.config.types import refusals
 from captioning.decoding.confidence import are_quantiles
 from captioning.download.named import SUFFIX
 from captioning.errors import CaptioningError, quoted
 from captioning.files import atomic_write
+from captioning.runs.settings import renewed
 
 SECTIONS = ("backbone", "model", "decoding", "data")
 """Parts of a run's configuration that captioning needs."""

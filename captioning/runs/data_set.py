@@ -12,9 +12,8 @@ from captioning.backbones import Backbone
 from captioning.backbones.precomputed import Precomputed
 from captioning.config.check import FROM_CHECKPOINT
 from captioning.config.explain import explain
-from captioning.config.paths import given_path
 from captioning.config.registry import build, judge
-from captioning.config.settings import has_other_photographs, is_another_data_set
+from captioning.config.settings import given_path, has_other_photographs, is_another_data_set
 from captioning.config.types import check_value
 from captioning.data.example import Example, Splits, digest
 from captioning.data.folder import read_folder

@@ -12,8 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones import Backbone
 from captioning.config.explain import explain
-from captioning.config.registry import build, defaults
-from captioning.config.settings import of_parts, without_weights
+from captioning.config.registry import build, defaults, of_parts, without_weights
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import has_bfloat16

@@ -12,7 +12,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from captioning.config.registry import CONF, renewed
+from captioning.config.registry import CONF
 from captioning.files import read_state
 
 PLACES = ("folder", "cache", "data.root")
@@ -24,6 +24,27 @@ FREE = (
 """Settings that do not change the result of a run."""
 LARGEST = 2**18
 """Bytes of a `config.yaml`; those of runs have some thousand."""
+CALLBACKS = {
+    "records": ("attention_panels", "kept_attention", "results"),
+    "statistics": ("attention_statistics", "caption_wording", "pointing"),
+    "timing": ("compiled", "stopwatch", "throughput"),
+    "resume": ("resume_points",),
+}
+OLD_PATHS: dict[str, str] = {
+    "models.parts.pairs": "models.parts.cells",
+    "models.parts.initial": "models.parts.image",
+    "models.parts.inject": "models.parts.image",
+    "models.parts.transposed": "models.parts.encoders",
+    "backbones.small_cnn": "backbones.scratch",
+    "backbones.patches": "backbones.scratch",
+    "data.readers.csv": "data.readers.table",
+    # never built from stored configurations, but compared when a run is resumed
+    **{f"training.callbacks.{old}": f"training.callbacks.{new}" for new, olds in CALLBACKS.items() for old in olds},
+}
+"""Modules of captioning whose parts have moved, and where to: stored configurations name the old ones."""
+ATTENTION = {"_target_": "captioning.models.parts.attention.SoftmaxAttention", "_partial_": True}
+ATTENTION_SETTINGS = ("gate", "choice", "temperature", "smoothing", "energy_bias", "window")
+"""These were settings of the model until attention was a part."""
 
 
 def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -64,6 +85,22 @@ def relocate(node: Any, old: str, new: str) -> Any:
 def read_settings(path: Path) -> dict[str, Any]:
     """A resolved `config.yaml` as plain values: nothing in it is looked up, imported or built."""
     return read_state(path, _parse, "bring it back from a copy, or move its folder away", LARGEST)
+
+
+def renewed(node: Any) -> Any:
+    """Stored settings in today's terms: each `_target_` of `OLD_PATHS` replaced, and attention as a part."""
+    if isinstance(node, list):
+        return [renewed(value) for value in node]
+    if not isinstance(node, Mapping):
+        return node
+    settings = {key: renewed(value) for key, value in node.items()}
+    module, _, name = str(settings.get("_target_")).removeprefix("captioning.").rpartition(".")
+    if module in OLD_PATHS:
+        settings["_target_"] = f"captioning.{OLD_PATHS[module]}.{name}"
+    if settings.get("_target_") == "captioning.models.Recurrent" and "attention" not in settings:
+        own = {key: settings.pop(key) for key in ATTENTION_SETTINGS if key in settings}
+        settings |= {"attention": {**ATTENTION, **own}} if settings.get("score") else {}
+    return settings
 
 
 class _PlainLoader(yaml.SafeLoader):

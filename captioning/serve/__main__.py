@@ -12,9 +12,8 @@ from annotated_types import Interval
 from omegaconf import DictConfig
 
 from captioning.config.command import command, start, while_read
-from captioning.config.paths import check_checkpoint, checkpoint_path
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table
+from captioning.config.settings import check_checkpoint, check_table, checkpoint_path
 from captioning.config.types import PathText
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import on_signal

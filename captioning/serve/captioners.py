@@ -9,8 +9,8 @@ from typing import Any
 from PIL import Image
 
 from captioning.captioner import TrainedCaptioner
-from captioning.config.paths import PRETRAINED, checkpoint_path
 from captioning.config.searches import build_search, same_search
+from captioning.config.settings import PRETRAINED, checkpoint_path
 from captioning.decoding import Caption
 from captioning.decoding.confidence import confidence
 from captioning.errors import CaptioningError

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hydra.utils import get_object
 
-from captioning.config.registry import CONF, OLD_PATHS, build, modules_of, registered, renewed
+from captioning.config.registry import CONF, build, modules_of, registered
 from captioning.decoding import Filters, beam_search, greedy
 from captioning.errors import CaptioningError
+from captioning.runs.settings import OLD_PATHS, renewed
 
 GREEDY = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": 5}
 COMMANDS = [

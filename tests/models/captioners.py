@@ -16,8 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
-from captioning.config.registry import CONF
-from captioning.config.settings import of_parts
+from captioning.config.registry import CONF, of_parts
 from captioning.tokens import BOS
 
 V, D, GRID = 23, 17, (1, 11)

@@ -10,8 +10,9 @@ from hydra.utils import instantiate
 from models.captioners import BLIND, MASK, B, build, captioner, composed, inputs, model_settings
 from torch import nn
 
-from captioning.config.registry import CONF, renewed
+from captioning.config.registry import CONF, of_parts
 from captioning.config.registry import build as built
+from captioning.runs.settings import renewed
 
 V, D, GRID = 10_000, 512, (14, 14)
 

@@ -20,8 +20,7 @@ from safetensors.torch import save_file
 from support import composed
 
 import captioning
-from captioning.config.registry import build
-from captioning.config.settings import of_parts
+from captioning.config.registry import build, of_parts
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import (
