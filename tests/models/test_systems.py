@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 from models.captioners import BLIND, MASK, B, build, captioner, composed, inputs, model_settings
 from torch import nn
 
-from captioning.config.registry import CONF, of_parts
+from captioning.config.registry import CONF
 from captioning.config.registry import build as built
 from captioning.runs.settings import renewed
 
