@@ -45,8 +45,7 @@ def save_panel(
     path: Path,  # of a PNG; its folder exists
     photograph: Tensor,  # `[3, H, W]`, 0..1, in its own aspect ratio
     words: Sequence[str],  # T words, without `<eos>`
-    maps: Tensor
-    | Mapping[str, Tensor],  # `[T, h, w]`, each a distribution; or several by name, a line each
+    maps: Tensor | Mapping[str, Tensor],  # `[T, h, w]`, each a distribution; or several by name, a line each
     title: str = "",
     references: Sequence[str] = (),
     frame: Frame = WHOLE,  # where the maps lie on the photograph

@@ -23,8 +23,7 @@ from torchvision.transforms import Normalize
 from captioning.backbones import Backbone
 from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import Dilation, TorchvisionBackbone, dilate
-from captioning.config.registry import build
-from captioning.config.settings import of_parts
+from captioning.config.registry import build, of_parts
 from captioning.data.vocabulary import Vocabulary
 from captioning.runs.checkpoint import with_digest
 from captioning.runs.networks import load_network
