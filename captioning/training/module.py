@@ -1,6 +1,7 @@
 """The Lightning module of every model: training step, decoding, scores and optimiser."""
 
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -90,10 +91,9 @@ class CaptioningModule(L.LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Return the loss, summed over the captions of this process' batch."""
         loss = self._loss(self.context(batch), batch)
-        words = loss.words
-        self._words += words
+        self._words += loss.words
         for name, term in loss.terms.items():
-            self.log(f"train/{name}", term / words, prog_bar=name == "nll", batch_size=words)
+            self.log(f"train/{name}", term / loss.words, batch_size=loss.words)
         # undoes Lightning's division by the number of accumulated batches; ours is below
         return loss.total * self.trainer.accumulate_grad_batches
 
@@ -142,12 +142,9 @@ class CaptioningModule(L.LightningModule):
         return captions
 
     def on_validation_epoch_end(self) -> None:
-        self.log("val/nll", self.nll, prog_bar=True)
-        every: dict[int, float] = {}
-        for ranked in gathered(self._ranked):  # some processes have repeated images
-            every |= ranked
-        self._ranked = {}
-        self.quantiles, self._validated = quantiles_of(every.values()), self.global_step
+        self.log("val/nll", self.nll)
+        every = ChainMap(*gathered(self._ranked))  # some processes have repeated images
+        self.quantiles, self._validated, self._ranked = quantiles_of(every.values()), self.global_step, {}
         self._log_scores("val", self.val_scores)
 
     def test_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
@@ -172,8 +169,8 @@ class CaptioningModule(L.LightningModule):
         parameters: list[Any] = [p for p in self.parameters() if p.requires_grad]
         if self._backbone_lr is not None:
             own = set(self.backbone.parameters())
-            groups = [[p for p in parameters if p not in own], [p for p in parameters if p in own]]
-            parameters = [{"params": groups[0]}, {"params": groups[1], "lr": self._backbone_lr}]
+            others = {"params": [p for p in parameters if p not in own]}
+            parameters = [others, {"params": [p for p in parameters if p in own], "lr": self._backbone_lr}]
         optimizer = self._optimizer(parameters)
         steps = min(self.trainer.estimated_stepping_batches, sys.maxsize)  # infinite for a training without end
         schedule = self._schedule(optimizer, int(steps))

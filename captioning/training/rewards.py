@@ -91,7 +91,7 @@ class DocumentFrequencies:
 
     @property
     def table(self) -> Ints:
-        """One array for checkpoints, `[K + 1, 2]`: |I| and 63 bits of the digest, then each n-gram and its count."""
+        """For checkpoints, `[K + 1, 2]`: |I| and 63 bits of the digest, then each n-gram and its count."""
         return np.concatenate([[[self.images, int(self.digest[:16], 16) >> 1]], np.stack([self.keys, self.counts], 1)])
 
     @property

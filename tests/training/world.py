@@ -203,3 +203,21 @@ class Idle(L.LightningModule):
 def flat(model: nn.Module) -> Tensor:
     """All parameters in one vector."""
     return torch.cat([p.detach().double().flatten() for p in model.parameters()])
+
+
+def gradient(value: Tensor, model: nn.Module) -> Tensor:
+    """In all parameters, as one vector."""
+    found = torch.autograd.grad(value, list(model.parameters()), allow_unused=True, materialize_grads=True)
+    return torch.cat([each.flatten() for each in found])
+
+
+def randomised(model: Any, std: float, seed: int = 3) -> Any:
+    """The model with normal parameters, large enough for attention that is far from even."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.data.normal_(std=std, generator=generator)
+    return model
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

@@ -3,6 +3,7 @@
 import math
 import signal
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -28,11 +29,8 @@ class ResumePoints(L.Callback):
 
     It is saved between two batches, where weights, optimiser, schedule, averages and the objective's state are
     consistent and no gradient is pending: every `every_n_steps` optimiser steps, before the last batch of an epoch (an
-    interrupted validation costs one step) and at the end. Random numbers need not be saved, since each batch has its
-    own (see `CaptioningModule`).
-
-    SIGTERM and Ctrl-C save and end the run; a second one ends it at once. A loss or weights that are not finite end it
-    and are never saved.
+    interrupted validation costs one step) and at the end. SIGTERM and Ctrl-C save and end the run; a second one ends it
+    at once. A loss or weights that are not finite end it and are never saved.
 
     It must be the first callback: others repeat after resuming what they do at the start of a batch.
     """
@@ -71,7 +69,7 @@ class ResumePoints(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         # after Lightning's own handler of SIGTERM, which does not save
-        self._signals.enter_context(on_signal(self._remember))
+        self._signals.enter_context(on_signal(partial(setattr, self, "_signal")))
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
@@ -132,8 +130,7 @@ class ResumePoints(L.Callback):
         self._check_weights(trainer)
         self._saving = True
         trainer.save_checkpoint(self.path)
-        self._saving = False
-        self._saved = trainer.global_step
+        self._saving, self._saved = False, trainer.global_step
 
     def _check_weights(self, trainer: L.Trainer) -> None:
         norms = torch._foreach_norm([p.detach() for p in trainer.lightning_module.parameters()])
@@ -155,9 +152,6 @@ class ResumePoints(L.Callback):
                 f"the processes of this run differ in {', '.join(differing)}: they were started with different "
                 f"settings, or see different files in {self.path.parent}, which must be a folder that all of them share"
             )
-
-    def _remember(self, number: int) -> None:
-        self._signal = number
 
     def _asked_to_stop(self, trainer: L.Trainer, batch_idx: int) -> bool:
         if trainer.world_size == 1:

@@ -23,6 +23,8 @@ from captioning.tokens import BOS, EOS, PAD
 from captioning.training.objectives import BatchRandom, CrossEntropy, Loss, SelfCritical, TrainingData
 from captioning.training.rewards import Reward
 
+from ..world import gradient, normal, randomised
+
 L, D, T, S = 3, 5, 2, 3
 VOCABULARY = Vocabulary(["dog", "runs"])
 V = len(VOCABULARY)
@@ -45,15 +47,12 @@ NETWORKS = [("sat_soft", 1.0), ("sat_soft", 0.4), ("spatial_transformer", 1.0)]
 
 
 def network(name: str, **settings: Any) -> Any:
-    model = captioner(name, V, D, (1, L), **({"dropout": 0.0} | MODELS[name] | settings)).double().train()
-    generator = torch.Generator().manual_seed(3)
-    for parameter in model.parameters():
-        parameter.data.normal_(std=0.8, generator=generator)
-    return model
+    model = captioner(name, V, D, (1, L), **({"dropout": 0.0} | MODELS[name] | settings))
+    return randomised(model.double().train(), 0.8)
 
 
 def images(count: int = 1) -> ContextSet:
-    return ContextSet(torch.randn(count, L, D, dtype=torch.float64, generator=torch.Generator().manual_seed(4)), (1, L))
+    return ContextSet(normal(count, L, D, seed=4), (1, L))
 
 
 def objective(model: Any = None, **settings: Any) -> SelfCritical:
@@ -96,12 +95,6 @@ def scored(found: SelfCritical, model: Any, captions: Sequence[Sequence[int]]) -
 
 def rewards(found: SelfCritical, captions: Sequence[Sequence[int]]) -> Tensor:
     return torch.from_numpy(found.reward(np.zeros(1, int), tokens(captions).numpy()))[0]
-
-
-def gradient(value: Tensor, model: Any) -> Tensor:
-    """In all parameters, as one vector."""
-    found = torch.autograd.grad(value, list(model.parameters()), allow_unused=True, materialize_grads=True)
-    return torch.cat([each.flatten() for each in found])
 
 
 @cache
