@@ -3,6 +3,7 @@
 import math
 import random
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from toys import BLUE, RED, by_hand, photographs, pictures, show_attend_tell, ta
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, Contexts, Ensemble, beam_search, greedy
 from captioning.decoding.confidence import are_quantiles, confidence, quantiles_of, with_entropy
-from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
 
@@ -28,14 +28,11 @@ def test_it_is_the_share_of_lower_scores(count: int) -> None:
     assert confidence(0.0, quantiles) == 1
 
 
-def test_of_equal_scores_none_is_lower() -> None:
+def test_of_equal_scores_none_is_lower_and_without_scores_it_is_not_known() -> None:
     quantiles = quantiles_of([-2.0] * 3 + [-1.0])
     assert confidence(-2.0, quantiles) == 0
     assert confidence(-1.0, quantiles) == pytest.approx(0.99)
     assert confidence(-1.5, quantiles_of([-2.0])) == 1
-
-
-def test_without_scores_it_is_not_known() -> None:
     assert quantiles_of([]) == quantiles_of([-1.0, float("-inf")]) == []
     assert confidence(-1.0, []) is None
 
@@ -47,18 +44,8 @@ def test_what_quantiles_are() -> None:
         assert not are_quantiles(wrong)
 
 
-LOG2, LOG4 = math.log(2), math.log(4)
-SURE = {EOS: 1.0}
-TABLE = {
-    (): {RED: 0.5, BLUE: 0.25, EOS: 0.25},  # 1/2 log 2 + 1/2 log 4
-    (RED,): {RED: 0.75, EOS: 0.25},  # 3/4 log 4/3 + 1/4 log 4
-    (RED, RED): SURE,
-    (BLUE,): SURE,
-}
-
-
 @torch.no_grad()
-def step_by_step(model: Captioner, context: ContextSet, tokens: list[int]) -> list[float]:
+def step_by_step(model: Any, context: ContextSet, tokens: list[int]) -> list[float]:
     """By the other verbs and the definition."""
     state, found = model.start(context, 1), []
     for token in [BOS, *tokens[:-1]]:
@@ -72,29 +59,27 @@ def step_by_step(model: Captioner, context: ContextSet, tokens: list[int]) -> li
 @pytest.mark.parametrize("search", [greedy, partial(beam_search, width=3)])
 def test_of_a_table(search: partial) -> None:
     """It is the model's: a word that the search forbids counts."""
-    (caption,) = with_entropy(partial(search, forbidden=(*FORBIDDEN, BLUE)))(by_hand(TABLE), pictures([0]))
+    answers = {
+        (): {RED: 0.5, BLUE: 0.25, EOS: 0.25},  # 1/2 log 2 + 1/2 log 4
+        (RED,): {RED: 0.75, EOS: 0.25},  # 3/4 log 4/3 + 1/4 log 4
+        (RED, RED): {EOS: 1.0},
+    }
+    (caption,) = with_entropy(partial(search, forbidden=(*FORBIDDEN, BLUE)))(by_hand(answers), pictures([0]))
     assert caption.tokens == [RED, RED, EOS]
-    assert caption.entropy == pytest.approx([(LOG2 + LOG4) / 2, LOG4 - 0.75 * math.log(3), 0.0], abs=1e-12)
+    expected = [1.5 * math.log(2), math.log(4) - 0.75 * math.log(3), 0.0]
+    assert caption.entropy == pytest.approx(expected, abs=1e-12)
 
 
-def test_captions_of_different_lengths_and_one_that_was_cut() -> None:
-    context = photographs(5)
-    model = show_attend_tell()
-    for caption, i in zip(with_entropy(partial(greedy, max_length=4))(model, context), range(5), strict=True):
-        (alone,) = with_entropy(partial(greedy, max_length=4))(model, take(context, [i]))
-        assert len(caption.entropy) == len(caption.tokens) <= 4
-        assert caption.entropy == pytest.approx(alone.entropy, abs=1e-12)
-        assert caption.entropy == pytest.approx(step_by_step(model, take(context, [i]), caption.tokens))
-
-
-def test_of_an_ensemble_it_is_that_of_the_mean_probabilities() -> None:
-    models = [transformer(), show_attend_tell()]
-    context = Contexts([photographs(3), photographs(3)])
-    search = with_entropy(partial(beam_search, width=2, max_length=5))
-    for i, caption in enumerate(search(Ensemble(models), context)):
-        alone = Contexts([take(each, [i]) for each in context])
-        assert caption.entropy == pytest.approx(step_by_step(Ensemble(models), alone, caption.tokens))
-    surer = by_hand({(): {RED: 1.0}, (RED,): SURE})
-    other = by_hand({(): {BLUE: 1.0}, (RED,): SURE, (BLUE,): SURE})
+def test_captions_of_different_lengths_and_of_an_ensemble() -> None:
+    """Of an ensemble it is that of the mean probabilities."""
+    models, context = [transformer(), show_attend_tell()], photographs(5)
+    both = Ensemble(models), Contexts([context, context])
+    for model, images in ((models[1], context), both):
+        for i, caption in enumerate(with_entropy(partial(greedy, max_length=4))(model, images)):
+            alone = take(context, [i])
+            alone = Contexts([alone, alone]) if isinstance(model, Ensemble) else alone
+            assert len(caption.entropy) == len(caption.tokens) <= 4
+            assert caption.entropy == pytest.approx(step_by_step(model, alone, caption.tokens))
+    surer, other = (by_hand({(): {word: 1.0}, (RED,): {EOS: 1.0}, (BLUE,): {EOS: 1.0}}) for word in (RED, BLUE))
     (caption,) = with_entropy(greedy)(Ensemble([surer, other]), Contexts([pictures([0])] * 2))
-    assert caption.entropy[0] == pytest.approx(LOG2)  # two that are sure of different words
+    assert caption.entropy[0] == pytest.approx(math.log(2))  # two that are sure of different words

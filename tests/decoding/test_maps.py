@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from models.captioners import CAPTIONERS, MASK, B, C, L, build, captioner, inputs, normal
+from models.captioners import LAYERED, MASK, B, C, L, build, captioner, inputs, normal
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
@@ -30,16 +30,13 @@ def context() -> ContextSet:
 
 def test_every_layer_and_head(context: ContextSet) -> None:
     sizes = {"max_tokens": 7, "d_feat": 14, "heads": HEADS, "d_hidden": 13, "decoder_layers": LAYERS}
-    model = captioner("spatial_transformer", VOCABULARY, DIM, GRID, **sizes)
-    (caption,) = greedy(model.double().eval(), context, max_length=7)
+    model = captioner("spatial_transformer", VOCABULARY, DIM, GRID, **sizes).double().eval()
+    (caption,) = greedy(model, context, max_length=7)
     words = caption.tokens[:5]
     maps = caption_maps(model, context, words)
     assert list(maps) == [f"inter {layer + 1} {head + 1}" for layer in range(LAYERS) for head in range(HEADS)]
-    for each in maps.values():
-        assert each.shape == (len(words), *GRID)
-        torch.testing.assert_close(each.sum(dim=(1, 2)), torch.ones(len(words)).double(), **CLOSE)
+    assert {each.shape for each in maps.values()} == {(len(words), *GRID)}
     last = torch.stack(list(maps.values())[-HEADS:]).mean(dim=0)
-    assert caption.attention is not None
     torch.testing.assert_close(last.flatten(1), caption.attention[: len(words)], **CLOSE)
     assert len({float(each[0, 0, 0]) for each in maps.values()}) == LAYERS * HEADS
     caption.tokens[5:] = [EOS]
@@ -55,7 +52,6 @@ def test_one_map(context: ContextSet) -> None:
     model = captioner("sat_soft", VOCABULARY, DIM, GRID, d_embed=7, d_hidden=13).double().eval()
     (caption,) = greedy(model, context, max_length=4)
     maps = caption_maps(model, context, caption.tokens)
-    assert caption.attention is not None
     torch.testing.assert_close(maps, {"alpha": caption.attention.unflatten(1, GRID)}, **CLOSE)
     assert list(all_maps(model, context, caption)) == ["mean"]
 
@@ -82,9 +78,6 @@ def test_what_hard_attention_took(context: ContextSet, search: Any, choice: str)
     output = model(context, tokens, sampled=torch.tensor([True]), uniform=uniform[None, None].float())
     said = log_probs(model.readout(output.hidden)[0], FORBIDDEN)[0, torch.arange(tokens.shape[-1]), caption.tokens]
     assert said.sum().item() == pytest.approx(caption.score, rel=1e-9)
-
-
-LAYERED = [name for name in CAPTIONERS if "transformer" in name]
 
 
 def heads(*rows: list[list[float]]) -> Tensor:
@@ -129,10 +122,10 @@ def test_every_transformer(name: str) -> None:
 
 def test_words_are_looked_at_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     model, (context, tokens) = build("spatial_transformer"), inputs(b=3, n=1)
-    step, word = torch.tensor([1, 4, 0]), torch.tensor([5, 6, 7])
-    together = gradient(model, context, tokens[:, 0], step, word)
+    given = model, context, tokens[:, 0], torch.tensor([1, 4, 0]), torch.tensor([5, 6, 7])
+    together = gradient(*given)
     monkeypatch.setattr(maps, "GRADIENTS_AT_ONCE", 2)
-    torch.testing.assert_close(gradient(model, context, tokens[:, 0], step, word), together, **CLOSE)
+    torch.testing.assert_close(gradient(*given), together, **CLOSE)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 

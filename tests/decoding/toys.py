@@ -5,13 +5,14 @@ B images, N hypotheses, C positions, V words, L context vectors.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
-from models.captioners import captioner
-from torch import Tensor, nn
+from hypothesis import strategies as st
+from models.captioners import captioner, randomised
+from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.decoding import FORBIDDEN, Caption
@@ -19,6 +20,7 @@ from captioning.models import CaptionOutput, Recurrent, Step, Transformer
 from captioning.tokens import BOS, EOS
 
 Search = Callable[..., list[Caption]]
+SEEDS = st.integers(0, 2**32 - 1)
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,8 @@ def table(
     v = 4 + words
     logits = spread * torch.randn(images, v**max_tokens, v, generator=generator, dtype=torch.float64)
     logits[..., EOS] += eos
-    maps = (
-        torch.rand(images, v**max_tokens, 3, generator=generator, dtype=torch.float64).softmax(-1)
-        if attention
-        else None
-    )
-    return Table(logits, maps, max_tokens)
+    maps = torch.rand(images, v**max_tokens, 3, generator=generator, dtype=torch.float64).softmax(-1)
+    return Table(logits, maps if attention else None, max_tokens)
 
 
 COLOURS, RED, BLUE = 6, 4, 5
@@ -119,14 +117,14 @@ def by_hand(answers: dict[tuple[int, ...], dict[int, float]]) -> Table:
 
 def transformer(seed: int = 17, eos: float = 1.0, **changes: Any) -> Transformer:
     """A spatial transformer of 7 steps and 9 words in double precision that heeds its images and words."""
-    torch.manual_seed(seed)
     settings = {"max_tokens": 7, "d_feat": 14, "heads": 2, "d_hidden": 11, "encoder.layers": 1, "decoder_layers": 2}
-    model = captioner("spatial_transformer", 13, 5, (1, 3), **(settings | changes)).double().eval()
-    for name, parameter in model.named_parameters():
-        nn.init.normal_(parameter, mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.4)
-        if "attention.output" in name:
-            parameter.data *= 4
+    model = randomised(captioner("spatial_transformer", 13, 5, (1, 3), **(settings | changes)), std=0.4, seed=seed)
     with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("norm.weight"):
+                parameter += 1
+            if "attention.output" in name:
+                parameter *= 4
         model.output.weight *= 2
         model.output.bias[EOS] += eos
     return model
@@ -134,11 +132,8 @@ def transformer(seed: int = 17, eos: float = 1.0, **changes: Any) -> Transformer
 
 def show_attend_tell(seed: int = 7, **changes: Any) -> Recurrent:
     """Show, Attend and Tell of 9 words in double precision that heeds its images and words."""
-    torch.manual_seed(seed)
     settings = {"d_embed": 7, "d_hidden": 11, "score.d_attention": 13}
-    model = captioner("sat_soft", 13, 5, (1, 3), **(settings | changes)).double().eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.4)
+    model = randomised(captioner("sat_soft", 13, 5, (1, 3), **(settings | changes)), std=0.4, seed=seed)
     with torch.no_grad():
         model.head.output.weight *= 2
     return model
@@ -168,6 +163,11 @@ def parallel(model: Any, context: ContextSet, i: int, tokens: Sequence[int]) -> 
     return chosen, None if output.attention is None else output.attention[0, 0]
 
 
+def every(captions: Sequence[Caption]) -> list[tuple[int, Caption]]:
+    """All captions, alternatives too, with the numbers of their images."""
+    return [(i, caption) for i, best in enumerate(captions) for caption in (best, *best.alternatives)]
+
+
 def assert_same(found: list[Caption], expected: list[Caption]) -> None:
     """The same tokens; scores and maps up to rounding; the same alternatives."""
     assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
@@ -179,53 +179,21 @@ def assert_same(found: list[Caption], expected: list[Caption]) -> None:
         assert_same(caption.alternatives, other.alternatives)
 
 
-def all_captions(words: Sequence[int], max_length: int) -> Iterator[list[int]]:
-    """Every sequence that a search may answer: ended within `max_length` tokens, or cut there."""
-    for length in range(max_length + 1):
-        for sentence in itertools.product(words, repeat=length):
-            yield [*sentence, EOS] if length < max_length else list(sentence)
-
-
 def brute_force_ranking(
-    model: Table,
-    image: int,
-    max_length: int,
-    divisor: Callable[[int], float],
-    forbidden: Sequence[int] = FORBIDDEN,
+    model: Table, image: int, max_length: int, divisor: Callable[[int], float]
 ) -> list[tuple[list[int], float]]:
-    """All captions and their scores, the log-probability by the divisor of their length, best first."""
+    """Every caption that a search may answer, ended within `max_length` tokens or cut there, best first.
+
+    With scores, the log-probability by the divisor of the length.
+    """
     v = model.logits.shape[-1]
     log_probs = model.logits[image].log_softmax(dim=-1).tolist()
     scored: list[tuple[list[int], float]] = []
-    for tokens in all_captions([w for w in range(v) if w not in (*forbidden, EOS)], max_length):
-        code, total = BOS, 0.0
-        for token in tokens:
-            total += log_probs[code][token]
-            code = code * v + token
-        scored.append((tokens, total / divisor(len(tokens))))
+    for length in range(max_length + 1):
+        for sentence in itertools.product([w for w in range(v) if w not in (*FORBIDDEN, EOS)], repeat=length):
+            code, total, tokens = BOS, 0.0, [*sentence, EOS][:max_length]
+            for token in tokens:
+                total += log_probs[code][token]
+                code = code * v + token
+            scored.append((tokens, total / divisor(len(tokens))))
     return sorted(scored, key=lambda caption: -caption[1])
-
-
-def plain_beam(model: Table, image: int, width: int, max_length: int, length_penalty: float) -> tuple[list[int], float]:
-    """Beam search as its docstring tells it, with lists and without the early end by score, which must not matter."""
-    v = model.logits.shape[-1]
-    log_probs = model.logits[image].log_softmax(dim=-1).tolist()
-    live: list[tuple[float, list[int], int]] = [(0.0, [], BOS)]
-    ended: list[tuple[float, list[int]]] = []
-    for _ in range(max_length):
-        continued = [
-            (score + log_probs[code][token], [*tokens, token], code * v + token)
-            for score, tokens, code in live
-            for token in range(v)
-            if token not in FORBIDDEN
-        ]
-        continued.sort(key=lambda hypothesis: -hypothesis[0])
-        ended += [(score, tokens) for score, tokens, _ in continued[:width] if tokens[-1] == EOS]
-        live = [hypothesis for hypothesis in continued if hypothesis[1][-1] != EOS][:width]
-        if len(ended) >= width and len(continued[0][1]) < max_length:
-            live = []
-        if not live:
-            break
-    candidates = ended + [(score, tokens) for score, tokens, _ in live]
-    score, tokens = max((score / len(tokens) ** length_penalty, tokens) for score, tokens in candidates)
-    return tokens, score
