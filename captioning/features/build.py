@@ -8,10 +8,10 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -25,20 +25,13 @@ from captioning.data.dataset import Photographs
 from captioning.data.loader import Loader
 from captioning.data.photographs import fingerprints
 from captioning.errors import CaptioningError
-from captioning.features.cache import (
-    CHECKSUM,
-    CHECKSUMS,
-    DATA,
-    FeatureCache,
-    Layout,
-    Precision,
-    cache_key,
-    checksum,
-    row_origins,
-)
-from captioning.features.copied import file_digests, known_rows, with_computed, write_files
+from captioning.features import cache
+from captioning.features.cache import CHECKSUM, CHECKSUMS, DATA, FeatureCache, Layout, Numbers, Precision, checksum
 from captioning.files import write_json
 from captioning.progress import counter
+
+COPIED = 32
+"""Rows in a batch of which other caches have some."""
 
 
 @validated
@@ -53,32 +46,33 @@ def build_features(
 ) -> FeatureCache:
     """The features of `paths`, row i for `paths[i]`: computed where they are not cached below `folder` yet.
 
-    Rows of the same files are copied from other finished caches below `folder`. Other images are decoded in worker
-    processes while the backbone, on the device where it lies, computes. Features are appended to a file with a checksum
-    for each finished row, so a build that was killed resumes with the next image, and so does one that stopped at a
-    broken image, once that is repaired or left out. The finished folder appears under its name at once. Of several
+    Rows of the same files are copied from other finished caches below `folder`. A build that was killed resumes with
+    the next image, and so does one that stopped at a broken image, once that is repaired or left out. Of several
     processes that ask for the same cache one builds and the others wait.
 
     Args:
-        backbone: a frozen backbone.
-        paths: the photographs.
-        folder: of all caches.
         batch_size: B, which changes nothing but speed and memory. None: 32 on a GPU, and 8 on a CPU, where VGG-11
             takes a fifth less time for an image than in batches of 32, which do not fit its caches.
         num_workers: decoding processes; 0 decodes in this one. None: as many as there are cores for a backbone on a
             GPU, which is faster than all of them, and 2 for one on the CPU, which needs the cores itself.
-        dtype: precision on disk.
         progress: text before the progress bar.
     """
     if backbone.trainable:
         raise CaptioningError("the features of a trainable backbone change and cannot be cached; train on images")
     photographs = fingerprints(paths)
-    files = file_digests(backbone.digest, dtype, paths, photographs)
+    files = cache.file_digests(backbone.digest, dtype, paths, photographs)
 
     def rows(done: int) -> Iterator[Tensor]:
-        known = known_rows(folder, files[done:], layout_of(backbone, len(paths), dtype))
+        known = cache.known_rows(folder, files[done:], layout_of(backbone, len(paths), dtype))
         missing = [path for path, row in zip(paths[done:], known, strict=True) if row is None]
-        return with_computed(known, _computed(backbone, missing, batch_size, num_workers, dtype))
+        computed = _computed(backbone, missing, batch_size, num_workers, dtype)
+        if len(missing) == len(known):
+            yield from computed
+            return
+        single = (row for batch in computed for row in batch)
+        for first in range(0, len(known), COPIED):
+            part = known[first : first + COPIED]
+            yield torch.stack([next(single) if each is None else torch.from_numpy(each[0][each[1]]) for each in part])
 
     try:
         return build_rows(backbone, photographs, rows, folder, dtype, progress, files)
@@ -103,27 +97,25 @@ def build_rows(
 ) -> FeatureCache:
     """The cache of the rows that `batches_from(done)` yields from row `done` on, as `[B, L, D]` in `dtype` on the CPU.
 
-    The rows are of photographs with these `fingerprints`; by `file_digests` other caches find `files` to copy.
+    `photographs` are their fingerprints; by `file_digests` other caches find `files` to copy.
     """
     digest = backbone.digest
-    key = cache_key(digest, dtype, photographs)
     layout = layout_of(backbone, len(photographs), dtype)
-    origins = row_origins(digest, dtype, photographs)
-    finished = folder / key
+    origins = cache.row_origins(digest, dtype, photographs)
+    finished = folder / cache.cache_key(digest, dtype, photographs)
     # An unfinished cache is named after its first row alone, so that it is found again when a photograph after the
     # finished rows was repaired or taken out.
-    part = folder / f"{cache_key(digest, dtype, photographs[:1])}.part"
+    part = folder / f"{cache.cache_key(digest, dtype, photographs[:1])}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not finished.exists():
             with _only_process(part.with_suffix(".lock")):
                 if not finished.exists():
                     part.mkdir(exist_ok=True)
-                    done = _finished_rows(part, layout, origins)
-                    _make_room(part, layout, done)
+                    done = _resume(part, layout, origins)
                     _append(part, batches_from(done), layout, origins, done, progress)
                     if files is not None:
-                        write_files(part, files, origins)
+                        cache.write_files(part, files, origins)
                     write_json(part / "meta.json", {"backbone": backbone.settings, "layout": asdict(layout)})
                     part.replace(finished)
     except OSError as error:
@@ -133,13 +125,11 @@ def build_rows(
 
 
 def layout_of(backbone: Backbone, rows: int, dtype: Precision) -> Layout:
-    """The layout of a cache of so many photographs' features."""
     return Layout(rows, backbone.grid[0] * backbone.grid[1], backbone.dim, backbone.grid, dtype)
 
 
 def _only_process(path: Path) -> AbstractContextManager[object]:
-    # A lock that the system releases however the process ends.
-    lock = FileLock(path)
+    lock = FileLock(path)  # the system releases it however the process ends
     try:
         return lock.acquire(timeout=0)
     except Timeout:
@@ -147,22 +137,15 @@ def _only_process(path: Path) -> AbstractContextManager[object]:
         return lock.acquire()
 
 
-def _finished_rows(part: Path, layout: Layout, origins: np.ndarray[Any, Any]) -> int:
-    """Count the rows of an earlier build that are rows of this one, up to the first with another checksum."""
-    try:
-        checksums = np.fromfile(part / CHECKSUMS, CHECKSUM)
-        with (part / DATA).open("rb") as file:
-            file.seek(len(layout.header))
-            for row, (origin, expected) in enumerate(zip(origins, checksums, strict=False)):
-                if checksum(file.read(layout.row_bytes), origin) != expected:
-                    return row
-    except FileNotFoundError:
-        return 0
-    return min(len(origins), len(checksums))
-
-
-def _make_room(part: Path, layout: Layout, done: int) -> None:
-    """Cut both files off after the rows that stay, and write the header."""
+def _resume(part: Path, layout: Layout, origins: Numbers) -> int:
+    """Cut both files off after the rows of an earlier build that are rows of this one, whose number is returned."""
+    done = 0
+    with suppress(FileNotFoundError), (part / DATA).open("rb") as file:
+        file.seek(len(layout.header))
+        for origin, expected in zip(origins, np.fromfile(part / CHECKSUMS, CHECKSUM), strict=False):
+            if checksum(file.read(layout.row_bytes), origin) != expected:
+                break
+            done += 1
     needed, free = (layout.rows - done) * layout.row_bytes, shutil.disk_usage(part).free
     if needed > free:
         raise CaptioningError(
@@ -174,11 +157,10 @@ def _make_room(part: Path, layout: Layout, done: int) -> None:
         _write(file, layout.header)
     with (part / CHECKSUMS).open("ab") as file:
         file.truncate(done * CHECKSUM.itemsize)
+    return done
 
 
-def _append(
-    part: Path, batches: Iterator[Tensor], layout: Layout, origins: np.ndarray[Any, Any], done: int, progress: str
-) -> None:
+def _append(part: Path, batches: Iterator[Tensor], layout: Layout, origins: Numbers, done: int, progress: str) -> None:
     """Bring both files in `part` to their full length; a row is finished when its checksum is written."""
     # By plain writes, because a memory map on a full disk kills the process (SIGBUS) instead of raising; and
     # unbuffered, because a buffer would try again to write what failed while the error is on its way.

@@ -10,9 +10,11 @@ numbers are.
 import hashlib
 import io
 import math
+import os
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,9 +27,12 @@ from captioning.errors import CaptioningError
 DATA = "features.npy"
 CHECKSUMS = "checksums"
 CHECKSUM = np.dtype("<u4")
+FILES = "files"
+RECORD = np.dtype([("file", "S32"), ("origin", CHECKSUM)])
 SCALE_SAMPLE = 512
 
 Precision = Literal["float16", "float32"]
+Numbers = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +71,9 @@ def cache_key(backbone_digest: str, dtype: Precision, photographs: Sequence[byte
     return sha.hexdigest()[:32]
 
 
-def row_origins(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> np.ndarray[Any, Any]:
-    """A number `[R]` for the source of each row, with which its checksum begins.
-
-    So a row of another cache or of an earlier photograph has a wrong checksum, even where its bytes are intact.
-    """
+def row_origins(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> Numbers:
+    """A number `[R]` for the source of each row, with which its checksum begins."""
+    # So a row of another cache or of an earlier photograph has a wrong checksum, even where its bytes are intact.
     start = zlib.crc32(f"{backbone_digest} {dtype}\n".encode())
     return np.array([zlib.crc32(photograph, start) for photograph in photographs], CHECKSUM)
 
@@ -88,13 +91,13 @@ class FeatureCache:
 
     pixels = False
 
-    def __init__(self, folder: Path, layout: Layout, origins: np.ndarray[Any, Any]) -> None:
+    def __init__(self, folder: Path, layout: Layout, origins: Numbers) -> None:
         self.folder, self.layout, self._origins = folder, layout, origins
         self._unchecked = np.ones(len(self), np.bool_)
-        self._opened: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
+        self._opened: tuple[Numbers, Numbers] | None = None
         self._files()
 
-    def _files(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def _files(self) -> tuple[Numbers, Numbers]:
         """The map `[R, L, D]` and the checksums `[R]`, opened once per process."""
         if self._opened is None:
             data, header = self.folder / DATA, self.layout.header
@@ -106,16 +109,15 @@ class FeatureCache:
                     raise ValueError("its files are cut short or of another shape")
                 rows = np.lib.format.open_memmap(data, mode="r").view(np.ndarray)
             except (OSError, ValueError) as error:
-                raise CaptioningError(
-                    f"the feature cache {self.folder} cannot be read ({error}): delete the folder to build it again"
-                ) from error
+                advice = "delete the folder to build it again"
+                raise CaptioningError(f"the feature cache {self.folder} cannot be read ({error}): {advice}") from error
             self._opened = rows, checksums
         return self._opened
 
     def __len__(self) -> int:
         return self.layout.rows
 
-    def __getitem__(self, row: int) -> np.ndarray[Any, Any]:
+    def __getitem__(self, row: int) -> Numbers:
         """Features of one photograph, `[L, D]` in the cache's precision; an unscaled copy."""
         return self._read(np.array([row]))[0]
 
@@ -123,7 +125,7 @@ class FeatureCache:
         """Features of several photographs in the order given, `[B, L, D]` in the cache's precision; unscaled copies."""
         return torch.from_numpy(self._read(np.asarray(indices, np.int64)))
 
-    def _read(self, indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _read(self, indices: Numbers) -> Numbers:
         rows, checksums = self._files()
         read = rows[indices]
         for position in self._unchecked[indices].nonzero()[0]:
@@ -139,8 +141,7 @@ class FeatureCache:
         """The factor that brings the features to unit scale: 1 / their root mean square over the training rows.
 
         One number for all of D, so that the features keep their proportions; every photograph counts alike, however
-        many vectors it has. It is measured on at most 512 photographs, evenly spaced among `train_rows`, to well below
-        a per cent.
+        many vectors it has. At most 512, evenly spaced among `train_rows`, are measured: to well below a per cent.
         """
         rows = np.arange(len(self))[train_rows if isinstance(train_rows, slice) else np.asarray(train_rows, np.int64)]
         sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).round().astype(np.int64)]
@@ -154,3 +155,38 @@ class FeatureCache:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None, "_unchecked": np.ones(len(self), np.bool_)}
+
+
+def file_digests(
+    backbone_digest: str, dtype: Precision, paths: Sequence[Path], photographs: Sequence[bytes]
+) -> list[bytes]:
+    """Digests of backbone, precision and file, by which rows are found in other caches."""
+    # Fingerprints alone would not do: the paths in them start at a folder that depends on all photographs.
+    start, found = f"{backbone_digest} {dtype}\n".encode(), []
+    for path, photograph in zip(paths, photographs, strict=True):
+        size_and_time = photograph.partition(b"\0")[2]
+        key = b"%s%s\0%s" % (start, os.fsencode(path.absolute()), size_and_time)
+        found.append(hashlib.sha256(key).hexdigest()[:32].encode())
+    return found
+
+
+def write_files(folder: Path, files: Sequence[bytes], origins: Numbers) -> None:
+    records = np.empty(len(files), RECORD)
+    records["file"], records["origin"] = files, origins
+    records.tofile(folder / FILES)
+
+
+def known_rows(folder: Path, files: Sequence[bytes], layout: Layout) -> list[tuple[FeatureCache, int] | None]:
+    """Find rows of these `file_digests` in the finished caches below `folder` whose rows have the `layout`."""
+    found: dict[bytes, tuple[FeatureCache, int]] = {}
+    for path in sorted(folder.glob(f"*/{FILES}")):
+        if path.parent.suffix:  # not finished
+            continue
+        # another process may delete a cache, and a damaged one is of no use here
+        with suppress(OSError, CaptioningError):
+            records = np.fromfile(path, RECORD)
+            rows = {file: row for row, file in enumerate(records["file"].tolist())}
+            if wanted := rows.keys() & set(files):
+                cache = FeatureCache(path.parent, replace(layout, rows=len(records)), records["origin"])
+                found = {file: (cache, rows[file]) for file in wanted} | found
+    return [found.get(file) for file in files]

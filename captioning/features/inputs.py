@@ -1,7 +1,4 @@
-"""Model inputs of a split: images or cached features.
-
-B images, L context vectors of D features.
-"""
+"""Model inputs of a split: images or cached features."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,20 +25,20 @@ class Joined:
         self.parts, self._axis = parts, backbone.axis
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """`[B, L, D]`."""
         return torch.cat([part.rows(indices) for part in self.parts], dim=self._axis)
 
 
 def inputs_of(examples: Sequence[Example], backbone: Backbone, cache: Path, name: str) -> Inputs:
     """Photographs for a trainable backbone; features of a frozen one, computed where they are not in `cache` yet."""
+    paths = [example.path for example in examples]
     if backbone.trainable:
-        return Photographs([example.path for example in examples], backbone.transform)
+        return Photographs(paths, backbone.transform)
     if isinstance(backbone, SideBySide):
         return Joined(backbone, [inputs_of(examples, member, cache, name) for member in backbone.members])
     folder, progress = cache / "features", f"features of {name}"
     if isinstance(backbone, Precomputed):
         return own_features(examples, backbone, folder, progress)
-    return build_features(backbone, [example.path for example in examples], folder, progress=progress)
+    return build_features(backbone, paths, folder, progress=progress)
 
 
 def cached_bytes(images: int, backbone: Backbone) -> int:

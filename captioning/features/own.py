@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,16 +25,14 @@ from captioning.data.example import Example, Splits
 from captioning.data.photographs import fingerprints
 from captioning.errors import CaptioningError, quoted
 from captioning.features.build import build_rows
-from captioning.features.cache import FeatureCache
+from captioning.features.cache import FeatureCache, Numbers
 
 BATCH = 32
 MAX_LISTED = 5
-"""Images that an error names."""
 ARRAYS = ("features", "feat", "x")
 """Names of the features in an image's own `.npz`."""
 
-Array = np.ndarray[Any, Any]
-Opened = Iterator[tuple[Iterable[str], Callable[[str], Array]]]
+Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]
 """Names, and a function that reads the array of one."""
 
 
@@ -52,38 +49,46 @@ def move_features(backbones: Sequence[Backbone], path: Path) -> None:
     members = [member for backbone in backbones for member in _members(backbone)]
     paths = list(dict.fromkeys(quoted(member.path) for member in members))
     if len(paths) != 1:
-        fix = (
-            f"features are read from {', '.join(paths)}: put them there again"
-            if paths
-            else "this checkpoint reads none"
+        found = (
+            f"are read from {', '.join(paths)}: put them there again" if paths else "are not read by this checkpoint"
         )
-        raise CaptioningError(f"features is the one path of features of your own, but {fix}")
+        raise CaptioningError(f"features is the one path of features of your own, but they {found}")
     for member in members:
         member.path = path
 
 
 def own_features(examples: Sequence[Example], backbone: Precomputed, folder: Path, progress: str) -> FeatureCache:
     """The features of `examples` in order, read where they are not cached below `folder` yet."""
+    regions = backbone.grid[1]
     with opened(backbone.path) as features:
         names = _names(examples, backbone, features.files)
         files = list(dict.fromkeys(features.files[name] for name in names))
         known = dict(zip(files, fingerprints(files), strict=True))
-        rows = [b"%s\0%s" % (name.encode(), known[features.files[name]]) for name in names]
-        return build_rows(
-            backbone, rows, lambda done: _read(names[done:], backbone, features), folder, "float16", progress
-        )
+
+        def batches_from(done: int) -> Iterator[Tensor]:
+            for first in range(done, len(names), BATCH):
+                batch = names[first : first + BATCH]
+                # missing vectors marked as in `captioning.backbones.context`
+                rows = torch.full((len(batch), regions, backbone.dim), torch.nan, dtype=torch.float16)
+                for row, name in zip(rows, batch, strict=True):
+                    vectors = features.features(name, backbone.dim, regions)
+                    row[: len(vectors)] = vectors
+                yield rows
+
+        photographs = [b"%s\0%s" % (name.encode(), known[features.files[name]]) for name in names]
+        return build_rows(backbone, photographs, batches_from, folder, "float16", progress)
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureFiles:
-    """Opened features: the file of each image's by its name, and a function that reads the array of one."""
+    """Opened features: each image's file by its name, and a function that reads the array of one."""
 
     files: Mapping[str, Path]
-    read: Callable[[str], Array]
+    read: Callable[[str], Numbers]
 
     def features(self, name: str, dim: int, regions: int) -> Tensor:
         """Features of one image in half precision, `[L, dim]` with L from 1 to `regions`, all finite."""
-        try:
+        with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))
             fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
             if not fits or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
@@ -94,32 +99,32 @@ class FeatureFiles:
             vectors = torch.tensor(array).half()
             if not vectors.isfinite().all():
                 raise ValueError(
-                    f"the largest is {np.abs(array).max():.4g}, which half precision cannot hold: divide all features "
-                    "by one number, since their scale does not count"
+                    "half precision cannot hold it: divide all features by one number; their scale is free"
                 )
             return vectors
-        except Exception as error:  # readers of damaged files raise anything
-            reason = f"{type(error).__name__}: {quoted(error)}"
-            raise CaptioningError(f"cannot read the features {quoted(name)} in {self.files[name]}: {reason}") from error
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[FeatureFiles]:
-    """Open the features at `path`."""
     if path.is_dir():
         files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in (".npy", ".npz")}
         yield FeatureFiles(files, lambda name: _own_array(files[name]))
         return
     kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
     with ExitStack() as stack:
-        try:
+        with _reading(f"backbone.path={quoted(path)}"):
             if path.suffix not in kinds or not path.is_file():
                 raise ValueError(f"it is not a folder of .npy or .npz files, nor a file of {', '.join(kinds)}")
             names, read = stack.enter_context(kinds[path.suffix](path))
-        except Exception as error:  # as above
-            reason = f"{type(error).__name__}: {quoted(error)}"
-            raise CaptioningError(f"cannot read backbone.path={quoted(path)}: {reason}") from error
         yield FeatureFiles(dict.fromkeys(names, path), read)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # readers of damaged files raise anything
+        raise CaptioningError(f"cannot read {what}: {type(error).__name__}: {quoted(error)}") from error
 
 
 def _members(backbone: Backbone) -> list[Precomputed]:
@@ -140,29 +145,15 @@ def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[st
     return names
 
 
-def _read(names: Sequence[str], backbone: Precomputed, files: FeatureFiles) -> Iterator[Tensor]:
-    """`[B, L, D]` in half precision, missing vectors marked as in `captioning.backbones.context`."""
-    regions = backbone.grid[1]
-    for first in range(0, len(names), BATCH):
-        batch = names[first : first + BATCH]
-        rows = torch.full((len(batch), regions, backbone.dim), torch.nan, dtype=torch.float16)
-        for row, name in zip(rows, batch, strict=True):
-            vectors = files.features(name, backbone.dim, regions)
-            row[: len(vectors)] = vectors
-        yield rows
-
-
-def _own_array(file: Path) -> Array:
-    with file.open("rb") as opened, ExitStack() as stack:
-        loaded = np.load(opened, allow_pickle=False)
+def _own_array(file: Path) -> Numbers:
+    with file.open("rb") as content:
+        loaded = np.load(content, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded
-        arrays = stack.enter_context(loaded)
-        names = [name for name in ARRAYS if name in arrays.files] or arrays.files
+        names = [name for name in ARRAYS if name in loaded.files] or loaded.files
         if len(names) > 1 and names[0] not in ARRAYS:
             raise ValueError(f"it holds {', '.join(names)}, and none is called {' or '.join(ARRAYS)}")
-        array: Array = arrays[names[0]]
-        return array
+        return np.asarray(loaded[names[0]])
 
 
 @contextmanager
@@ -177,10 +168,8 @@ def _stacked(path: Path) -> Opened:
     names = path.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
     rows = {name.strip(): row for row, name in enumerate(names)}
     if array.ndim != 3 or not len(array) == len(names) == len(rows):
-        raise ValueError(
-            f"it is {list(array.shape)}, and {path.with_suffix('.txt').name} has {len(names)} names, {len(rows)} "
-            "different ones; [R, L, D] needs R different names"
-        )
+        different = f"{len(names)} names in {path.with_suffix('.txt').name}, {len(rows)} different ones"
+        raise ValueError(f"[R, L, D] needs R different names: it is {list(array.shape)}, with {different}")
     yield rows, lambda name: array[rows[name]]
 
 
@@ -191,13 +180,12 @@ def _hdf5(path: Path) -> Opened:
     except ImportError as error:
         raise ImportError("h5py is not installed: pip install 'captioning[hdf5]'") from error
 
-    def read(name: str) -> Array:
+    def read(name: str) -> Numbers:
         # Links are not followed: even one within this file may lead into another one.
         found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
         if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
             raise ValueError("it must be an array of this file itself, not a group, a link or a reference elsewhere")
-        array: Array = found[()]
-        return array
+        return np.asarray(found[()])
 
     with h5py.File(path, "r") as file:
         yield list(file), read

@@ -1,9 +1,6 @@
 """A backbone that counts what it is given, photographs for it, and a build of their cache."""
 
-import os
-import signal
 import time
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ COUNT, BATCH = 11, 2
 ROW_BYTES = 9 * 7 * 2
 HEADER_BYTES = 128
 """Of NumPy's format, a multiple of 64."""
+ALL = range(COUNT)
 
 
 def photographs(folder: Path, count: int = COUNT) -> list[Path]:
@@ -35,9 +33,9 @@ def photographs(folder: Path, count: int = COUNT) -> list[Path]:
 class CountingCNN(SmallCNN):
     """Writes down how many images it was given, and takes a while over them if asked."""
 
-    def __init__(self, log: Path | None = None, seconds: float = 0, factor: float = 1) -> None:
+    def __init__(self, log: Path | None = None, seconds: float = 0, factor: float = 1, resize: Any = "squash") -> None:
         torch.manual_seed(0)
-        super().__init__(dim=7, size=12, grid=3, trainable=False)
+        super().__init__(dim=7, size=12, grid=3, trainable=False, resize=resize)
         self.log = log
         self.seconds = seconds
         with torch.no_grad():
@@ -55,18 +53,12 @@ def counted(log: Path) -> int:
     return sum(map(int, log.read_text().split())) if log.exists() else 0
 
 
-def start_and_kill(child: BaseProcess, log: Path) -> None:
-    """Kills a build after its third batch, so that two at least were written."""
-    child.start()
-    while counted(log) < 3 * BATCH and child.is_alive():
-        time.sleep(0.02)
-    assert child.pid is not None
-    os.kill(child.pid, signal.SIGKILL)
-    child.join()
-
-
 def build(backbone: Backbone, paths: list[Path], folder: Path, **settings: Any) -> FeatureCache:
     return build_features(backbone, paths, folder, **{"batch_size": BATCH, "num_workers": 0, **settings})
+
+
+def folders(cache: Path) -> list[str]:
+    return [path.suffix for path in cache.iterdir() if path.is_dir()]
 
 
 def unfinish(cache: FeatureCache) -> Path:

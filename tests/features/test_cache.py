@@ -1,230 +1,239 @@
+"""What a feature cache holds, from where it takes its rows, and that damage is never served."""
+
 import math
+import os
 import pickle
-import resource
 import shutil
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from counting import COUNT, HEADER_BYTES, CountingCNN, build, counted
+from counting import ALL, COUNT, HEADER_BYTES, ROW_BYTES, CountingCNN, build, counted, photographs
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
-from processes import PROCESSES
-from pydantic import ValidationError
 from torch import Tensor
 
 from captioning.backbones import Backbone
-from captioning.backbones.scratch import SmallCNN
-from captioning.config.explain import explain
+from captioning.backbones.side_by_side import SideBySide
+from captioning.data.example import Example
+from captioning.data.loader import Loader
 from captioning.data.views import Change
 from captioning.errors import CaptioningError
-from captioning.features.cache import CHECKSUMS, DATA
-from captioning.features.inputs import cached_bytes
-
-
-def build_in_process(paths: list[Path], folder: Path, log: Path, seconds: float) -> None:
-    build(CountingCNN(log, seconds), paths, folder)
+from captioning.features.cache import CHECKSUMS, DATA, FeatureCache
+from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
 
 
 def direct(backbone: Backbone, paths: list[Path]) -> Tensor:
     return torch.cat([backbone(backbone.transform.read(path)[None]) for path in paths])
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_rows_are_the_backbones_output(tmp_path: Path, paths: list[Path], num_workers: int) -> None:
+@pytest.mark.parametrize(
+    ("num_workers", "dtype", "batch_size"), [(0, "float16", 2), (2, "float16", 2), (0, "float32", 1)]
+)
+def test_rows_are_the_backbones_output(
+    tmp_path: Path, paths: list[Path], num_workers: int, dtype: str, batch_size: int
+) -> None:
     backbone = CountingCNN()
-    cache = build(backbone, paths, tmp_path / "cache", num_workers=num_workers)
-    expected = direct(backbone, paths).half()
+    cache = build(backbone, paths, tmp_path, num_workers=num_workers, dtype=dtype, batch_size=batch_size)
+    expected, tolerance = direct(backbone, paths).to(getattr(torch, dtype)), 0 if dtype == "float32" else 2e-3
     assert len(cache) == COUNT
-    assert cache[3].shape == (9, 7)
-    torch.testing.assert_close(cache.rows(range(COUNT)), expected, atol=2e-3, rtol=0)
-    torch.testing.assert_close(torch.from_numpy(cache[3]), expected[3], atol=2e-3, rtol=0)
+    torch.testing.assert_close(cache.rows(ALL), expected, atol=tolerance, rtol=0)
     assert torch.equal(cache.rows([5, 1, 5]), torch.stack([torch.from_numpy(cache[i]) for i in (5, 1, 5)]))
+    if dtype == "float16":
+        assert cached_bytes(COUNT, backbone) == (cache.folder / DATA).stat().st_size
+    pickled = pickle.dumps(cache)
+    assert len(pickled) < 1000
+    assert torch.equal(pickle.loads(pickled).rows(ALL), cache.rows(ALL))
 
 
 def test_mirrored_photographs_have_a_cache_of_their_own(tmp_path: Path, paths: list[Path]) -> None:
     backbone = CountingCNN()
-    plain, mirrored = (
-        build(view, paths, tmp_path / "cache") for view in (backbone, backbone.viewed(Change(mirror=True)))
-    )
+    plain, mirrored = (build(view, paths, tmp_path) for view in (backbone, backbone.viewed(Change(mirror=True))))
     images = torch.stack([backbone.transform.read(path) for path in paths])
-    torch.testing.assert_close(mirrored.rows(range(COUNT)), backbone(images.flip(-1)).half(), atol=2e-3, rtol=0)
-    torch.testing.assert_close(plain.rows(range(COUNT)), backbone(images).half(), atol=2e-3, rtol=0)
-
-
-class Padding(CountingCNN):
-    """The same for photographs whose aspect ratio is kept."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.transform = replace(self.transform, resize="pad")
-        self.partial = True
+    torch.testing.assert_close(mirrored.rows(ALL), backbone(images.flip(-1)).half(), atol=2e-3, rtol=0)
+    torch.testing.assert_close(plain.rows(ALL), backbone(images).half(), atol=2e-3, rtol=0)
 
 
 def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(tmp_path: Path, paths: list[Path]) -> None:
     for path in paths[::2]:
         with Image.open(path) as image:
             image.crop((0, 0, 13, 4)).save(path)  # then 4 of 12 rows are covered, else 8
-    backbone = Padding()
-    cache = build(backbone, paths, tmp_path / "cache")
-    assert cache.folder != build(CountingCNN(), paths, tmp_path / "cache").folder
-    rows = cache.rows(range(COUNT))
+    backbone = CountingCNN(resize="pad")
+    rows = (cache := build(backbone, paths, tmp_path)).rows(ALL)
     absent = rows.isnan()
     assert torch.equal(absent.any(dim=2), absent.all(dim=2))
-    middle = [3, 4, 5]
-    for row in range(COUNT):
-        assert (~absent[row, :, 0]).nonzero().flatten().tolist() == (list(range(9)) if row % 2 else middle)
+    for row in ALL:
+        assert (~absent[row, :, 0]).nonzero().flatten().tolist() == (list(range(9)) if row % 2 else [3, 4, 5])
     images = torch.stack([backbone.transform.read(path) for path in paths])
     torch.testing.assert_close(rows, backbone(images).half(), atol=2e-3, rtol=0, equal_nan=True)
-    means = [rows[row][~absent[row]].double().square().mean().item() for row in range(COUNT)]
+    means = [rows[row][~absent[row]].double().square().mean().item() for row in ALL]
     assert cache.scale() == pytest.approx((sum(means) / COUNT) ** -0.5, rel=1e-6)
 
 
-def test_features_that_are_no_numbers_are_found_among_those_that_are_not_there(
-    tmp_path: Path, paths: list[Path]
-) -> None:
-    with torch.no_grad():
-        (backbone := Padding()).network[-1].weight.mul_(1e7)
-    with pytest.raises(CaptioningError, match=r"largest feature of .*0\.png is .*e\+0\d, which float16 cannot hold"):
+@pytest.mark.parametrize("resize", ["squash", "pad"])
+def test_features_too_large_for_half_precision(tmp_path: Path, paths: list[Path], resize: str) -> None:
+    backbone = CountingCNN(factor=1e6, resize=resize)
+    with pytest.raises(CaptioningError, match=r"largest feature of .*0\.png is .*e\+06, which float16 cannot hold"):
         build(backbone, paths, tmp_path / "cache")
-
-
-def test_what_is_built_is_counted_once(tmp_path: Path, paths: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    cache = build(CountingCNN(), paths, tmp_path / "cache")
-    assert capsys.readouterr().err.startswith("features: 11 images in ")
-    assert cached_bytes(COUNT, CountingCNN()) == (cache.folder / DATA).stat().st_size
-    build(CountingCNN(), paths, tmp_path / "cache")
-    assert capsys.readouterr().err == ""
-
-
-def test_float32_is_exact(tmp_path: Path, paths: list[Path]) -> None:
-    backbone = CountingCNN()
-    cache = build(backbone, paths, tmp_path / "cache", dtype="float32", batch_size=1)
-    assert torch.equal(cache.rows(range(COUNT)), direct(backbone, paths))
+    if resize == "squash":
+        assert build(backbone, paths, tmp_path / "cache", dtype="float32").rows([0]).isfinite().all()
 
 
 def test_scale_gives_unit_root_mean_square_on_the_training_rows(tmp_path: Path, paths: list[Path]) -> None:
-    cache = build(CountingCNN(factor=37), paths, tmp_path / "cache")
+    cache = build(CountingCNN(factor=37), paths, tmp_path)
     numbers = [float(x) for row in (2, 3, 7) for x in cache[row].flatten()]
     by_hand = 1 / math.sqrt(sum(x * x for x in numbers) / len(numbers))
     assert cache.scale([2, 3, 7]) == pytest.approx(by_hand, rel=1e-9)
     assert cache.scale(slice(2, 4)) == pytest.approx(cache.scale([2, 3]), rel=1e-9)
-    scaled = cache.rows(range(COUNT)).double() * cache.scale()
-    assert scaled.square().mean().sqrt().item() == pytest.approx(1, rel=1e-6)
-
-
-def test_features_of_zero_have_no_scale(tmp_path: Path, paths: list[Path]) -> None:
-    cache = build(CountingCNN(factor=0), paths, tmp_path / "cache")
+    assert (cache.rows(ALL).double() * cache.scale()).square().mean().sqrt().item() == pytest.approx(1, rel=1e-6)
     with pytest.raises(CaptioningError, match=r"all features .* are 0"):
-        cache.scale()
+        build(CountingCNN(factor=0), paths, tmp_path).scale()
 
 
-def test_second_build_computes_nothing_even_where_the_data_set_was_moved(tmp_path: Path, paths: list[Path]) -> None:
+def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(tmp_path: Path, paths: list[Path]) -> None:
+    examples = [Example(i, path, ()) for i, path in enumerate(paths)]
+    first, second = CountingCNN(factor=50, resize="pad"), CountingCNN(resize="pad")
+    both = SideBySide(first, second, along="set")
+    inputs = inputs_of(examples, both, tmp_path, "train")
+    to_unit_scale(both, inputs)
+    alone = inputs_of(examples, second, tmp_path, "train")
+    assert len([path for path in (tmp_path / "features").iterdir() if path.suffix == ""]) == 2
+    assert first.scale < second.scale / 10
+    assert second.scale.item() == pytest.approx(alone.scale())  # type: ignore[attr-defined]
+    context = both.context(inputs.rows(ALL))
+    for part in (slice(0, 9), slice(9, 18)):
+        real = context.vectors[:, part][context.mask[:, part]]
+        assert real.square().mean().sqrt().item() == pytest.approx(1, rel=1e-2)
+    images = torch.stack([both.transform.read(path) for path in paths])
+    torch.testing.assert_close(context.vectors, both.context(both(images)).vectors, rtol=0, atol=1e-2)
+
+
+def test_second_build_computes_nothing_even_where_the_data_set_was_moved(
+    tmp_path: Path, paths: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     log, moved = tmp_path / "log", tmp_path / "elsewhere"
     build(CountingCNN(log), paths, tmp_path / "cache")
-    assert counted(log) == COUNT
+    assert capsys.readouterr().err.startswith("features: 11 images in ")
     build(CountingCNN(log), paths, tmp_path / "cache", batch_size=3)
     paths[0].parent.rename(moved)
     build(CountingCNN(log), [moved / path.name for path in paths], tmp_path / "cache")
     assert counted(log) == COUNT
+    assert capsys.readouterr().err == ""
 
 
 def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: list[Path]) -> None:
-    def folder(backbone: Backbone, paths: list[Path], **settings: str) -> Path:
-        return build(backbone, paths, tmp_path / "cache", **settings).folder
-
-    folders = [folder(CountingCNN(), paths), folder(CountingCNN(factor=2), paths)]
-    folders += [folder(CountingCNN(), paths, dtype="float32")]
-    folders += [folder(CountingCNN(), other) for other in (paths[::-1], paths[1:])]
-    Image.new("RGB", (9, 13)).save(paths[4])
-    folders += [folder(CountingCNN(), paths)]
-    assert len(set(folders)) == 6
-
-
-def test_two_processes_build_once(tmp_path: Path, paths: list[Path]) -> None:
-    folder, log = tmp_path / "cache", tmp_path / "log"
-    children = [PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 0.2)) for _ in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()
-    assert [child.exitcode for child in children] == [0, 0]
-    assert counted(log) == COUNT
-
-
-def test_truncated_and_foreign_caches_are_never_served(tmp_path: Path, paths: list[Path]) -> None:
-    folder = tmp_path / "cache"
-    cache = build(CountingCNN(), paths, folder)
-    other = build(CountingCNN(factor=2), paths, folder)
-    data, checksums = cache.folder / DATA, cache.folder / CHECKSUMS
-    for file, old in ((data, data.read_bytes()), (checksums, checksums.read_bytes())):
-        file.write_bytes(old[:-4])
-        with pytest.raises(CaptioningError, match=r"cut short.*: delete the"):
-            build(CountingCNN(), paths, folder)
-        file.write_bytes(old)
-
-    shutil.copy(other.folder / DATA, data)
-    shutil.copy(other.folder / CHECKSUMS, checksums)
-    with pytest.raises(CaptioningError, match=rf"{DATA} is damaged at photograph 0: delete"):
-        build(CountingCNN(), paths, folder).rows([0])
-
-    data.unlink()
-    with pytest.raises(CaptioningError, match=r"cannot be read .*No such file"):
-        build(CountingCNN(), paths, folder)
-
-
-def test_pickles_without_its_content(tmp_path: Path, paths: list[Path]) -> None:
-    cache = build(CountingCNN(), paths, tmp_path / "cache")
-    expected = cache.rows(range(COUNT))
-    pickled = pickle.dumps(cache)
-    assert len(pickled) < 1000
-    assert torch.equal(pickle.loads(pickled).rows(range(COUNT)), expected)
-
-
-def full_disk(paths: list[Path], folder: Path, message: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-    try:
-        build(CountingCNN(), paths, folder)
-    except OSError as error:
-        message.write_text(explain(error))
-
-
-def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path: Path, paths: list[Path]) -> None:
-    folder, message, log = tmp_path / "cache", tmp_path / "message", tmp_path / "log"
-    child = PROCESSES.Process(target=full_disk, args=(paths, folder, message))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    assert "cannot write the feature cache" in message.read_text()
-    assert [path.suffix for path in folder.iterdir() if path.is_dir()] == [".part"]
-    build(CountingCNN(log), paths, folder)
-    assert counted(log) == COUNT - (1000 - HEADER_BYTES) // (9 * 7 * 2)
-
-
-def test_too_little_room_is_told_before_computing(
-    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    """And nothing of another backbone, view or precision is copied."""
     log = tmp_path / "log"
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 90, 10))
-    with pytest.raises(CaptioningError, match=r"0\.00 GB are free"):
-        build(CountingCNN(log), paths, tmp_path / "cache")
-    assert counted(log) == 0
+
+    def folder(paths: list[Path], computed: int, view: Change | None = None, factor: float = 1, **how: str) -> Path:
+        before = counted(log)
+        cache = build(CountingCNN(log, factor=factor).viewed(view), paths, tmp_path / "cache", **how)
+        assert counted(log) == before + computed
+        return cache.folder
+
+    found = [folder(paths, COUNT), folder(paths, COUNT, factor=2), folder(paths, COUNT, dtype="float32")]
+    found += [folder(paths, COUNT, Change(mirror=True)), folder(paths[::-1], 0), folder(paths[1:], 0)]
+    status = paths[3].stat()
+    os.utime(paths[3], ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    Image.new("RGB", (9, 13)).save(paths[4])
+    assert len({*found, folder(paths, 2)}) == 7
 
 
-def test_features_too_large_for_half_precision(tmp_path: Path, paths: list[Path]) -> None:
-    with pytest.raises(CaptioningError, match=r"largest feature of .*0\.png is .*e\+06, which float16 cannot hold"):
-        build(CountingCNN(factor=1e6), paths, tmp_path / "cache")
-    assert [path.suffix for path in (tmp_path / "cache").iterdir() if path.is_dir()] == [".part"]
-    assert build(CountingCNN(factor=1e6), paths, tmp_path / "cache", dtype="float32").rows([0]).isfinite().all()
+def test_only_new_photographs_are_computed_whatever_caption_file_names_them(tmp_path: Path, paths: list[Path]) -> None:
+    folder, log = tmp_path / "cache", tmp_path / "log"
+
+    def check(paths: list[Path], computed: int) -> FeatureCache:
+        before = counted(log)
+        cache = build(CountingCNN(log), paths, folder)
+        assert counted(log) - before == computed
+        torch.testing.assert_close(
+            cache.rows(range(len(paths))), direct(CountingCNN(), paths).half(), atol=2e-3, rtol=0
+        )
+        return cache
+
+    check(paths[:4], 4)
+    check(paths[4:], 7)
+    more = photographs(tmp_path / "more", 2)  # and so the folder that they have in common is another
+    mixed = [more[0], *reversed(paths[2:9]), more[1], paths[0]]
+    cache = check(mixed, 2)
+    for each in folder.iterdir():
+        if each.is_dir() and each != cache.folder:
+            shutil.rmtree(each)
+    check([*mixed[::-1], paths[10]], 1)  # from a cache that was copied
 
 
-def test_refused_arguments(tmp_path: Path, paths: list[Path]) -> None:
-    with pytest.raises(CaptioningError, match="trainable backbone"):
-        build(SmallCNN(7, 12, 3), paths, tmp_path / "cache")
-    with pytest.raises(ValidationError, match="dtype"):
-        build(CountingCNN(), paths, tmp_path / "cache", dtype="int8")
-    with pytest.raises(FileNotFoundError, match=r"absent\.png"):
-        build(CountingCNN(), [tmp_path / "absent.png"], tmp_path / "cache")
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
-        build(CountingCNN(), paths, tmp_path / "file")
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], FeatureCache]:
+    home = tmp_path_factory.mktemp("home")
+    paths = photographs(home / "photographs")
+    return paths, build(CountingCNN(), paths, home / "cache")
+
+
+def flip(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+@settings(max_examples=30)
+@given(st.integers(8 * HEADER_BYTES, 8 * (HEADER_BYTES + COUNT * ROW_BYTES) - 1))
+def test_a_flipped_bit_is_told_of_its_row_and_of_no_other(built: tuple[list[Path], FeatureCache], bit: int) -> None:
+    whole = built[1].rows(ALL)
+    cache = pickle.loads(pickle.dumps(built[1]))
+    flip(cache.folder / DATA, bit)
+    try:
+        damaged = (bit // 8 - HEADER_BYTES) // ROW_BYTES
+        others = [row for row in ALL if row != damaged]
+        assert torch.equal(cache.rows(others), whole[others])
+        told = rf"{DATA} is damaged at photograph {damaged}: delete {cache.folder} to build it again"
+        for read in (lambda: cache.rows([*others, damaged]), lambda: cache[damaged], cache.scale):
+            with pytest.raises(CaptioningError, match=told):
+                read()
+        with pytest.raises(CaptioningError, match=f"delete {cache.folder}"):  # nor is it copied
+            build(CountingCNN(), built[0][::-1], cache.folder.parent)
+    finally:
+        flip(cache.folder / DATA, bit)
+
+
+CUT: Callable[[bytes], bytes] = lambda old: old[:-4]  # noqa: E731
+DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
+    *((name, change) for name in (DATA, CHECKSUMS) for change in (CUT, lambda old: b"", lambda old: old + b"1234")),
+    (DATA, lambda old: b"?" + old[1:]),
+    (CHECKSUMS, lambda old: old[4:] + old[:4]),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), DAMAGES)
+def test_damaged_and_foreign_files_are_never_served_nor_copied(
+    tmp_path: Path, paths: list[Path], name: str, change: Callable[[bytes], bytes]
+) -> None:
+    cache = build(CountingCNN(), paths, tmp_path / "cache")
+    file = cache.folder / name
+    file.write_bytes(change(file.read_bytes()))
+    with pytest.raises(CaptioningError, match=rf"{cache.folder}.* delete .* to build it again"):
+        build(CountingCNN(), paths, tmp_path / "cache").rows(ALL)
+    if change is CUT:
+        log = tmp_path / "log"
+        build(CountingCNN(log), paths[1:], tmp_path / "cache")
+        assert counted(log) == COUNT - 1
+
+
+def test_the_cache_of_another_backbone_is_not_served(tmp_path: Path, paths: list[Path]) -> None:
+    cache, other = (build(CountingCNN(factor=factor), paths, tmp_path) for factor in (1, 2))
+    for name in (DATA, CHECKSUMS):
+        shutil.copy(other.folder / name, cache.folder / name)
+    with pytest.raises(CaptioningError, match=rf"{DATA} is damaged at photograph 0: delete"):
+        build(CountingCNN(), paths, tmp_path).rows([0])
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_damage_and_deletion_are_told_without_a_workers_traceback(
+    tmp_path: Path, paths: list[Path], num_workers: int
+) -> None:
+    cache = build(CountingCNN(), paths, tmp_path / "cache")
+    for harm, told in ((lambda: flip(cache.folder / DATA, -1), "damaged"), (cache.folder, "cannot be read")):
+        harm() if callable(harm) else shutil.rmtree(harm)
+        with pytest.raises(CaptioningError, match=rf"^[^\n]*{told}[^\n]*$"):
+            list(Loader(pickle.loads(pickle.dumps(cache)).rows, sampler=[ALL], num_workers=num_workers))

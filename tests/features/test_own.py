@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +27,13 @@ def arrays() -> dict[str, np.ndarray]:
     return {name: random.normal(size=(rows, D)).astype(np.float32) for name, rows in zip(NAMES, (2, 4, 1), strict=True)}
 
 
-def folder_of_npy(path: Path, found: Mapping[str, np.ndarray]) -> Path:
+def folder_of(path: Path, found: Mapping[str, np.ndarray], zipped: bool = False) -> Path:
     path.mkdir()
     for name, array in found.items():
-        np.save(path / f"{name}.npy", array)
-    return path
-
-
-def folder_of_npz(path: Path, found: Mapping[str, np.ndarray]) -> Path:
-    path.mkdir()
-    for name, array in found.items():
-        np.savez_compressed(path / f"{name}.npz", feat=array, boxes=np.zeros((len(array), 4)))
+        if zipped:
+            np.savez_compressed(path / f"{name}.npz", feat=array, boxes=np.zeros((len(array), 4)))
+        else:
+            np.save(path / f"{name}.npy", array)
     return path
 
 
@@ -46,14 +43,14 @@ def one_npz(path: Path, found: Mapping[str, np.ndarray]) -> Path:
 
 
 def one_hdf5(path: Path, found: Mapping[str, np.ndarray]) -> Path:
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(path.with_suffix(".h5"), "w") as file:
+    with pytest.importorskip("h5py").File(path.with_suffix(".h5"), "w") as file:
         for name, array in found.items():
             file[name] = array
     return path.with_suffix(".h5")
 
 
-FORMS: list[Callable[[Path, Mapping[str, np.ndarray]], Path]] = [folder_of_npy, folder_of_npz, one_npz, one_hdf5]
+FORMS: list[Callable[[Path, Mapping[str, np.ndarray]], Path]]
+FORMS = [folder_of, partial(folder_of, zipped=True), one_npz, one_hdf5]
 
 
 def brought(path: Path, folder: Path, dim: int = D, regions: int = L) -> FeatureCache:
@@ -90,16 +87,16 @@ def test_stacked_features_have_their_names_beside_them(tmp_path: Path) -> None:
     assert np.array_equal(rows[:, :2], found[[1, 2, 0]])
     assert np.isnan(rows[:, 2:]).all()
     (tmp_path / "features.txt").write_text("c\n7\n7\n")
-    with pytest.raises(CaptioningError, match=r"features\.txt has 3 names, 2 different ones"):
+    with pytest.raises(CaptioningError, match=r"3 names in features\.txt, 2 different"):
         brought(tmp_path / "features.npy", tmp_path)
 
 
 def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Path) -> None:
-    path = folder_of_npy(tmp_path / "features", {"7": np.zeros((1, 1))})
+    path = folder_of(tmp_path / "features", {"7": np.zeros((1, 1))})
     wanted = r"features of 1 images, but not of 2 of the 3: 8 \(b\.jpg\), x/c\.jpg \(c\.jpg\)\. They are looked up by"
     with pytest.raises(CaptioningError, match=wanted):
         check_features({"train": EXAMPLES[:2], "val": EXAMPLES[2:]}, Precomputed(str(path), D, L))
-    both = SideBySide(Precomputed(str(folder_of_npy(tmp_path / "whole", arrays())), D, L), Precomputed(str(path), D, L))
+    both = SideBySide(Precomputed(str(folder_of(tmp_path / "whole", arrays())), D, L), Precomputed(str(path), D, L))
     with pytest.raises(CaptioningError, match=wanted):
         check_features({"train": EXAMPLES}, both)
     with pytest.raises(CaptioningError, match=wanted):
@@ -113,12 +110,12 @@ def test_features_that_moved_are_those_of_every_member_or_of_none() -> None:
         return [str(member.path) for member in members]
 
     assert place("here", "here") == ["there", "there"]
-    with pytest.raises(CaptioningError, match="features are read from here, elsewhere"):
+    with pytest.raises(CaptioningError, match="read from here, elsewhere"):
         place("here", "elsewhere")
 
 
-def test_a_file_that_changes_is_read_splits(tmp_path: Path) -> None:
-    path = folder_of_npy(tmp_path / "features", arrays())
+def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    path = folder_of(tmp_path / "features", arrays())
     before = brought(path, tmp_path)
     np.save(path / "7.npy", np.ones((3, D)))
     after = brought(path, tmp_path)
@@ -135,14 +132,13 @@ def test_a_file_that_changes_is_read_splits(tmp_path: Path) -> None:
     ids=["another D", "more than allowed", "none", "a grid", "text", "not a number", "too large for half precision"],
 )
 def test_other_arrays_are_refused_by_name(wrong: np.ndarray, tmp_path: Path) -> None:
-    path = folder_of_npy(tmp_path / "features", arrays() | {"b.jpg": wrong})
-    with pytest.raises(CaptioningError) as raised:
+    path = folder_of(tmp_path / "features", arrays() | {"b.jpg": wrong})
+    with pytest.raises(CaptioningError, match=str(path / "b.jpg.npy")):
         brought(path, tmp_path)
-    assert str(path / "b.jpg.npy") in str(raised.value)
 
 
 def test_damaged_files_and_objects_that_could_run_code_are_refused_by_name(tmp_path: Path) -> None:
-    path = folder_of_npy(tmp_path / "features", arrays())
+    path = folder_of(tmp_path / "features", arrays())
     file = path / "b.jpg.npy"
     whole = file.read_bytes()
     np.save(file, np.array([{}]), allow_pickle=True)
@@ -189,9 +185,9 @@ def test_hdf5_leads_into_no_other_file(way: str, tmp_path: Path) -> None:
 
 
 def test_an_archive_of_several_arrays_must_say_which(tmp_path: Path) -> None:
-    path = folder_of_npy(tmp_path / "features", {name: a for name, a in arrays().items() if name != "7"})
+    path = folder_of(tmp_path / "features", {name: a for name, a in arrays().items() if name != "7"})
     np.savez(path / "7.npz", first=np.zeros((2, D)), second=np.zeros((2, D)))
-    with pytest.raises(CaptioningError, match="it holds first, second, and none is called features or feat or x"):
+    with pytest.raises(CaptioningError, match="first, second, and none is called features or feat or x"):
         brought(path, tmp_path)
 
 
@@ -200,8 +196,3 @@ def test_without_h5py_it_is_said_what_to_install(tmp_path: Path, monkeypatch: py
     (tmp_path / "a.h5").touch()
     with pytest.raises(CaptioningError, match=r"a\.h5.*h5py.*: pip install 'captioning\[hdf5\]'"):
         brought(tmp_path / "a.h5", tmp_path)
-
-
-def test_no_network_makes_features_of_photographs() -> None:
-    with pytest.raises(CaptioningError, match="no network that makes them of photographs"):
-        Precomputed("absent")(torch.zeros(1, 3, 1, 1, dtype=torch.uint8))
