@@ -33,7 +33,7 @@ COST = "cost of training"
 ABSENT = "nothing"  # in place of a setting that only the run or only its experiment has, as of another version
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
     """Systems of one data set, rows to quote, how any two of the systems differ, and the curves as SVG."""
 
@@ -110,12 +110,10 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         for (one, other), found in table.compared.items()
     }
     return {
-        "title": table.title,
-        "systems": table.systems,
+        **vars(table),
         "columns": heads,
         "rows": rows,
         "overview": overview(table.systems, short=True),
-        "published": table.published,
         "curves": table.curves and data_uri("image/svg+xml", table.curves),
         "common": common,
         "own": own,

@@ -102,8 +102,8 @@ class Handler(SimpleHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self._timer = Timer(HEAD_SECONDS, self._end, [socket.SHUT_RD])
-        self._timer.start()
+        self._timer = Timer(0, self._end)
+        self._read_within(HEAD_SECONDS)
 
     def finish(self) -> None:
         self._timer.cancel()
@@ -152,6 +152,7 @@ class Handler(SimpleHTTPRequestHandler):
         """Nothing more arrives after so long; a socket's own timeout starts anew with every byte."""
         self._timer.cancel()
         self._timer = Timer(seconds, self._end, [socket.SHUT_RD])
+        self._timer.daemon = True  # or the end of the program would wait for it
         self._timer.start()
 
     def _end(self, direction: int) -> None:
