@@ -27,7 +27,7 @@ class Browser:
     """One tab, with the addresses that were asked for and the warnings and errors of its console."""
 
     def __init__(self, write: int, read: int) -> None:
-        self._write, self._read = write, os.fdopen(read, "rb")
+        self._write, self._read, self._rest = write, read, b""
         self._numbers, self._session = itertools.count(1), None
         self.requests: list[str] = []
         self.complaints: list[str] = []
@@ -39,9 +39,8 @@ class Browser:
     def call(self, method: str, **params: Any) -> Any:
         """The result of one command of the protocol."""
         number = next(self._numbers)
-        message: dict[str, Any] = {"id": number, "method": method, "params": params}
-        if self._session:
-            message["sessionId"] = self._session
+        session = {"sessionId": self._session} if self._session else {}
+        message = {"id": number, "method": method, "params": params} | session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while (answer := self._next()).get("id") != number:
             self._note(answer)
@@ -121,12 +120,12 @@ class Browser:
         return Image.open(io.BytesIO(base64.b64decode(content["data"]))).convert("RGB")
 
     def _next(self) -> Any:
-        message = b""
-        while not message.endswith(b"\0"):
-            letter = self._read.read(1)
-            assert letter, "the browser has ended"
-            message += letter
-        return json.loads(message[:-1])
+        while b"\0" not in self._rest:
+            piece = os.read(self._read, 2**20)
+            assert piece, "the browser has ended"
+            self._rest += piece
+        message, _, self._rest = self._rest.partition(b"\0")
+        return json.loads(message)
 
     def _note(self, message: Any) -> None:
         method, params = message.get("method"), message.get("params", {})
@@ -143,14 +142,12 @@ class Browser:
 def brightest(picture: Image.Image, left: float = 0, side: int = 4) -> tuple[int, int]:
     """The row and column of a grid over a picture, without `left` of it at either end, where it is lit most."""
     grey, width = picture.convert("L"), picture.width - 2 * left
-    cells = {
-        (row, column): grey.getpixel(
-            (int(left + width * (column + 0.5) / side), int(grey.height * (row + 0.5) / side)),
-        )
-        for row in range(side)
-        for column in range(side)
-    }
-    return max(cells, key=lambda cell: cells[cell])
+
+    def light(cell: tuple[int, int]) -> Any:
+        row, column = cell
+        return grey.getpixel((int(left + width * (column + 0.5) / side), int(grey.height * (row + 0.5) / side)))
+
+    return max(itertools.product(range(side), repeat=2), key=light)
 
 
 @contextmanager
@@ -166,12 +163,9 @@ def browser() -> Iterator[Browser]:
         ours = (f"--user-data-dir={home}", "--remote-debugging-pipe")
         # the protocol's pipe is what the browser finds open as 3 and 4
         redirected = f'exec "$@" 3<&{theirs_read} 4>&{theirs_write}'
-        process = subprocess.Popen(
-            ["bash", "-c", redirected, "bash", FOUND, *flags, *quiet, *ours],
-            pass_fds=(theirs_read, theirs_write),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        command = ["bash", "-c", redirected, "bash", FOUND, *flags, *quiet, *ours]
+        silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, pass_fds=(theirs_read, theirs_write), **silent)
         os.close(theirs_read)
         os.close(theirs_write)
         tab = Browser(ours_write, ours_read)
@@ -181,4 +175,4 @@ def browser() -> Iterator[Browser]:
             process.terminate()
             process.wait(PATIENCE)
             os.close(ours_write)
-            tab._read.close()
+            os.close(ours_read)

@@ -30,6 +30,7 @@ SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")
 FIRST = 12  # photographs of a gallery that are there without a script
 COLOURS, STROKES = 7, ("", " hollow", " dashed")  # of a system's dot: strokes, with all colours each
 COST = "cost of training"
+experiment_settings = cache(composed_experiment)
 ABSENT = "nothing"  # in place of a setting that only the run or only its experiment has, as of another version
 
 
@@ -142,7 +143,7 @@ def table_of(
     values += [dict.fromkeys(values[0]) | {n: Value(score) for n, score in row.scores.items()} for row in published]
     groups = {n: COST if is_cost(n) else score_called(n).group for n in values[0] if any(row[n] for row in values)}
     names = sorted(groups, key=lambda name: (*GROUPS, COST).index(groups[name]))
-    heads = [{"name": name, "group": groups[name], "heading": _heading(name, groups[name])} for name in names]
+    heads = [{"name": name, "group": groups[name], "heading": name.removesuffix(NO_PENALTY)} for name in names]
     best = best_scores(systems)
     ours = [
         {"label": system.short, "place": place, "runs": system.counted, "device": ", ".join(system.devices)}
@@ -158,12 +159,6 @@ def table_of(
     return heads, rows
 
 
-def _heading(name: str, group: str) -> str:
-    """Without the words that its group has too."""
-    name = name.removesuffix(NO_PENALTY)
-    return name.removeprefix("attention ") if group == ATTENTION else name
-
-
 def _told(key: str, value: str) -> tuple[str, str]:
     """A setting as it is typed, a part by the name of its class."""
     group, _, last = key.rpartition(".")
@@ -176,20 +171,15 @@ def differences(run: Run) -> dict[str, tuple[str, str]] | None:
 
     None where an earlier version has not recorded the experiment, or this version's `conf` has no such files.
     """
-    if run.experiment is None or (planned := _planned(run.experiment, run.model)) is None:
+    if run.experiment is None or (composed := experiment_settings(run.experiment, run.model)) is None:
         return None
+    planned = system_settings(composed)
     both = {key: (run.settings.get(key, ABSENT), planned.get(key, ABSENT)) for key in {*planned, *run.settings}}
     return {
         _told(key, ours)[0]: (_told(key, ours)[1], _told(key, theirs)[1])
         for key, (ours, theirs) in sorted(both.items())
         if ours != theirs and not key.endswith("._partial_")
     }
-
-
-@cache
-def _planned(experiment: str, model: str) -> Mapping[str, str] | None:
-    composed = composed_experiment(experiment, model)
-    return None if composed is None else system_settings(composed)
 
 
 def _search(settings: Mapping[str, object]) -> str:

@@ -98,7 +98,11 @@ class Run(Config):
     @cached_property
     def captions(self) -> list[Caption]:
         """The lines of `captions.jsonl`, read when they are first asked for."""
-        return read_state(self.folder / "captions.jsonl", _captions, ADVICE)
+
+        def parse(content: str) -> list[Caption]:
+            return [Caption.model_validate_json(line) for line in content.split("\n") if line.strip()]
+
+        return read_state(self.folder / "captions.jsonl", parse, ADVICE)
 
     @cached_property
     def images_tested(self) -> int | None:
@@ -209,10 +213,6 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         provenance=record.provenance,
         history=read_state(metrics, _history, ADVICE) if metrics.exists() else [],
     )
-
-
-def _captions(content: str) -> list[Caption]:
-    return [Caption.model_validate_json(line) for line in content.split("\n") if line.strip()]
 
 
 def _history(content: str) -> list[dict[str, float]]:

@@ -171,11 +171,13 @@ def test_scores_that_only_sound_like_attention_are_among_the_others(runs: Path, 
         saved["scores"] |= {"attention span": 3.0, "inattention": 1.0}
         path.write_text(json.dumps(saved))
     shown, _ = table_of(systems_of(runs), [], None)
-    assert {column["heading"]: column["group"] for column in shown if "attention" in column["name"]} == {
-        **{"entropy": "attention"},
+    assert {column["name"]: column["group"] for column in shown if "attention" in column["name"]} == {
+        **{"attention entropy": "attention"},
         **dict.fromkeys(("attention span", "inattention"), "other scores"),
     }
-    systems = held(page(), 'class="data"')["systems"]
+    text = page()
+    assert '<button type="button">entropy</button>' in text
+    systems = held(text, 'class="data"')["systems"]
     assert {system["label"]: system["attention"] for system in systems} == {SOFT: "kept", "lstm": "none"}
 
 
