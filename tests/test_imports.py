@@ -10,7 +10,7 @@ import pytest
 import captioning
 
 PACKAGE = Path(captioning.__file__).parent
-COMPOSERS = {"captioning.run", "captioning.config.check", "captioning.benchmark.built"}
+COMPOSERS = {"captioning.run", "captioning.config.check", "captioning.benchmark.material"}
 """Modules that may build objects from a configuration."""
 COMMANDS = {"run", "evaluate", "predict", "export", "push", "serve", "captioner", "doctor", "__main__", ""}
 LAYERS = (

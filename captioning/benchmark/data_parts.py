@@ -19,11 +19,9 @@ from torch import nn
 
 from captioning.backbones import Backbone
 from captioning.backbones.images import ImageTransform
-from captioning.benchmark.built import training_step
-from captioning.benchmark.material import examples, photographs, sentences
-from captioning.benchmark.measure import CPU, Variants, compare, isolated
+from captioning.benchmark.material import examples, photographs, sentences, training_step
+from captioning.benchmark.measure import CPU, Measurement, Run, Variants, compare, isolated
 from captioning.benchmark.naive import OneFilePerImage
-from captioning.benchmark.rows import Measurement, Run
 from captioning.data.dataset import Inputs
 from captioning.data.example import Example, Splits
 from captioning.data.module import CaptionData

@@ -1,14 +1,15 @@
-"""Timing, peak memory, and the peaks of this machine."""
+"""Timing, peak memory and the peaks of this machine, as rows of a table."""
 
 import os
 import platform
+import re
 import shutil
+import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import get_context, set_start_method
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -16,9 +17,8 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from captioning.benchmark.rows import Ceiling, Measurement, Run
-from captioning.errors import CaptioningError
 from captioning.machine import has_bfloat16, keep_memory
+from captioning.report.tables import markdown_table
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16}
 CPU = torch.device("cpu")
@@ -30,6 +30,72 @@ STATUS = Path("/proc/self/status")
 Action = Callable[[], object]
 P = ParamSpec("P")
 T = TypeVar("T")
+COLUMNS = ("part", "what", "one run", "rate", "spread", "naive", "ratio", "of the ceiling", "peak memory", "note")
+LABELS = ("", "", "spread ", "naive ", "", "", "peak ", "")  # on a line, of the columns after the second
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Seconds of repeated runs of one action."""
+
+    amount: float  # images or captions that one run handles
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        return (max(self.seconds) - min(self.seconds)) / self.median
+
+    @property
+    def rate(self) -> float:
+        return self.amount / self.median
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """Peak of the machine, timed in turn with the runs: FLOP or B a second, and how many one run of ours takes."""
+
+    name: str
+    unit: str
+    per_second: float
+    work: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One row of the table."""
+
+    part: str  # of the benchmark
+    name: str  # within its part
+    unit: str = ""  # of amounts: images or captions
+    ours: Run | None = None  # None where only memory was measured, or nothing
+    naive: Run | None = None  # the same work done naively
+    ceiling: Ceiling | None = None
+    peak: int | None = None  # bytes of a process that has run only ours
+    naive_peak: int | None = None  # bytes of a process that has run only the naive variant
+    note: str = ""
+    raw: dict[str, Any] = field(default_factory=dict)  # numbers, by name, from which the note is made
+
+    @property
+    def ratio(self) -> float | None:
+        """Our rate in multiples of the naive one."""
+        return self.ours.rate / self.naive.rate if self.ours and self.naive else None
+
+    @property
+    def share(self) -> float | None:
+        """Share of the ceiling, 0-1."""
+        return self.ceiling.work / self.ours.median / self.ceiling.per_second if self.ours and self.ceiling else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, with every second."""
+        content = asdict(self) | {"ratio": self.ratio, "share": self.share}
+        for name, run in (("ours", self.ours), ("naive", self.naive)):
+            if run:
+                content[name] |= {"median": run.median, "spread": run.spread, "rate": run.rate}
+        return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +161,7 @@ def timed(actions: Mapping[str, Action], repeats: int, device: torch.device) -> 
 def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Result of a function in a fresh process, whose peak memory is its own."""
     with ProcessPoolExecutor(1, get_context("spawn"), initializer=_as_commands_start) as pool:
-        try:
-            return pool.submit(function, *args, **kwargs).result()
-        except BrokenProcessPool as error:
-            raise CaptioningError(
-                "the process of a measurement was killed, most likely because memory ran out: measure with smaller "
-                "sizes (batch.images, search.batches), or leave the part out (parts=[...])"
-            ) from error
+        return pool.submit(function, *args, **kwargs).result()
 
 
 def _as_commands_start() -> None:
@@ -116,20 +176,18 @@ def peak_after(action: Action, device: torch.device, times: int) -> int | None:
         action()
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    if not STATUS.exists():  # `getrusage` counts what the process was before it became this program
-        return None
-    (line,) = (line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
-    return 1024 * int(line.split()[1])
+    # `getrusage` counts what the process was before it became this program
+    found = re.search(r"VmHWM:\s*(\d+)", STATUS.read_text()) if STATUS.exists() else None
+    return 1024 * int(found[1]) if found else None
 
 
 def machine(device: torch.device) -> dict[str, Any]:
     """Hardware and versions, for the record."""
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text() if cpuinfo.exists() else "")
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cpu": [*names, platform.processor() or platform.machine()][0],
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "bfloat16": has_bfloat16(device),
         "cores": os.cpu_count(),
@@ -142,14 +200,12 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def matrix_multiply(dtype: torch.dtype, device: torch.device) -> tuple[Action, float]:
-    """Product of large matrices, and its floating-point operations."""
+def matrix_multiply(dtype: torch.dtype, device: torch.device) -> tuple[Action, float]:  # and FLOP
     matrix = torch.randn(MATRIX, MATRIX, device=device).to(dtype)
     return lambda: matrix @ matrix, 2 * MATRIX**3
 
 
-def memory_copy(device: torch.device) -> tuple[Action, float]:
-    """Copy of a large tensor into allocated memory, and its bytes."""
+def memory_copy(device: torch.device) -> tuple[Action, float]:  # and bytes
     source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
     target = source.clone()
     return lambda: target.copy_(source), COPY_BYTES
@@ -181,3 +237,44 @@ def _read(path: Path, evict: bool) -> None:
         buffer = bytearray(CHUNK)
         while file.readinto(buffer):
             pass
+
+
+def line(measurement: Measurement) -> str:
+    """One measurement on a line."""
+    part, name, *cells = _cells(measurement)
+    return f"{part}, {name}: " + "; ".join(label + cell for label, cell in zip(LABELS, cells, strict=True) if cell)
+
+
+def table(measurements: Sequence[Measurement]) -> str:
+    """All measurements in Markdown."""
+    return markdown_table(COLUMNS, [_cells(measurement) for measurement in measurements])
+
+
+def _cells(m: Measurement) -> tuple[str, ...]:
+    ours, naive = m.ours, m.naive
+    return (
+        m.part,
+        m.name,
+        (f"{ours.median:.2f} s" if ours.median >= 1 else f"{1000 * ours.median:.3g} ms") if ours else "",
+        f"{_number(ours.rate)} {m.unit}/s" if ours and m.unit else "",
+        f"{ours.spread:.0%}" if ours else "",
+        f"{_number(naive.rate)} {m.unit}/s ({naive.spread:.0%})" if naive else "",
+        f"{m.ratio:.2f}x" if m.ratio else "",
+        f"{m.share:.0%} of {_prefixed(m.ceiling.per_second)}{m.ceiling.unit}/s" if m.ceiling and m.share else "",
+        gigabytes(m.peak) + (f" (naive {gigabytes(m.naive_peak)})" if m.naive_peak else "") if m.peak else "",
+        m.note,
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _prefixed(value: float) -> str:
+    factor, prefix = next((each for each in ((1e12, "T"), (1e9, "G"), (1e6, "M")) if value >= each[0]), (1, ""))
+    return f"{_number(value / factor)} {prefix}"
+
+
+def gigabytes(size: float) -> str:
+    """Bytes in GB."""
+    return f"{size / 1e9:.2f} GB"

@@ -19,11 +19,20 @@ import torch
 from omegaconf import DictConfig
 
 from captioning.backbones.context import ContextSet
-from captioning.benchmark.built import built_backbone, built_checkpoint, built_model, training_step
-from captioning.benchmark.material import photographs, random_batch, sentences
-from captioning.benchmark.measure import CPU, DTYPES, Variants, compare, isolated, peak_of, timed
+from captioning.benchmark import material
+from captioning.benchmark.measure import (
+    CPU,
+    DTYPES,
+    Measurement,
+    Run,
+    Variants,
+    compare,
+    gigabytes,
+    isolated,
+    peak_of,
+    timed,
+)
 from captioning.benchmark.naive import naive_beam, raw_scores, tokenized
-from captioning.benchmark.rows import Measurement, Run, gigabytes
 from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.features.build import build_features
 from captioning.machine import device_called, has_bfloat16
@@ -51,7 +60,7 @@ def startup(config: DictConfig) -> Iterator[Measurement]:
     """Fresh processes in turn; files lie in the page cache."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder) / "c.ckpt"
-        torch.save(built_checkpoint(config), checkpoint)
+        torch.save(material.built_checkpoint(config), checkpoint)
         actions = {name: partial(_python, arguments) for name, arguments in COMMANDS.items()}
         actions[LOADED] = partial(_python, [*COMMANDS[LOADED], str(checkpoint)])
         runs = {name: Run(1, seconds) for name, seconds in timed(actions, config.repeats, CPU).items()}
@@ -87,8 +96,8 @@ def training(config: DictConfig) -> Iterator[Measurement]:
 
 
 def _training(config: DictConfig, precision: str, images: int) -> Variants:
-    device, step = device_called(config.device), training_step(config, precision)
-    batch = random_batch(config, images, config.batch.captions).to(device)
+    device, step = device_called(config.device), material.training_step(config, precision)
+    batch = material.random_batch(config, images, config.batch.captions).to(device)
     return Variants(partial(step, batch, False), partial(step, batch, True), device, DTYPES[precision])
 
 
@@ -112,8 +121,8 @@ def _search_name(width: int, images: int) -> str:
 
 
 def _decoding(config: DictConfig, width: int, images: int) -> Variants:
-    model, device, length = built_model(config).eval(), device_called(config.device), config.search.max_length
-    vectors, grid = random_batch(config, images, captions=1).inputs.to(device), tuple(config.context.grid)
+    model, device, length = material.built_model(config).eval(), device_called(config.device), config.search.max_length
+    vectors, grid = material.random_batch(config, images, captions=1).inputs.to(device), tuple(config.context.grid)
     search: Callable[..., object] = greedy if width == 1 else partial(beam_search, width=width)
     ours = partial(search, model, ContextSet(vectors, grid), max_length=length, forbidden=NO_END)
     image = ContextSet(vectors[:1], grid)
@@ -126,14 +135,14 @@ def backbone(config: DictConfig) -> Iterator[Measurement]:
     network = config.backbone.get("name") or config.backbone._target_.rpartition(".")[2]
     row = Measurement("backbone", f"{network}, {number} files of {width} x {height}", "images")
     with tempfile.TemporaryDirectory() as folder:
-        build = partial(_backbone, config, photographs(Path(folder), number, width, height))
+        build = partial(_backbone, config, material.photographs(Path(folder), number, width, height))
         note = "memory without that of the decoding processes"
         row = replace(row, naive_peak=isolated(peak_of, build, "naive", 1), note=note)
         yield isolated(compare, row, build, (number, number), config.repeats)
 
 
 def _backbone(config: DictConfig, paths: Sequence[Path]) -> Variants:
-    network = built_backbone(config)
+    network = material.built_backbone(config)
 
     def ours() -> None:
         with tempfile.TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):  # the progress bar
@@ -159,7 +168,7 @@ def scoring(config: DictConfig) -> Iterator[Measurement]:
 
 
 def _scoring(captions: int, references: int) -> Variants:
-    made = sentences(captions, references + 1)
+    made = material.sentences(captions, references + 1)
     candidates = {i: texts[0] for i, texts in enumerate(made)}
     scorer = Scorer([texts[1:] for texts in made])
     scorer.score(candidates)  # tokenises the references too
