@@ -22,15 +22,8 @@ class Outcome(NamedTuple):
 def tested(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """The pointer of `tested.py`, with all callbacks of a test."""
     folder = tmp_path_factory.mktemp("tested")
-    callbacks = [
-        Results(folder),
-        Pointing(),
-        LogAttentionStatistics(),
-        LogWording(),
-        AttentionPanels(folder / "attention", images=3),
-        KeepAttention(folder, images=3),
-        Stopwatch("val/CIDEr"),
-    ]
+    records = [Results(folder), AttentionPanels(folder / "attention", images=3), KeepAttention(folder, images=3)]
+    callbacks = [Pointing(), LogAttentionStatistics(), LogWording(), Stopwatch("val/CIDEr"), *records]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LC_ALL", "C")
         return Outcome(folder, dict(run_test(folder, callbacks, metrics=("BLEU", "CIDEr")).callback_metrics))

@@ -24,25 +24,25 @@ PLACES = [
 ]
 
 
+SPLITS = {"train": examples(4), "val": examples(2), "test": examples(2)}
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("run") / "last.ckpt"
     first = trainer(plugins=[CheckpointFiles()])
-    splits = {"train": examples(4), "val": examples(2), "test": examples(2)}
-    first.fit(soft(), data(splits))
+    first.fit(soft(), data(SPLITS))
     first.save_checkpoint(path)
-    return torch.load(path, weights_only=True)
+    return {key: content for key, content in torch.load(path, weights_only=True).items() if key != "digest"}
 
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_going_on(saved: dict[str, Any], tmp_path: Path, place: tuple[Any, ...]) -> None:
-    splits = {"train": examples(4), "val": examples(2), "test": examples(2)}
     for value in WRONG:
-        changed = copy.deepcopy({key: content for key, content in saved.items() if key != "digest"})
-        node: Any = changed
+        node = changed = copy.deepcopy(saved)
         for key in place[:-1]:
             node = node[key]
         node[place[-1]] = value
         torch.save(with_digest(changed), tmp_path / "last.ckpt")
         with suppress(CaptioningError):
-            fit(trainer(max_epochs=2, plugins=[CheckpointFiles()]), soft(), data(splits), tmp_path / "last.ckpt")
+            fit(trainer(max_epochs=2, plugins=[CheckpointFiles()]), soft(), data(SPLITS), tmp_path / "last.ckpt")

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pytest
 import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
@@ -21,7 +20,21 @@ from captioning.training.objectives import CrossEntropy, Reinforce
 from captioning.training.schedule import warmup_decay
 from captioning.training.selection import load_best
 
-from .world import QUIET, SYSTEMS, WORDS, batch, data, examples, flat, hard, loader, module, self_critical, trainer
+from .world import (
+    QUIET,
+    SYSTEMS,
+    WORDS,
+    batch,
+    data,
+    examples,
+    flat,
+    hard,
+    loader,
+    module,
+    noted,
+    self_critical,
+    trainer,
+)
 
 LR = 0.5
 SPLITS = {"train": examples(7), "val": examples(5), "test": examples(5)}
@@ -48,26 +61,11 @@ def step(found: CaptioningModule, batches: list[Batch], **settings: Any) -> Tens
     return flat(found.model) - before
 
 
-class AtEachStep(L.Callback):
-    """What `look` sees of the trainer and the module before or after each step."""
-
-    def __init__(self, look: Callable[[L.Trainer, Any], Any], before: bool = False) -> None:
-        self.look, self.before, self.seen = look, before, []
-
-    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        if self.before:
-            self.seen.append(self.look(trainer, pl_module))
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        if not self.before:
-            self.seen.append(self.look(trainer, pl_module))
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_one_step_is_that_of_the_mean_over_words(smoothing: float) -> None:
     """And what is logged is the likelihood per word, not smoothed."""
     found = module(objective=CrossEntropy(smoothing))
-    losses = AtEachStep(lambda run, _: float(run.callback_metrics["train/nll"]))
+    losses, seen = noted(lambda run, _: float(run.callback_metrics["train/nll"]))
     given = batch(0, 6)
     logits = found.model.readout(found.model(found.context(given), given.sources).hidden).flatten(0, 2)
     logged = cross_entropy(logits, given.tokens[..., 1:].flatten(), ignore_index=0).item()
@@ -75,7 +73,7 @@ def test_one_step_is_that_of_the_mean_over_words(smoothing: float) -> None:
     assert expected.norm() > 0.1
     change = step(found, [given], accumulate_grad_batches=3, callbacks=[losses])
     torch.testing.assert_close(change, expected, rtol=1e-9, atol=1e-12)
-    assert losses.seen == pytest.approx([logged], rel=1e-5)
+    assert seen == pytest.approx([logged], rel=1e-5)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -98,12 +96,12 @@ def test_objective_learns_once_per_step() -> None:
     one, two = (hard(optimizer=partial(torch.optim.SGD, lr=0.0)) for _ in range(2))
     one.objective, two.objective = (Reinforce(sample_probability=1.0, decay=0.9) for _ in range(2))
     step(one, [batch(0, 2), batch(0, 2)], accumulate_grad_batches=2)
-    logged = AtEachStep(lambda run, _: float(run.callback_metrics["train/baseline"]))
-    step(two, [batch(0, 2), batch(0, 2)], callbacks=[logged])
+    callback, logged = noted(lambda run, _: float(run.callback_metrics["train/baseline"]))
+    step(two, [batch(0, 2), batch(0, 2)], callbacks=[callback])
     first = one.objective.baseline.item()
     assert first < -0.1
     assert two.objective.baseline.item() == pytest.approx(1.9 * first, rel=1e-9)
-    assert logged.seen == pytest.approx([first, 1.9 * first], rel=1e-6)
+    assert logged == pytest.approx([first, 1.9 * first], rel=1e-6)
 
 
 def test_last_incomplete_window_of_accumulation() -> None:
@@ -144,19 +142,19 @@ def test_bf16_mixed_takes_about_the_same_step_and_clips(fused: bool) -> None:
 
 def test_averaged_weights_are_validated_kept_and_tested(tmp_path: Path) -> None:
     found = module(splits=SPLITS)
-    weights = AtEachStep(lambda _, found: flat(found.model))
+    callback, weights = noted(lambda _, found: flat(found.model))
     keep = ModelCheckpoint(tmp_path, "best", "val/nll", mode="min", save_last=True)
-    callbacks, files = [weights, EMAWeightAveraging(decay=0.5), keep], CheckpointFiles()
+    callbacks, files = [callback, EMAWeightAveraging(decay=0.5), keep], CheckpointFiles()
     run = trainer(precision="32-true", enable_checkpointing=True, callbacks=callbacks, plugins=[files])
     source = data(SPLITS)
     run.fit(found, source)
-    average = weights.seen[0]  # the first step's weights begin the average
-    for seen in weights.seen[1:]:
+    average = weights[0]  # the first step's weights begin the average
+    for seen in weights[1:]:
         average = 0.5 * average + 0.5 * seen
     fresh = module(splits=SPLITS)
     fresh.load_state_dict(files.load_checkpoint(tmp_path / "best.ckpt")["state_dict"])
     torch.testing.assert_close(flat(fresh.model), average, rtol=1e-5, atol=1e-6)
-    assert (flat(fresh.model) - weights.seen[-1]).norm() > 1e-3
+    assert (flat(fresh.model) - weights[-1]).norm() > 1e-3
     fresh_scores = trainer(precision="32-true").validate(fresh, source, verbose=False)[0]
     assert fresh_scores["val/nll"] == pytest.approx(float(keep.best_model_score), rel=1e-5)
     load_best(found, run)
@@ -210,10 +208,10 @@ def test_backbones_learn_only_where_asked_and_at_their_own_rate_by_the_same_sche
 
 def test_schedule_counts_optimiser_steps() -> None:
     """Two epochs of 5 batches by twos are 6 steps; the fourth of them has the rate of progress 3/6."""
-    rates = AtEachStep(lambda run, _: run.optimizers[0].param_groups[0]["lr"], before=True)
+    callback, rates = noted(lambda run, _: run.optimizers[0].param_groups[0]["lr"], "on_before_optimizer_step")
     found = module(schedule=partial(warmup_decay, decay="linear"), optimizer=partial(torch.optim.SGD, lr=6.0))
     batches = [batch(i, i + 1) for i in range(5)]
-    trainer(max_epochs=2, accumulate_grad_batches=2, callbacks=[rates]).fit(found, loader(batches))
-    assert rates.seen == pytest.approx([6, 5, 4, 3, 2, 1])
+    trainer(max_epochs=2, accumulate_grad_batches=2, callbacks=[callback]).fit(found, loader(batches))
+    assert rates == pytest.approx([6, 5, 4, 3, 2, 1])
     # and training without an end has one too
     trainer(max_epochs=-1, max_time={"seconds": 0}).fit(module(), loader(batches[:1]))

@@ -25,7 +25,7 @@ from captioning.training.callbacks.timing import Throughput
 from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical
 from captioning.training.rewards import Reward
 
-from .world import QUIET, data, examples, flat, module, rewarded, show_attend_tell, trainer, transformer
+from .world import QUIET, data, examples, flat, module, noted, rewarded, show_attend_tell, trainer, transformer
 
 pytestmark = QUIET
 
@@ -45,16 +45,6 @@ class Recorded(torch.optim.SGD):
         self.seen.append(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
         super().step()
         return result
-
-
-class Baselines(L.Callback):
-    """Notes the baseline after each batch."""
-
-    def __init__(self) -> None:
-        self.seen: list[float] = []
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        self.seen.append(float(dict(pl_module.objective.named_buffers()).get("baseline", 0.0)))
 
 
 def maximised() -> tuple[Any, SelfCritical]:
@@ -79,18 +69,19 @@ def launched(processes: int, **settings: Any) -> L.Trainer:
 
 def train(system: str, windows: int, processes: int) -> dict[str, Tensor]:
     """Two epochs of three global batches, each with its validation."""
-    optimizer, baselines = partial(Recorded, lr=0.1, momentum=0.9), Baselines()
+    optimizer = partial(Recorded, lr=0.1, momentum=0.9)
+    callback, baselines = noted(lambda _, found: float(dict(found.objective.named_buffers()).get("baseline", 0.0)))
     model, objective = SYSTEMS[system]()
     found = module(model, objective, optimizer=optimizer, splits=SPLITS)
     settings = {"max_epochs": 2, "accumulate_grad_batches": windows, "log_every_n_steps": 1}
-    run = launched(processes, callbacks=[baselines, Throughput()], **settings)
+    run = launched(processes, callbacks=[callback, Throughput()], **settings)
     size = 4 // processes
     run.fit(found, data(SPLITS, batch_size=size, eval_batch_size=size))
     scores = {name: value for name, value in run.callback_metrics.items() if name.startswith("val/")}
     return scores | {
         "gradients": torch.stack(run.optimizers[0].seen),
         "weights": flat(found.model),
-        "baselines": torch.tensor(baselines.seen),
+        "baselines": torch.tensor(baselines),
         RATE: run.callback_metrics[RATE],
     }
 

@@ -4,7 +4,7 @@ D = 7 features on a grid of 3 x 3, captions of one to five words, one to three c
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 from models.captioners import captioner, led
 from PIL import Image
 from torch import Tensor, nn
@@ -184,6 +185,12 @@ def trainer(**settings: Any) -> L.Trainer:
 def loader(batches: Sequence[Batch]) -> DataLoader[Batch]:
     """Gives `batches` as they are, in this order."""
     return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+
+
+def noted(look: Callable[..., Any], hook: str = "on_train_batch_end") -> tuple[L.Callback, list[Any]]:
+    """A callback, and what `look` has seen of the trainer and the module each time."""
+    seen: list[Any] = []
+    return LambdaCallback(**{hook: lambda run, found, *_: seen.append(look(run, found))}), seen
 
 
 class Idle(L.LightningModule):

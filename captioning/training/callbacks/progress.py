@@ -58,9 +58,7 @@ class Progress(ProgressBar):
         done = f", of which {trainer.global_step:,} are done" if trainer.global_step else ""
         self._write(f"training: {every if epochs * steps == self._total else f'{self._total:,}'} steps{done}")
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._is_training:
             self._start = self._start or (trainer.global_step, time.monotonic())
             if self._due and batch_idx % max(1, self.refresh_rate) == 0:

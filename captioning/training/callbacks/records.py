@@ -38,11 +38,9 @@ class Results(L.Callback):
     def on_test_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         scores = pl_module.latest["test"]
         self._write(trainer, pl_module, scores)
-        # scores that other callbacks have logged, such as pointing
-        names = {name.removeprefix("test/"): name for name in trainer.callback_metrics if name.startswith("test/")}
-        logged = {
-            name: float(trainer.callback_metrics[key]) for name, key in names.items() if name not in scores.corpus
-        }
+        # scores that other callbacks have logged too, such as pointing, rounded to single precision
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
+        logged = {name.removeprefix("test/"): value for name, value in metrics.items()}
         stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
         source = origin(trainer) | {
             "decoding": pl_module.config["decoding"],
@@ -53,7 +51,7 @@ class Results(L.Callback):
             "images_of_split": len(trainer.datamodule.examples("test")),  # type: ignore[attr-defined]
         }
         if trainer.is_global_zero:
-            write_scores(self.folder / "scores.json", scores.corpus | logged, source)
+            write_scores(self.folder / "scores.json", scores.corpus | logged | scores.corpus, source)
 
     def _write(self, trainer: L.Trainer, module: CaptioningModule, scores: Scores | None = None) -> None:
         if trainer.is_global_zero:

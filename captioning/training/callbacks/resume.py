@@ -61,7 +61,7 @@ class ResumePoints(L.Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         """Skip a finished training; remove values logged after the checkpoint."""
         if trainer.world_size > 1:
-            self._agree(pl_module.config)
+            self._check_settings(pl_module.config)
         trainer.should_stop = self._finished
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
@@ -71,9 +71,7 @@ class ResumePoints(L.Callback):
         # after Lightning's own handler of SIGTERM, which does not save
         self._signals.enter_context(on_signal(partial(setattr, self, "_signal")))
 
-    def on_train_batch_start(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         # After a validation Lightning would, on resuming, take it for one that is still to come.
         if batch_idx % trainer.accumulate_grad_batches or batch_idx % (trainer.val_check_batch or 1) == 0:
             return
@@ -144,7 +142,7 @@ class ResumePoints(L.Callback):
             "trainer.gradient_clip_val=1.0"
         )
 
-    def _agree(self, config: dict[str, Any]) -> None:
+    def _check_settings(self, config: dict[str, Any]) -> None:
         everyones = gathered({name: config.get(name) for name in SHARED} | {"step": self._saved})
         differing = [name for name in everyones[0] if any(other[name] != everyones[0][name] for other in everyones)]
         if differing:

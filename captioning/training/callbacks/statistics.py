@@ -52,9 +52,7 @@ class CaptionCallback(L.Callback):
         if self._split(trainer):
             self.begin(trainer, pl_module)
 
-    def on_validation_batch_end(
-        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
+    def on_validation_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any) -> None:
         if self._split(trainer):
             self.add(trainer, pl_module, batch, outputs)
 
@@ -63,7 +61,7 @@ class CaptionCallback(L.Callback):
             self.end(trainer, pl_module, split)
 
     on_test_epoch_start = on_validation_epoch_start
-    on_test_batch_end = on_validation_batch_end
+    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
     on_test_epoch_end = on_validation_epoch_end
 
 

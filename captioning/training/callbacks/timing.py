@@ -67,9 +67,7 @@ class Throughput(L.Callback):
         if self._start is None:
             self._start = time.perf_counter()
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: object, batch: Batch, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any) -> None:
         self._captions = self._captions + batch.captions
         step = trainer.global_step
         # While gradients accumulate, the number of steps is still the one that was logged.

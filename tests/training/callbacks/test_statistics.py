@@ -2,10 +2,10 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from captioning.training.callbacks.statistics import LogAttentionStatistics, Log
 
 from ..conftest import Outcome
 from ..tested import Pointer, State, photographs, run_test, spotted
-from ..world import DIM, GRID, QUIET, module, trainer
+from ..world import DIM, GRID, QUIET, module, noted, trainer
 
 pytestmark = QUIET
 
@@ -98,32 +98,25 @@ def test_only_what_an_image_has_is_counted(tmp_path: Path) -> None:
     assert metrics["test/attention entropy"] == pytest.approx(math.log(2 * 3 * 4 * 5 * 6) / 5)
 
 
-class Epochs(L.Callback):
-    """Changes how sharply the model looks and how long it speaks; keeps what was logged by each validation."""
-
-    def __init__(self, sharpness: list[float]) -> None:
-        self.sharpness, self.seen = sharpness, []
-
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        pl_module.model.sharpness = self.sharpness[trainer.current_epoch]
-        if trainer.current_epoch == 1:
-            search = pl_module.search
-            pl_module.search = lambda model, context: search(model, context, max_length=2)
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.seen.append((attention(trainer.callback_metrics), wording(trainer.callback_metrics, "val")))
-
-
 def test_every_validation_begins_afresh(tmp_path: Path) -> None:
     """The validation before training, of a part of the images, is in none of them; the test is of its own."""
     splits, images = spotted(tmp_path)
-    epochs, callbacks = Epochs([2.0, 0.0]), [LogAttentionStatistics(), LogWording()]
-    run = trainer(precision="32-true", max_epochs=2, num_sanity_val_steps=1, callbacks=[*callbacks, epochs])
     found = module(Pointer(), splits=splits)
+    search = found.search
+
+    def change(epoch: int) -> None:
+        found.model.sharpness = (2.0, 0.0)[epoch]
+        if epoch == 1:
+            found.search = partial(search, max_length=2)
+
+    first, _ = noted(lambda run, _: change(run.current_epoch), "on_train_epoch_start")
+    last, seen = noted(lambda run, _: dict(run.callback_metrics), "on_train_epoch_end")
+    callbacks = [first, LogAttentionStatistics(), LogWording(), last]
+    run = trainer(precision="32-true", max_epochs=2, num_sanity_val_steps=1, callbacks=callbacks)
     run.fit(found, images)
-    assert [each for each, _ in epochs.seen] == [expected("val", 2, 100 / 9), expected("val", 0, 100)]
+    assert list(map(attention, seen)) == [expected("val", 2, 100 / 9), expected("val", 0, 100)]
     cut = WORDING | {"length": 2, "ended": 0, "novel": 100, "vocabulary used": 2}
-    assert [each for _, each in epochs.seen] == [pytest.approx(each) for each in (WORDING, cut)]
+    assert [wording(each, "val") for each in seen] == [pytest.approx(each) for each in (WORDING, cut)]
     found.model.sharpness = 1.0
     run.test(found, images, verbose=False)
     assert attention(run.callback_metrics) == expected("test", 1, 100 / 9)

@@ -4,9 +4,7 @@ import csv
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
-import lightning as L
 import pytest
 import torch
 from processes import run as run_command
@@ -18,7 +16,7 @@ from captioning.errors import CaptioningError
 from captioning.training.callbacks.timing import Compile, Stopwatch, Throughput
 from captioning.training.loggers.metrics_file import MetricsFile
 
-from ..world import QUIET, Idle, batch, loader, module, trainer
+from ..world import QUIET, Idle, batch, loader, module, noted, trainer
 
 pytestmark = QUIET
 
@@ -34,21 +32,11 @@ class Scored(Idle):
         self.log("val/score", self.scores[self.current_epoch])
 
 
-class Times(L.Callback):
-    """The stopwatch's reading after each validation."""
-
-    def __init__(self, stopwatch: Stopwatch) -> None:
-        self.stopwatch, self.seen = stopwatch, []
-
-    def on_validation_end(self, *_: Any) -> None:
-        self.seen.append(self.stopwatch.trained)
-
-
 def run(stopwatch: Stopwatch, scores: list[float]) -> list[float]:
-    times = Times(stopwatch)
+    callback, times = noted(lambda *_: stopwatch.trained, "on_validation_end")
     batches = loader([torch.zeros(1)])
-    trainer(max_epochs=len(scores), callbacks=[stopwatch, times]).fit(Scored(scores), batches, batches)
-    return times.seen
+    trainer(max_epochs=len(scores), callbacks=[stopwatch, callback]).fit(Scored(scores), batches, batches)
+    return times
 
 
 @pytest.mark.parametrize(("mode", "scores", "best"), [("max", [1, 3, 2, 3], 1), ("min", [4.0, 5, 2, 3], 2)])

@@ -205,26 +205,6 @@ def test_drawn_paths_estimate_the_gradient(credit: str) -> None:
     assert 0.1 < (found - expected).square().sum() / (variance / samples) < 4
 
 
-@pytest.mark.parametrize(
-    ("settings", "baseline"),
-    [
-        ({"reinforce": 0.0}, -3.0),
-        ({"reinforce": 2.5, "entropy": 0.7}, -3.0),
-        ({"entropy": 0.002, "label_smoothing": 0.3}, -3.0),
-        ({"reinforce": 1.5, "credit": "future"}, [-6.0, -3.5, 1.0]),
-    ],
-)
-def test_gradient_and_value_along_a_path(settings: dict[str, Any], baseline: Any) -> None:
-    """The advantage is a constant and never smoothed; log p(s|a) and the entropy depend on it through h too."""
-    model = network(temperature=0.6)
-    objective = with_baseline(sampling(**settings, max_words=2), baseline)
-    for path in PATHS[::5]:
-        expected = surrogate(walk(model, images(1)[0], WORDS, path), baseline=baseline, **settings)
-        found = loss(objective, Led(model, torch.tensor(path)[None, None]), one_caption()).total
-        assert found.item() == pytest.approx(expected.item(), rel=1e-12)
-        assert_equal(gradient(found, model), gradient(expected, model))
-
-
 @cache
 def steps() -> dict[tuple[bool, ...], int]:
     """A step of training for each outcome of the four images' coins."""
@@ -253,8 +233,11 @@ ALL = (True,) * 4
 def test_captions_and_samples_are_as_if_each_came_alone(
     settings: dict[str, Any], sampled: tuple[bool, ...], samples: int, baseline: Any
 ) -> None:
-    """Images that are not sampled have the loss of soft attention; Eq. 14 is of alpha, not of what is drawn from it."""
-    model, locations, parts, words = network(), some_paths(samples), [], []
+    """Images that are not sampled have the loss of soft attention; Eq. 14 is of alpha, not of what is drawn from it.
+
+    The advantage is a constant and never smoothed; log p(s|a) and the entropy depend on it through h too.
+    """
+    model, locations, parts, words = network(temperature=0.6), some_paths(samples), [], []
     for b, image in enumerate(images(4)):
         policy = {} if sampled[b] else {"reinforce": 0.0, "entropy": 0.0}
         for n, caption in enumerate(CAPTIONS[b]):
