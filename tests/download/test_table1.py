@@ -25,34 +25,30 @@ MINIATURE = {
 }
 
 
-def typed(home: Path, command: str, more: list[str]) -> str:
-    python, *arguments = shlex.split(command.replace("trainer=gpu", "trainer=cpu"))
-    assert python == "python"
-    ended = subprocess.run(
-        [sys.executable, *arguments, *more],
-        cwd=home,
-        env=os.environ | {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=1000,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
-
-
 @pytest.mark.soak
 def test_every_step_of_the_way_to_the_table(site: Site, tmp_path: Path) -> None:  # noqa: F811
     page = (Path(PACKAGE) / "experiments" / "table1_coco" / "README.md").read_text(encoding="utf-8")
     steps = [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()]
+    more = MINIATURE | {"captioning.download": overrides(site, "coco")}
     assert [step.split()[2] for step in steps] == [
         *("captioning.doctor", "captioning.download", "captioning.run", "captioning.report")
     ]
-    more = MINIATURE | {"captioning.download": overrides(site, "coco")}
-    said = {name: typed(tmp_path, step, more[name]) for step in steps if (name := step.split()[2]) in more}
+    said = {}
+    for step in steps:
+        _, *arguments = shlex.split(step.replace("trainer=gpu", "trainer=cpu"))
+        ended = subprocess.run(
+            [sys.executable, *arguments, *more[arguments[1]]],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            timeout=1000,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        said[arguments[1]] = ended.stdout
     assert "8 photographs of dataset_coco.json" in said["captioning.download"]
-    assert {path.name for path in (tmp_path / "runs" / "table1").glob("coco-*")} == {
-        f"coco-{m}_small-seed1" for m in MODELS
-    }
+    folders = {path.name for path in (tmp_path / "runs" / "table1").glob("coco-*")}
+    assert folders == {f"coco-{model}_small-seed1" for model in MODELS}
     assert said["captioning.run"].count("choosing the beam width on validation: ") == 3
     rows = [line for line in said["captioning.report"].splitlines() if line.startswith("|")]
     assert [row.split(" | ")[0].rstrip() for row in rows[2:5]] == [f"| {model}_small" for model in sorted(MODELS)]
