@@ -113,7 +113,10 @@ def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
         return _exported(_Step(model, state, names, own), given, shown, axes)
 
     found = stepping(list(tensors))
-    used = [name for name in tensors if name in own or name in _read(found)]
+    nodes = {node.name: node for node in found.program.graph.nodes}
+    inputs = zip(found.inputs, found.program.graph_signature.user_inputs, strict=True)
+    read = {name for name, node in inputs if nodes[node].users}
+    used = [name for name in tensors if name in own or name in read]
     image = [name for name in used if of_image(name)]
     start = _Start(model, backbone.grid, [*own, *image])
     return {
@@ -175,13 +178,6 @@ def _exported(
     with torch.no_grad():
         program = torch.export.export(module, tuple(inputs.values()), dynamic_shapes=shapes, strict=False)
     return Graph(program, {name: axes[name] for name in inputs}, {name: axes[name] for name in outputs})
-
-
-def _read(graph: Graph) -> set[str]:
-    """The inputs that are used."""
-    nodes = {node.name: node for node in graph.program.graph.nodes}
-    given = zip(graph.inputs, graph.program.graph_signature.user_inputs, strict=True)
-    return {name for name, node in given if nodes[node].users}
 
 
 def leaves(state: Any) -> dict[str, Tensor]:

@@ -50,7 +50,6 @@ class Jobs(Callback):
         self._folder: Path | None = None
 
     def on_multirun_start(self, config: DictConfig, **settings: Any) -> None:
-        """Name the jobs by what is swept, and rank them even if the program ends with a failure."""
         given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
         swept = [each.key_or_group for each in given if each.is_sweep_override()]
         self._swept = [*(config.hydra.sweeper.get("params") or {}), *swept]
@@ -63,15 +62,13 @@ class Jobs(Callback):
             runs = Path(config.hydra.sweep.dir)
             runs.mkdir(parents=True, exist_ok=True)
             self._folder = Path(tempfile.mkdtemp(prefix=".sweep-", dir=runs))
-            atexit.register(self._rank)
+            atexit.register(self._rank)  # also if the program ends with a failure
 
     def on_multirun_end(self, config: DictConfig, **settings: Any) -> None:
-        """Rank the jobs."""
         atexit.unregister(self._rank)
         self._rank()
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
-        """Prepare a process of its own; log the settings of the job, with its number in a process of its own."""
         if os.getpid() != self._launcher:
             prepare()
         if os.getppid() == self._launcher:  # joblib's processes would go on with the sweep without it
@@ -87,30 +84,26 @@ class Jobs(Callback):
             log.info("job %d: %s", config.hydra.job.num, self._settings(config))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
-        """Write the result for the ranking; end a failed process of several."""
         job_return.__class__ = SweepResult
         failed = job_return.status is JobStatus.FAILED
         if config.hydra.mode == RunMode.MULTIRUN and self._folder is not None:
-            self._record(self._folder, config, job_return, failed)
+            what, value = self._settings(config), job_return._return_value
+            done: Any = job_return.cfg
+            if failed:
+                print(f"job {config.hydra.job.num} ({what}) failed: {explain(value)}", file=sys.stderr)
+            result = {
+                "settings": what,
+                "score": None if failed else value,
+                "folder": "failed" if failed else done.get("folder"),
+                "monitor": done.callbacks.checkpoint.monitor,
+                "mode": done.callbacks.checkpoint.mode,
+            }
+            write_json(self._folder / f"{config.hydra.job.num}.json", result)
         # a sweep of several processes ends with its first failure, which the others may not have had
         distributed = sys.modules.get("torch.distributed")
         if failed and distributed and distributed.is_initialized():
             print(f"error: {explain(job_return._return_value)}", file=sys.stderr)
             sys.exit(1)
-
-    def _record(self, folder: Path, config: DictConfig, job_return: JobReturn, failed: bool) -> None:
-        what = self._settings(config)
-        if failed:
-            print(f"job {config.hydra.job.num} ({what}) failed: {explain(job_return._return_value)}", file=sys.stderr)
-        done: Any = job_return.cfg
-        result = {
-            "settings": what,
-            "score": None if failed else job_return._return_value,
-            "folder": "failed" if failed else done.get("folder"),
-            "monitor": done.callbacks.checkpoint.monitor,
-            "mode": done.callbacks.checkpoint.mode,
-        }
-        write_json(folder / f"{config.hydra.job.num}.json", result)
 
     def _settings(self, config: DictConfig) -> str:
         given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))

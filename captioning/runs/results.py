@@ -46,8 +46,7 @@ def write_scores(
     views: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
     """Write the scores, those of further views of the same photographs, and their provenance."""
-    seen = {"views": {view: dict(found) for view, found in views.items()}} if views else {}
-    write_json(path, {"scores": dict(scores), **seen, "provenance": dict(provenance)})
+    write_json(path, {"scores": scores, **({"views": views} if views else {}), "provenance": provenance})
 
 
 def file_record(file: object) -> dict[str, str]:
