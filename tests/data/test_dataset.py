@@ -4,30 +4,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from numbered import Numbered, example
 from PIL import Image
 from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
 from captioning.data.dataset import CaptionDataset, Photographs
-from captioning.data.example import Example, Reference
 from captioning.data.sampler import Request
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import BOS, EOS, PAD, UNK
 
 WORDS = ["a", "b", "c", "d", "e"]
-
-
-class Features:
-    """Row i is filled with i."""
-
-    pixels = False
-
-    def rows(self, indices: Sequence[int]) -> Tensor:
-        return torch.tensor([float(i) for i in indices])[:, None, None].expand(-1, 3, 2)
-
-
-def example(number: int, *captions: str) -> Example:
-    return Example(number, Path(f"{number}.png"), tuple(Reference(text, tuple(text.split())) for text in captions))
 
 
 EXAMPLES = [
@@ -39,7 +26,7 @@ EXAMPLES = [
 
 
 def dataset(drop: bool, captions_per_image: int = 9, seed: int = 0, max_words: int = 4) -> CaptionDataset:
-    return CaptionDataset(EXAMPLES, Features(), Vocabulary(WORDS), max_words, captions_per_image, drop, seed)
+    return CaptionDataset(EXAMPLES, Numbered(), Vocabulary(WORDS), max_words, captions_per_image, drop, seed)
 
 
 def test_training_drops_and_counts_images_without_usable_captions() -> None:
@@ -78,7 +65,7 @@ def test_draws_are_keyed_by_seed_epoch_and_position() -> None:
 
 def test_images_draw_apart_from_each_other() -> None:
     examples = [example(i, "a", "b", "c", "d") for i in range(20)]
-    data = CaptionDataset(examples, Features(), Vocabulary(WORDS), 4, 2, drop_uncaptioned=True)
+    data = CaptionDataset(examples, Numbered(), Vocabulary(WORDS), 4, 2, drop_uncaptioned=True)
     assert len({tuple(r.text for r in data.chosen(i, epoch=0)) for i in range(20)}) > 3
 
 
@@ -101,7 +88,7 @@ def test_every_caption_is_drawn_alike() -> None:
 def test_a_batch_says_whether_it_holds_pixels(tmp_path: Path) -> None:
     """Also where features look like pixels."""
 
-    class Maps(Features):
+    class Maps(Numbered):
         def rows(self, indices: Sequence[int]) -> Tensor:
             return torch.zeros(len(indices), 3, 5, 5)
 
@@ -116,5 +103,5 @@ def test_a_batch_says_whether_it_holds_pixels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("drop", [False, True])
 def test_a_reference_without_words_is_not_read(drop: bool) -> None:
     examples = [example(0, "", "a")]
-    data = CaptionDataset(examples, Features(), Vocabulary(WORDS), 4, 5, drop)
+    data = CaptionDataset(examples, Numbered(), Vocabulary(WORDS), 4, 5, drop)
     assert data[Request(0, [0])].tokens.tolist() == [[[BOS, 4, EOS]]]

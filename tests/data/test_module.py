@@ -1,14 +1,13 @@
 import signal
 import subprocess
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 import torch
-from torch import Tensor
+from numbered import Numbered, example
 
 from captioning.data.batch import Batch
-from captioning.data.example import Example, Reference
+from captioning.data.example import Example
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -16,31 +15,18 @@ from captioning.errors import CaptioningError
 WORDS = ["a", "b", "c", "d", "e"]
 
 
-class Features:
-    pixels = False
-
-    def rows(self, indices: Sequence[int]) -> Tensor:
-        return torch.tensor([float(i) for i in indices])[:, None, None].expand(-1, 3, 2).clone()
-
-
 def examples(count: int, longest: int = 6) -> list[Example]:
-    return [
-        Example(
-            f"{i}.jpg",
-            Path(f"{i}.jpg"),
-            tuple(
-                Reference(f"{i} {n}: a long caption, as written", tuple(WORDS[(i + n + k) % 5] for k in range(length)))
-                for n, length in enumerate((1 + i % longest, 2, longest))
-            ),
-        )
-        for i in range(count)
-    ]
+    def words(i: int, n: int, length: int) -> str:
+        return " ".join(WORDS[(i + n + k) % 5] for k in range(length))
+
+    lengths = [(1 + i % longest, 2, longest) for i in range(count)]
+    return [example(i, *(words(i, n, length) for n, length in enumerate(each))) for i, each in enumerate(lengths)]
 
 
 def data(num_workers: int = 0, **settings: int) -> CaptionData:
     splits = {"train": examples(23), "val": examples(9), "test": examples(5)}
     defaults = {"batch_size": 4, "eval_batch_size": 4, "captions_per_image": 2, "max_words": 5, "seed": 3}
-    inputs = dict.fromkeys(splits, Features())
+    inputs = dict.fromkeys(splits, Numbered())
     return CaptionData(splits, inputs, Vocabulary(WORDS), num_workers=num_workers, **(defaults | settings))
 
 
@@ -101,32 +87,29 @@ def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
 def test_digest_follows_the_captions() -> None:
     assert data().digest() == data(batch_size=7).digest()
     splits = {"train": examples(23), "val": examples(9), "test": examples(6)}
-    other = CaptionData(splits, dict.fromkeys(splits, Features()), Vocabulary(WORDS))
+    other = CaptionData(splits, dict.fromkeys(splits, Numbered()), Vocabulary(WORDS))
     assert other.digest() != data().digest()
 
 
 def test_training_without_a_usable_caption_is_refused() -> None:
     splits = {"train": examples(2)[1:], "val": examples(2), "test": examples(2)}  # captions of 2 words and more
     with pytest.raises(CaptioningError, match="max_words=1"):
-        CaptionData(splits, dict.fromkeys(splits, Features()), Vocabulary(WORDS), max_words=1)
+        CaptionData(splits, dict.fromkeys(splits, Numbered()), Vocabulary(WORDS), max_words=1)
 
 
-def views_shown(module: CaptionData, split: str) -> list[dict[int, float]]:
-    """The view of each image, by its position, in each epoch."""
-    return [
-        {int(i): value for i, value in zip(batch.index, batch.inputs[:, 0, 0].tolist(), strict=True)}
-        for batch in batches(module, split)
-    ]
+def shown(loaded: Iterable[Batch]) -> list[dict[int, float]]:
+    """The view of each image, by its position, in each batch."""
+    return [dict(zip(batch.index.tolist(), batch.inputs[:, 0, 1].tolist(), strict=True)) for batch in loaded]
 
 
 def test_only_training_images_are_shown_in_other_views() -> None:
     splits = {"train": examples(40), "val": examples(20), "test": examples(10)}
-    inputs = dict.fromkeys(splits, Row([0.0]))
-    module = CaptionData(splits, inputs, Vocabulary(WORDS), batch_size=40, max_words=6, views=[Row([1.0]), Row([2.0])])
-    first, second = views_shown(module, "train")
+    inputs, views = dict.fromkeys(splits, Numbered()), [Numbered(1), Numbered(2)]
+    module = CaptionData(splits, inputs, Vocabulary(WORDS), batch_size=40, max_words=6, views=views)
+    first, second = shown(batches(module, "train"))
     assert set(first.values()) == set(second.values()) == {0, 1, 2}
     assert first != second
-    assert {value for split in ("val", "test") for epoch in views_shown(module, split) for value in epoch.values()} == {
+    assert {view for split in ("val", "test") for each in shown(batches(module, split)) for view in each.values()} == {
         0
     }
 
@@ -135,25 +118,10 @@ def test_only_training_images_are_shown_in_other_views() -> None:
 def test_training_that_goes_on_sees_the_views_that_it_would_have_seen(done: int) -> None:
     def module() -> CaptionData:
         splits = {"train": examples(23), "val": examples(2), "test": examples(2)}
-        inputs = dict.fromkeys(splits, Row([0.0]))
-        views = [Row([1.0]), Row([2.0])]
+        inputs, views = dict.fromkeys(splits, Numbered()), [Numbered(1), Numbered(2)]
         return CaptionData(splits, inputs, Vocabulary(WORDS), batch_size=4, max_words=6, seed=3, views=views)
 
-    whole = views_shown(module(), "train")[6:]  # 6 batches are an epoch
+    whole = shown(batches(module(), "train"))[6:]  # 6 batches are an epoch
     resumed = module()
     resumed.load_state_dict({"epoch": 1, "done": done})
-    rest = list(resumed.train_dataloader())
-    found = [dict(zip(batch.index.tolist(), batch.inputs[:, 0, 0].tolist(), strict=True)) for batch in rest]
-    assert found == whole[done:]
-
-
-class Row:
-    """Three locations in a row, for every photograph the same."""
-
-    pixels = False
-
-    def __init__(self, values: list[float]) -> None:
-        self.values = torch.tensor(values)
-
-    def rows(self, indices: Sequence[int]) -> Tensor:
-        return self.values[:, None].expand(len(indices), 3, 1).clone()
+    assert shown(resumed.train_dataloader()) == whole[done:]

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
@@ -67,12 +65,12 @@ def test_broken_photographs_are_left_out_of_their_split_and_named(
     assert all(record.levelno == logging.WARNING for record in caplog.records)
 
 
-@pytest.mark.parametrize("name", ["cut", "text", "empty", "folder", "pipe", "absent"])
-def test_a_broken_photograph_is_refused_with_what_to_do(folder: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(CaptioningError, match=rf"^cannot read the image .*{name}\.jpg: .*data\.skip_broken=true$"):
-        readable(splits(folder, "0 1", f"2 {name}"), Counted(), tmp_path, skip_broken=False)
-    with pytest.raises(CaptioningError, match=rf"{name}\.jpg: .*no other of test can be read"):
-        readable(splits(folder, "0 1", name), Counted(), tmp_path, skip_broken=True)
+def test_a_broken_photograph_is_refused_with_what_to_do(folder: Path, tmp_path: Path) -> None:
+    for name in ("cut", "text", "empty", "folder", "pipe", "absent"):
+        with pytest.raises(CaptioningError, match=rf"^cannot read the image .*{name}\.jpg: .*data\.skip_broken=true$"):
+            readable(splits(folder, "0 1", f"2 {name}"), Counted(), tmp_path, skip_broken=False)
+    with pytest.raises(CaptioningError, match=r"cut\.jpg: .*no other of test can be read"):
+        readable(splits(folder, "0 1", "cut"), Counted(), tmp_path, skip_broken=True)
 
 
 def test_a_data_set_is_tried_once_and_what_changed_in_it_again(folder: Path, tmp_path: Path) -> None:
@@ -81,31 +79,19 @@ def test_a_data_set_is_tried_once_and_what_changed_in_it_again(folder: Path, tmp
     assert readable(given, first, tmp_path, skip_broken=True) == readable(given, again, tmp_path, skip_broken=True)
     assert sorted(first.files) == ["0.jpg", "1.jpg", "2.jpg", "3.jpg", "cut.jpg"]
     assert again.files == ["cut.jpg"]
-    with pytest.raises(CaptioningError, match=r"cut\.jpg"):
-        readable(given, again, tmp_path, skip_broken=False)
     content = (folder / "2.jpg").read_bytes()
-    (folder / "2.jpg").write_bytes(content[:-200])
-    assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {"train": "0 1", "test": "3"}
-    (folder / "2.jpg").write_bytes(content)
-    assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {"train": "0 1 2", "test": "3"}
+    for now, kept in ((content[:-200], "0 1"), (content, "0 1 2")):
+        (folder / "2.jpg").write_bytes(now)
+        assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {"train": kept, "test": "3"}
 
 
-@given(st.one_of(st.binary(), st.sampled_from([b"[0]", b"[0, 1, 4]", b"[9]", b'["cut"]', b"null", b"[" * 9999])))
-def test_a_damaged_record_leaves_out_nothing_that_can_be_read(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory, content: bytes
-) -> None:
-    memory = tmp_path_factory.getbasetemp() / "memory"
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[0]", b"[0, 1, 4]", b"[9]", b'["cut"]', b"null", b"[" * 9999])
+def test_a_damaged_record_leaves_out_nothing_that_can_be_read(folder: Path, tmp_path: Path, content: bytes) -> None:
     given = splits(folder, "0 1 2", "3 cut")
-    readable(given, Counted(), memory, skip_broken=True)
-    (record,) = (path for path in memory.iterdir() if path.suffix != ".lock")
+    readable(given, Counted(), tmp_path, skip_broken=True)
+    (record,) = (path for path in tmp_path.iterdir() if path.suffix != ".lock")
     record.write_bytes(content)
-    assert ids(readable(given, Counted(), memory, skip_broken=True))["train"] == "0 1 2"
-
-
-def test_a_record_that_cannot_be_written_is_told(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
-        readable(splits(folder, "0", "1"), Counted(), tmp_path / "file", skip_broken=True)
+    assert ids(readable(given, Counted(), tmp_path, skip_broken=True))["train"] == "0 1 2"
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
