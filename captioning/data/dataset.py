@@ -74,14 +74,11 @@ class CaptionDataset(Dataset[Batch]):
     """One split; an item is a whole batch, so that features are gathered by one indexed read.
 
     Args:
-        examples: the split.
-        inputs: of the same photographs in the same order.
-        vocabulary: numbers the words.
+        inputs: of the photographs of `examples`, in the same order.
         max_words: longer references are not read by the model (they stay references of the scores).
         captions_per_image: N, the most captions an image contributes to a batch; where it has more, each epoch draws
             anew, keyed by (seed, epoch, position).
         drop_uncaptioned: leave out the images all of whose references are too long, as training does.
-        seed: of the draws.
         views: further views of the images, of which each epoch draws one for each, or `inputs`.
     """
 

@@ -20,11 +20,8 @@ class CaptionData(L.LightningDataModule):
     """Batches of `train`, `val` and `test`.
 
     Args:
-        splits: the examples.
         inputs: the photographs' features or pixels, for each split.
-        vocabulary: made from the training split.
-        batch_size: images per process and training step.
-        eval_batch_size: images per process and batch of validation and test.
+        batch_size: images per process and training step; `eval_batch_size` of validation and test.
         captions_per_image: N of training.
         max_words: longest caption of training, in words.
         num_workers: worker processes of each loader; 0 loads in the training process.

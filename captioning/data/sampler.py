@@ -29,9 +29,6 @@ class BucketSampler(Sampler[Request]):
         lengths: longest caption of each image, in words.
         batch_size: images per process and batch.
         shuffle: training order, another one each epoch; otherwise the order of `lengths`.
-        seed: of the order.
-        rank: this process.
-        world_size: the number of processes.
     """
 
     def __init__(

@@ -57,8 +57,6 @@ def build_features(
             GPU, which is faster than all of them, and 2 for one on the CPU, which needs the cores itself.
         progress: text before the progress bar.
     """
-    if backbone.trainable:
-        raise CaptioningError("the features of a trainable backbone change and cannot be cached; train on images")
     photographs = fingerprints(paths)
     files = cache.file_digests(backbone.digest, dtype, paths, photographs)
 

@@ -86,7 +86,7 @@ def checksum(row: bytes | memoryview, origin: int) -> int:
 class FeatureCache:
     """Read access to the finished cache in `folder`, whose rows have the `layout` and these `row_origins`.
 
-    Each row is checked when this process reads it for the first time. Pickling carries none of the features.
+    Each row is checked when this process reads it for the first time.
     """
 
     pixels = False
@@ -146,12 +146,7 @@ class FeatureCache:
         rows = np.arange(len(self))[train_rows if isinstance(train_rows, slice) else np.asarray(train_rows, np.int64)]
         sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).round().astype(np.int64)]
         squares = [np.nanmean(np.square(self[row], dtype=np.float64)) for row in sample]
-        mean_square = float(np.mean(squares))
-        if mean_square == 0:
-            raise CaptioningError(
-                "all features of the training photographs are 0; check the backbone's node and weights"
-            )
-        return 1 / math.sqrt(mean_square)
+        return 1 / math.sqrt(np.mean(squares))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None, "_unchecked": np.ones(len(self), np.bool_)}

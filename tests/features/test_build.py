@@ -29,7 +29,6 @@ from processes import PROCESSES
 from pydantic import ValidationError
 
 from captioning.backbones.images import ImageTransform
-from captioning.backbones.scratch import SmallCNN
 from captioning.config.explain import explain
 from captioning.errors import CaptioningError
 from captioning.features.cache import CHECKSUMS, DATA
@@ -222,7 +221,6 @@ def test_too_little_room_is_told_before_computing(
 def test_refused_arguments(tmp_path: Path, paths: list[Path]) -> None:
     (tmp_path / "file").touch()
     refused: list[tuple[type[Exception], Any, Any, Any]] = [
-        (CaptioningError, SmallCNN(7, 12, 3), paths, {}),
         (ValidationError, CountingCNN(), paths, {"dtype": "int8"}),
         (FileNotFoundError, CountingCNN(), [tmp_path / "absent.png"], {}),
         (FileExistsError, CountingCNN(), paths, {"folder": tmp_path / "file"}),

@@ -21,22 +21,8 @@ from captioning.data.shapes.scene import Scene, Thing, relation
 
 REFERENCES = 5
 TEMPLATES = {
-    "single": (
-        "A @A",
-        "A is @A",
-        "there is A @A",
-        "@A there is A",
-        "@A is A",
-        "one -A @A",
-    ),
-    "pair": (
-        "A A:B B",
-        "A is A:B B",
-        "there is A A:B B",
-        "B is B:A A",
-        "B with A A@B",
-        "A:B B is A",
-    ),
+    "single": ("A @A", "A is @A", "there is A @A", "@A there is A", "@A is A", "one -A @A"),
+    "pair": ("A A:B B", "A is A:B B", "there is A A:B B", "B is B:A A", "B with A A@B", "A:B B is A"),
     "corner": (
         "A A:B B and A:C C",
         "A A:C C and A:B B",
