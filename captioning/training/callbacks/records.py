@@ -96,11 +96,11 @@ class AttentionPanels(CaptionCallback):
         examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
         for position, caption in kept.items() if trainer.is_global_zero and module.backbone.located else ():
             if caption.attention is not None:
-                example = examples[position]
-                name = re.sub(r"[^\w.-]", "_", Path(str(example.image_id)).stem)
-                self.drawn[example.image_id] = self.folder / f"{name}.png"
                 self.folder.mkdir(parents=True, exist_ok=True)
-                draw(self.drawn[example.image_id], module, example, caption, every_map=self.maps == "all")
+                image_id = examples[position].image_id
+                name = re.sub(r"[^\w.-]", "_", Path(str(image_id)).stem)
+                self.drawn[image_id] = self.folder / f"{name}.png"
+                draw(self.drawn[image_id], module, examples[position], caption, every_map=self.maps == "all")
 
 
 def draw(path: Path, module: CaptioningModule, example: Example, caption: Caption, every_map: bool = False) -> None:

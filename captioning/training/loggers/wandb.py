@@ -137,10 +137,10 @@ class WandbRecord(CaptionCallback):
         rows: list[list[Any]] = []
         with TemporaryDirectory() as folder:
             for example, caption, texts in zip(examples, kept.values(), reference_texts(examples), strict=True):
-                panel = Path(folder, f"{len(rows)}.png")
+                panel, picture = Path(folder, f"{len(rows)}.png"), None
                 if module.backbone.located:
                     draw(panel, module, example, caption)
-                picture = wandb.Image(str(panel)) if module.backbone.located else None
+                    picture = wandb.Image(str(panel))
                 text = module.vocabulary.decode(caption.tokens)
                 rows.append([trainer.current_epoch, str(example.image_id), picture, text, "\n".join(texts)])
             for logger in loggers:
