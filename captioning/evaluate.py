@@ -36,7 +36,7 @@ from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.scorer import Metrics
 from captioning.metrics.wording import Said, of_model, wording
 from captioning.progress import counter
-from captioning.report.summary import print_comparison, print_summary, print_views
+from captioning.report.tables import print_comparison, print_summary, print_views
 from captioning.runs.attention_file import FILE, KeptCaption, write
 from captioning.runs.folder import new_folder
 from captioning.runs.results import device_name, file_record, software, write_captions, write_scores

@@ -16,7 +16,7 @@ from captioning.config.settings import checkpoint_path
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16, is_first
 from captioning.progress import duration
-from captioning.report.summary import print_summary
+from captioning.report.tables import print_summary
 from captioning.runs.run import RunFolder, identity
 
 if TYPE_CHECKING:  # train imports PyTorch and Lightning, which take seconds, after the first checks

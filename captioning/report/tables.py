@@ -1,24 +1,33 @@
-"""Tables of systems as Markdown and CSV, in the layout of Table 1 of Springenberg et al. (2018), and published rows.
+"""Tables of systems as Markdown and CSV, in the layout of Table 1 of Springenberg et al. (2018), and printed results.
 
-`published.csv` has these, `data` and `models` as their configurations are called; their backbones, splits and training
-are their own. Sources: [ST] Springenberg et al., "Image-to-Text Transduction with Spatial Self-Attention", ESANN 2018;
-[SAT] Xu et al., "Show, Attend and Tell", arXiv:1502.03044v3, which computes BLEU without a brevity penalty.
+`published.csv` has rows of papers, `data` and `models` as their configurations are called; their backbones, splits and
+training are their own. Sources: [ST] Springenberg et al., "Image-to-Text Transduction with Spatial Self-Attention",
+ESANN 2018; [SAT] Xu et al., "Show, Attend and Tell", arXiv:1502.03044v3, which has BLEU without a brevity penalty.
 """
 
 import csv
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from captioning.data.readers.captions import read_captions, read_references
+from captioning.errors import one_line
+from captioning.files import write_text
 from captioning.metrics.scorer import BLEU_ALONE, GROUPS, HEADLINE, MAIN, SCORES, WORDING, score_called
 from captioning.metrics.statistics import NO_PENALTY
+from captioning.report.runs import read_record
 from captioning.report.systems import Compared, System, Value
 
 BY_GROUP = {group: [name for name, score in SCORES.items() if score.group == group] for group in GROUPS}
 TABLED = [*BY_GROUP[MAIN], *BY_GROUP[BLEU_ALONE], *BY_GROUP[WORDING]]  # of all tables, whatever was scored
+SHOWN = 3  # captions that are printed at the end of a run
+VIEWS = "views.md"
+COLUMNS_OF_VIEWS = (HEADLINE, "repeated", "unseen pairs", "first word entropy", "word entropy")
 COSTS = ("parameters", "seconds trained", "captions per second")
 
 
@@ -185,3 +194,58 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
     led = [f"Best {score_called(HEADLINE).heading}: {name}, {shown(HEADLINE, value)}"] if value else []
     data = ", ".join(dict.fromkeys(run.data for run in runs))
     return [f"{data}: {counted}; written on {date.today():%d %B %Y}", *led]
+
+
+def print_summary(folder: Path, title: str = "test score") -> None:
+    """Print captions with their references, where the files are, and the scores, the main ones last under `title`."""
+    file = folder / "captions.jsonl"
+    scores, captions = read_record(folder / "scores.json").scores, read_captions(file)
+    references = read_references(file, bare=True)
+    for image_id, caption in islice(captions.items(), SHOWN):
+        print(f"\n{one_line(f'image {image_id}: {caption}')}")
+        for reference in references[image_id]:
+            print(f"    {one_line(f'reference: {reference}')}")
+    print(f"\nrun folder: {folder}")
+    if (folder / "attention").is_dir():
+        print(f"pictures of attention: {folder / 'attention'}")
+    main = {name: value for name, value in scores.items() if score_called(name).group in (MAIN, BLEU_ALONE)}
+    others = {name: value for name, value in scores.items() if name not in main}
+    scales = f"0-100; {HEADLINE} {score_called(HEADLINE).unit}" if HEADLINE in main else "0-100"
+    for heading, found in (("also measured", others), (f"{title} ({scales})", main)):
+        if found:  # without references there are no main scores
+            print(f"\n{heading}")
+        for name, value in found.items():
+            score = score_called(name)
+            printed = "-" if value is None else score.printed(value)
+            unit = "" if value is None or name in main else score.unit
+            print(f"{name:<32}{printed:>7}  {unit}".rstrip())
+
+
+def print_comparison(folder: Path) -> None:
+    """Print for every score the difference from other captions with its interval and p-value."""
+    record = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    print(f"\nagainst {record['against']['file']}, {record['images']} images, {record['samples']} bootstrap samples\n")
+    print(f"{'':<32}{'these':>7}{'others':>8}{'difference':>12}{'95 % interval':>18}{'p':>8}")
+    for name, row in record["scores"].items():
+        ours, theirs = (score_called(name).printed(row[each]) for each in ("ours", "theirs"))
+        interval = f"[{row['low']:+z.1f}, {row['high']:+z.1f}]"
+        print(f"{name:<32}{ours:>7}{theirs:>8}{row['difference']:>+z12.1f}{interval:>18}{row['p']:>8.3f}")
+
+
+def print_views(folder: Path) -> None:
+    """Write the scores of all views of the photographs as `views.md`, and print them."""
+    table = views_table(read_record(folder / "scores.json").views)
+    text = f"How the system holds off its training photographs\n\n{table}"
+    write_text(folder / VIEWS, f"# {text}\n")
+    print(f"\n{text}")
+
+
+def views_table(views: Mapping[str, Mapping[str, float | None]]) -> str:
+    """A row for each view and a column for each of `COLUMNS_OF_VIEWS` that any of them has, as Markdown."""
+    known = [name for name in COLUMNS_OF_VIEWS if any(found.get(name) is not None for found in views.values())]
+    columns = [score_called(name) for name in known]
+    rows = []
+    for view, found in views.items():
+        values = [found.get(column.name) for column in columns]
+        rows.append([view, *("" if v is None else c.printed(v) for c, v in zip(columns, values, strict=True))])
+    return markdown_table(["view", *(column.heading for column in columns)], rows)

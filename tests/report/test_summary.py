@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from captioning.config.explain import explain
 from captioning.errors import CaptioningError
-from captioning.report.summary import print_comparison, print_summary, print_views, views_table
+from captioning.report.tables import print_comparison, print_summary, print_views, views_table
 
 SCORES = {
     **{"BLEU-4": 77.25, "CIDEr": 104.5, "pointing": -1e-9, "attention entropy": 3.8918, "attention movement": 0.417},
