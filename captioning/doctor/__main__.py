@@ -3,15 +3,19 @@
 Only the standard library is imported at first, so that it starts where packages are missing or broken.
 """
 
+import io
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from captioning.doctor.checks import CHECKS
-from captioning.doctor.findings import Finding, Settings, guarded
-from captioning.errors import CaptioningError, no_setting
+from captioning.doctor import checks
+from captioning.doctor.checks import INSTALL, LONGEST, OPTIONAL, Finding, Mark
+from captioning.errors import CaptioningError, no_setting, one_line
 
 SETTINGS = {"data.root": "root", "runs": "runs", "cache": "cache", "timeout": "timeout"}
-MAX_TIMEOUT = 86_400  # as of a run, whose own check needs packages that may be missing here
 USAGE = """python -m captioning.doctor [data.root=FOLDER] [runs=FOLDER] [cache=FOLDER] [timeout=SECONDS]
 
 Checks Python, packages, Java, the scorers, PyTorch, GPU, memory, disk, data and W&B, and explains how to fix what is
@@ -19,13 +23,37 @@ not ready. Exit code 0: `python -m captioning.run` can run here. 1: something th
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of the command line; those of a run have the same names."""
+
+    root: str | None = None  # `data.root`: a data set in the Karpathy layout to check
+    runs: str = "runs"
+    cache: str = "cache"
+    timeout: float = 60  # seconds of a Java scorer, `metrics.timeout` of a run
+
+
+CHECKS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {
+    "packages": lambda _: checks.packages(),
+    "memory": lambda _: checks.memory(),
+    "runs": lambda settings: checks.folder("runs", Path(settings.runs)),
+    "cache": lambda settings: checks.folder("cache", Path(settings.cache)),
+    "data": lambda settings: checks.photographs(settings.root),
+    "pytorch": lambda _: checks.pytorch(),
+    "devices": lambda _: checks.devices(),
+    "weights": lambda _: checks.weights(),
+    "scorers": lambda settings: checks.scorers(settings.timeout),
+    "wandb": lambda _: checks.weights_and_biases(),
+    "captioning.run": lambda _: checks.command_starts(),
+}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the findings of each check; return the exit code."""
     if {"--help", "-h"} & set(arguments):
         print(USAGE, end="")
         return 0
-    missing = 0
-    settings = read_settings(arguments)
+    settings, missing = read_settings(arguments), 0
     for name, check in CHECKS.items():
         for finding in guarded(name, check(settings)):
             print(show(finding), flush=True)
@@ -35,28 +63,28 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if missing else 0
 
 
+def guarded(subject: str, findings: Iterator[Finding]) -> list[Finding]:
+    """Findings, each on one line, and one more for a check that fails; libraries print nothing meanwhile."""
+    found: list[Finding] = []
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings(action="ignore"):
+        try:
+            found.extend(findings)
+        except Exception as error:  # a broken installation may raise anything
+            fix = INSTALL if isinstance(error, ImportError) else f"first fix what is missing above; else {INSTALL}"
+            text = str(error) if isinstance(error, CaptioningError) else f"{type(error).__name__}: {error}"
+            mark: Mark = "attention" if subject in OPTIONAL else "missing"
+            found.append(Finding(subject, mark, f"not checked: {text}", fix))
+    return [replace(finding, text=one_line(finding.text)[:LONGEST]) for finding in found]
+
+
 def read_settings(arguments: Sequence[str]) -> Settings:
     """Settings of a command line of `key=value`."""
-    given: dict[str, object] = {}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if not equals:
-            raise CaptioningError(f"{argument} is not a setting; settings have the form KEY=VALUE")
-        if key not in SETTINGS:
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    for key, value in given.items():
+        if key not in SETTINGS or not value:
             raise CaptioningError(no_setting("", key, list(SETTINGS)))
-        given[SETTINGS[key]] = _seconds(value) if key == "timeout" else value
-    return Settings(**given)  # type: ignore[arg-type]
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds <= MAX_TIMEOUT:
-        allowed = f"it must be a number above 0 and at most {MAX_TIMEOUT}"
-        raise CaptioningError(f"timeout={text:.200} is not allowed; {allowed}")
-    return seconds
+    named: dict[str, str] = {SETTINGS[key]: value for key, value in given.items()}
+    return Settings(**named | {"timeout": float(named.get("timeout", 60))})  # type: ignore[arg-type]
 
 
 def show(finding: Finding) -> str:
@@ -70,6 +98,6 @@ if __name__ == "__main__":
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)
-    except CaptioningError as error:
+    except (CaptioningError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

