@@ -35,8 +35,7 @@ def fetched(
     return (folder / "a.zip").read_bytes()
 
 
-@pytest.mark.parametrize("size", [5000, None])
-@pytest.mark.parametrize("checksum", [SHA256, MD5, None])
+@pytest.mark.parametrize(("size", "checksum"), [(5000, SHA256), (None, MD5), (None, None)])
 @pytest.mark.parametrize(
     ("how", "asked"),
     [
@@ -54,7 +53,7 @@ def test_a_broken_connection_is_resumed_where_it_broke(
 ) -> None:
     for name, value in how.items():
         setattr(site, name, copy.copy(value))
-    assert fetched(site, tmp_path, size, checksum, Connection(timeout=1, retries=2, backoff=0)) == CONTENT
+    assert fetched(site, tmp_path, size, checksum, Connection(timeout=0.5, retries=2, backoff=0)) == CONTENT
     assert [asked for _, asked, _ in site.requests] == [f"bytes={place}-" if place else None for place in asked]
     etag = f'"{hashlib.md5(CONTENT).hexdigest()}"' if site.names else None
     assert [condition for _, _, condition in site.requests] == [etag if place else None for place in asked]

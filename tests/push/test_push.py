@@ -24,6 +24,7 @@ from captioning.runs.checkpoint import load, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
+TOKEN = "hf_of_somebody"
 SCORES = {
     "scores": {"BLEU-1": 61.23, "BLEU-4": 21.26, "METEOR": 20.04, "CIDEr": 53.31, "SPICE": None, "length": 9.1},
     "provenance": {
@@ -47,14 +48,8 @@ def best(tmp_path: Path, shapes_run: Run) -> Path:
 def _nobodys_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, path in {"HF_TOKEN_PATH": "token", "HF_STORED_TOKENS_PATH": "tokens", "HF_HUB_CACHE": "hub"}.items():
         monkeypatch.setattr(huggingface_hub.constants, name, str(tmp_path / path))
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def token(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("HF_TOKEN", "hf_of_somebody")
-    return "hf_of_somebody"
+    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
 
 
 def pushed(*overrides: str) -> None:
@@ -63,12 +58,12 @@ def pushed(*overrides: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Use 'content=")  # of the library, where it has no Xet
 def test_it_comes_back_from_the_hub(
-    best: Path, shapes_run: Run, token: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    best: Path, shapes_run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with hub.serving(Hub(), monkeypatch) as site:
         pushed(f"checkpoint={best}", "to=hf:somebody/small", "licence=mit")
         assert capsys.readouterr().out == f"{site.address}/somebody/small/commit/{40 * 'b'}\n"
-        assert site.tokens == [f"Bearer {token}"]
+        assert site.tokens == [f"Bearer {TOKEN}"]
         assert set(site.files) == {"captioner.safetensors", "README.md"}
         captions = captioning.load("hf:somebody/small", "cpu").caption(shapes_run.photographs)
     assert [each.caption for each in captions] == shapes_run.captions
@@ -127,7 +122,6 @@ def test_the_folders_of_a_machine_stay_there() -> None:
     }
 
 
-@pytest.mark.usefixtures("token")
 @pytest.mark.parametrize("name", ["other", "small@draft", "small"])
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_hub_that_does_not_take_it(name: str, silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +136,7 @@ def test_a_hub_that_does_not_take_it(name: str, silent: bool, tmp_path: Path, mo
     ):
         push.upload(tmp_path, f"hf:somebody/{name}")
     assert site.files == {}
-    assert "hf_of_somebody" not in str(refused.value)
+    assert TOKEN not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +156,7 @@ def test_a_hub_that_does_not_take_it(name: str, silent: bool, tmp_path: Path, mo
 def test_what_is_refused(
     given: list[str], named: str, best: Path, refused: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("HF_TOKEN")
     monkeypatch.chdir(best.parent)
     assert named in refused(push.main, *given)
     assert [path.name for path in Path().iterdir()] == ["best.ckpt"]
