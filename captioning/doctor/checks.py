@@ -104,8 +104,8 @@ def folder(name: str, path: Path) -> Iterator[Finding]:
         yield Finding(name, "missing", f"{path} cannot be written: {existing}: {error.strerror}", fix)
         return
     free = shutil.disk_usage(existing).free
-    text = f"{path}: {free / 1e9:.2f} GB free, " + ("writable" if free >= NEEDED_DISK else "too little for two checkpoints")
-    yield judged(name, free >= NEEDED_DISK, text, fix)
+    room = "writable" if free >= NEEDED_DISK else "too little for two checkpoints"
+    yield judged(name, free >= NEEDED_DISK, f"{path}: {free / 1e9:.2f} GB free, {room}", fix)
 
 
 def photographs(root: str | None) -> Iterator[Finding]:
