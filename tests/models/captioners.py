@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
@@ -27,15 +27,15 @@ SMALL |= {f"encoder.{key}": value for key, value in (SMALL | {"layers": 1, "behi
 """Settings of those captioners that have them."""
 
 
-def parts(system: str) -> dict[str, Any]:
-    """The class of a file of conf/model, and its part of each group."""
-    file = yaml.safe_load((CONF / "model" / f"{system}.yaml").read_text(encoding="utf-8"))
+def parts(option: str, group: str = "model") -> dict[str, Any]:
+    """The class of a file of conf, and its part of each group."""
+    file = yaml.safe_load((CONF / group / f"{option}.yaml").read_text(encoding="utf-8"))
     found = {"_target_": file["_target_"]} if "_target_" in file else {}
-    for entry in file["defaults"]:
+    for entry in file.get("defaults", []):
         if isinstance(entry, dict):
-            found |= {key.split()[-1]: option for key, option in entry.items()}
+            found |= {key.split()[-1]: choice for key, choice in entry.items()}
         elif entry != "_self_":
-            found |= parts(entry) | found
+            found |= parts(entry, group) | found
     return found
 
 
@@ -76,9 +76,18 @@ CAPTIONERS = {
 }
 """Every captioner by a name that tells it, with what to compose and the settings to change."""
 LAYERED = [name for name in CAPTIONERS if parts(name.split()[0])["_target_"] == "captioning.models.Transformer"]
-BLIND = [name for name in CAPTIONERS if name not in LAYERED and not parts(name.split()[0])["score"]]
+
+
+def attention_of(name: str) -> Any:
+    """The class of its attention, if it has any."""
+    system, *changes = name.split()
+    chosen = parts(system) | dict(change.removeprefix("model/").split("=") for change in changes if "=" in change)
+    return chosen.get("score") and get_class(parts(chosen["attention"], "model/attention")["_target_"])
+
+
+BLIND = [name for name in CAPTIONERS if name not in LAYERED and not attention_of(name)]
 """Those without attention."""
-STOCHASTIC = [name for name in CAPTIONERS if name not in LAYERED and name not in BLIND]
+STOCHASTIC = [name for name in CAPTIONERS if getattr(attention_of(name), "stochastic", False)]
 """Those with locations to sample."""
 
 
