@@ -149,19 +149,6 @@ def test_dropout_is_at_the_initial_states_and_before_the_output(
     check(model, mask, {}, MIXED, drop=repeatable)  # and they are where the recomputed pass has them
 
 
-@torch.no_grad()
-def test_an_image_is_read_once_for_its_captions() -> None:
-    model, (context, tokens) = build(), inputs()
-    shapes: list[tuple[int, ...]] = []
-    for module in (model.attention.score.context, *model.initial.maps):
-        module.register_forward_hook(lambda *call: shapes.append(tuple(call[2].shape)))
-    model(context, tokens)
-    state = model.start(context, N)
-    for word in tokens.unbind(dim=2):
-        state = model.step(word, state).state
-    assert shapes == [(B, L, A), (B, HIDDEN), (B, HIDDEN)] * 2
-
-
 def taken(
     model: Recurrent, context: ContextSet, tokens: Tensor, sampled: Tensor, uniform: Tensor | None = None
 ) -> tuple[Any, Tensor]:

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones.context import ContextSet
 from captioning.models import Transformer
-from captioning.models.parts.layers import BLOCK, InterAttention
+from captioning.models.parts.layers import BLOCK
 from captioning.models.parts.positions import resized
 from captioning.tokens import BOS
 
@@ -165,26 +165,6 @@ def test_dropout_is_at_three_places(mask: Tensor | None, dropped: list[tuple[tup
     places = [(B, L, E), (B, N, C, E), *WEIGHTS]  # image features, caption embeddings, attention weights
     assert sorted(dropped) == sorted((shape, 0.25) for shape in places)
     check(model, context, tokens, drop=repeatable)  # and they are where the recomputed pass has them
-
-
-@torch.no_grad()
-def test_an_image_is_encoded_once_for_its_captions(monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes = []
-    original = InterAttention.image
-
-    def counted(self: InterAttention, encoded: Tensor) -> Any:
-        shapes.append(tuple(encoded.shape))
-        return original(self, encoded)
-
-    monkeypatch.setattr(InterAttention, "image", counted)
-    model, (context, tokens) = build(), inputs()
-    model(context, tokens)
-    assert shapes == [(B, L, E)] * DECODER_LAYERS
-    shapes.clear()
-    state = model.start(context, N)
-    for t in range(C):
-        state = model.step(tokens[..., t], state).state
-    assert shapes == [(B, L, E)] * DECODER_LAYERS
 
 
 class Largest(TorchDispatchMode):
