@@ -35,7 +35,6 @@ class DecodeState(Protocol):
 
     def reorder(self, parents: Tensor) -> Self:
         """The state of hypotheses that continue `parents` `[B, N]`; what belongs to the image is shared."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +65,24 @@ class LayerWeights:
 class Captioner(Protocol):
     """The verbs that every captioning model has.
 
-    Optional attributes: `attends = False` without attention, so that an objective that needs it is refused before data
-    are read; `parallel = True` where all words of a caption are read at once; `heads`, the maps of each layer.
+    Optional: `attends = False` without attention, so that an objective that needs it is refused before data are read;
+    `parallel = True` where all words of a caption are read at once; `heads`, the maps of each layer.
     """
 
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
         """Teacher forcing: inputs `tokens` `[B, N, C]` begin with BOS; PAD may follow the last word."""
-        ...
 
     def readout(self, hidden: Tensor) -> Tensor:
         """Logits `[..., V]` of hidden features `[..., E]`."""
-        ...
 
     def start(self, context: ContextSet, n: int) -> DecodeState:
         """The state of `n` equal hypotheses per image before the first word."""
-        ...
 
     def step(self, tokens: Tensor, state: DecodeState) -> Step:
         """Read the last token of each hypothesis, `[B, N]`, BOS first."""
-        ...
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """Named maps `[B, N, C, M, L]` for pictures; M is layers x heads, layer by layer, or one."""
-        ...
 
 
 class LayeredCaptioner(Captioner, Protocol):
@@ -96,7 +90,6 @@ class LayeredCaptioner(Captioner, Protocol):
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
         """Teacher forcing on one caption of each image, `[B, T]`; weights have gradients where gradients are on."""
-        ...
 
 
 class StochasticCaptioner(Captioner, Protocol):
@@ -116,4 +109,3 @@ class StochasticCaptioner(Captioner, Protocol):
 
         They are drawn by `uniform` `[B, N, C]` in [0, 1), or by torch's generator. Others take the expected context.
         """
-        ...

@@ -68,10 +68,6 @@ class SoftmaxAttention(Attention):
     """z_t = beta_t sum_i alpha_ti c_i with alpha_t = softmax(e_t) (Xu et al. 2015, Eq. 4, 5, 13).
 
     Args:
-        d_context: D.
-        d_query: n.
-        grid: (h, w).
-        score: gives e_t.
         gate: beta_t = sigmoid(f_beta(h)), a number (section 4.2.1 of the paper); without it 1.
         choice: the context of a step unless the caller samples: its expectation under alpha (Eq. 13), the location
             drawn from alpha (Eq. 8), or the likeliest one.

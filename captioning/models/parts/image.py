@@ -39,15 +39,10 @@ class Zero(Initial):
 class MLP(Initial):
     """f_init: tanh(W_2 tanh(W_1 a_mean + b_1) + b_2) of width n (D), for each tensor (Xu et al. 2015, section 3.1.2).
 
-    Args:
-        d_context: D.
-        grid: (h, w).
-        d_hidden: n.
-        memories: K.
-        layers: 1 is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean).
-        pool: `mean`, or `flat` for all vectors side by side, those that are masked zero; then h w is fixed.
-        norm: layer-normalises what is pooled, so that photographs unlike those of training have no larger effect.
-        dropout: on what the first layer reads, one draw for all captions of an image.
+    One of the `layers` alone is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean). In place of the
+    mean, `pool=flat` reads all vectors side by side, those that are masked zero; then h w is fixed. `norm`
+    layer-normalises what is pooled, so that photographs unlike those of training have no larger effect. Dropout is on
+    what the first layer reads, one draw for all captions of an image.
     """
 
     @validated
@@ -63,8 +58,7 @@ class MLP(Initial):
         dropout: Share = 0.0,
     ) -> None:
         super().__init__()
-        self.dropout = dropout
-        self.flat = pool == "flat"
+        self.dropout, self.flat = dropout, pool == "flat"
         widths = [d_context * (grid[0] * grid[1] if self.flat else 1)] + [d_hidden] * layers
         self.norm = nn.LayerNorm(widths[0]) if norm else None
         self.maps = nn.ModuleList(
@@ -73,13 +67,13 @@ class MLP(Initial):
         )
 
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
-        if self.flat:
-            seen = (context.vectors if context.mask is None else context.vectors * context.mask[..., None]).flatten(1)
+        if not self.flat:
+            pooled = context.mean()
+        elif context.mask is None:
+            pooled = context.vectors.flatten(1)
         else:
-            seen = context.mean()
-        if self.norm is not None:
-            seen = self.norm(seen)
-        seen = drop(seen, self.dropout, self.training)
+            pooled = (context.vectors * context.mask[..., None]).flatten(1)
+        seen = drop(pooled if self.norm is None else self.norm(pooled), self.dropout, self.training)
         return tuple(map_(seen) for map_ in self.maps)
 
 
