@@ -24,10 +24,10 @@ demo: install  ## train the spatial transformer on drawn shapes, show what it wr
 	$(BIN)/python -m captioning.predict experiments/photographs
 
 test: install lint  ## linters, type checker and all tests, two at a time
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
-soak: install  ## the long trials: twenty kills at random moments; the way to COCO's table, in miniature; 1,500 inputs at each border
-	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m soak --numprocesses=2 --dist=loadfile
+soak: install  ## the long trials, about ten minutes: twenty kills at random moments; the way to COCO's table, in miniature; 1,000 inputs for each property; all graphs of an export
+	OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m soak --numprocesses=2 --dist=worksteal
 
 lint: install  ## linters and type checker only
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -36,8 +37,8 @@ class Fault(L.Callback):
 
 class Killer(L.Callback):
     """KILL=train:7 kills its own process before the seventh batch of training, validation:2 before the second of
-    validation, save:3 in the middle of the third writing of a checkpoint; KILL_WITH is the signal, KILL_GROUP lets
-    another process send it to all of the group."""
+    validation, save:3 in the middle of the third writing of a checkpoint, after:900 when that many milliseconds have
+    passed; KILL_WITH is the signal, KILL_GROUP lets another process send it to all of the group."""
 
     def __init__(self) -> None:
         point, _, number = os.environ.get("KILL", "never:0").partition(":")
@@ -54,6 +55,8 @@ class Killer(L.Callback):
 
         if point == "save":
             os.fsync = fsync
+        if point == "after":
+            threading.Timer(self.left / 1000, os.kill, (os.getpid(), self.signal)).start()
 
     def passed(self, point: str) -> None:
         if point == self.point:

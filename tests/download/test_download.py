@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+from PIL import Image
 from processes import PACKAGE
 from pydantic import ValidationError
 from server import Site, serving
@@ -58,8 +59,12 @@ def splits(folders: tuple[str | None, ...]) -> bytes:
 
 
 def photographs(folder: str) -> bytes:
-    rubbish = {f"__MACOSX/{folder}/._0.jpg": b"of a file system", f"{folder}/": b""}
-    return zipped(rubbish | {f"{folder}/{i}.jpg": 1000 * bytes([i]) for i in range(5)})
+    files = {f"__MACOSX/{folder}/._0.jpg": b"of a file system", f"{folder}/": b""}
+    for i in range(5):
+        content = io.BytesIO()
+        Image.new("RGB", (60, 50), (40 * i, 9, 9)).save(content, "jpeg")
+        files[f"{folder}/{i}.jpg"] = content.getvalue()
+    return zipped(files)
 
 
 @pytest.fixture(scope="module")
