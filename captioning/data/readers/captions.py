@@ -61,11 +61,14 @@ def common_images(
     for name, captions in {} if common_only else files.items():
         missing = [image_id for image_id in references if image_id not in captions]
         extra = [image_id for image_id in captions if image_id not in references]
-        if missing or extra:
+        problems = (
+            [f"has no caption for {len(missing)} of {len(references)} images: {_listed(missing)}"] if missing else []
+        )
+        problems += [f"has {len(extra)} for images without references: {_listed(extra)}"] if extra else []
+        if problems:
             raise CaptioningError(
-                f"{name} has no caption for {len(missing)} of {len(references)} images: {_listed(missing)}; and has "
-                f"{len(extra)} for images without references: {_listed(extra)}. Scores of a part of the images compare "
-                "with nothing; common_only=true scores the images that all files have, and records it in scores.json"
+                f"{name} {'; and '.join(problems)}. Scores of a part of the images compare with nothing; "
+                "common_only=true scores the images that all files have, and records it in scores.json"
             )
     images = [image_id for image_id in references if all(image_id in captions for captions in files.values())]
     if not images:

@@ -119,8 +119,11 @@ def read(reader: Callable[[], Splits], photographs: bool = True) -> Splits:
     gc.disable()
     try:
         splits = reader()
-        if photographs:
-            check_photographs([example.path for examples in splits.values() for example in examples])
+        paths = [example.path for examples in splits.values() for example in examples if photographs]
+        if absent := absent_files(paths):
+            names = ", ".join(map(quoted, absent[:MAX_LISTED])) + (", ..." if len(absent) > MAX_LISTED else "")
+            advice = "set data.root to the folder that holds them"
+            raise CaptioningError(f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}")
         return splits
     except FileNotFoundError as error:
         error.add_note("data.root must be the folder of the data set, or a setting in data.reader name this file")
@@ -143,14 +146,6 @@ def check_splits(splits: Mapping[str, Sequence[Example]], source: object) -> Non
                 same = [f"{split} {getattr(each, other)}" for split, each in places if getattr(each, key) == value]
                 twice = f"{same[0]:.200} and {same[1]:.200}"
                 raise CaptioningError(f"the {key} {value!s:.200} occurs twice, for {twice}")
-
-
-def check_photographs(paths: Sequence[Path]) -> None:
-    """Refuse photographs that are not on disk."""
-    if absent := absent_files(paths):
-        names = ", ".join(map(quoted, absent[:MAX_LISTED])) + (", ..." if len(absent) > MAX_LISTED else "")
-        advice = "set data.root to the folder that holds them"
-        raise CaptioningError(f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}")
 
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:
