@@ -8,14 +8,13 @@ import huggingface_hub.constants
 import pytest
 from download.server import Site, serving
 from hub import Hub
-from support import Run
+from support import QUIET, Run
 
 import captioning
-from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError
 from captioning.runs.checkpoint import load, write_safetensors
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
+pytestmark = QUIET
 
 
 @pytest.fixture(scope="module")
@@ -46,29 +45,21 @@ def test_of_a_server_once_and_going_on_where_it_broke(export: bytes, shapes_run:
     assert [path.read_bytes() for path in cache.glob("*.safetensors")] == [export]
 
 
-def test_another_file_is_deleted_and_named(export: bytes, cache: Path) -> None:
-    with (
-        serving(Site({"/small.safetensors": export})) as site,
-        pytest.raises(CaptioningError, match="sha256"),
-    ):
-        captioning.load(f"{site.address}/small.safetensors#sha256={64 * '0'}")
+def test_what_is_not_taken(export: bytes, cache: Path) -> None:
+    """Another file, and addresses of another form."""
+    with serving(Site({"/small.safetensors": export})) as site:
+        for name, key in {
+            f"{site.address}/small.safetensors#sha256={64 * '0'}": "sha256",
+            "https://host/small.safetensors": "checkpoint=",
+            f"https://host/best.ckpt#sha256={64 * '0'}": "checkpoint=",
+            f"https://host/small.safetensors#sha256={63 * '0'}": "checkpoint=",
+            "hf:name": "checkpoint=",
+            "hf:user/name/file": "checkpoint=",
+            "hf:user/name@": "checkpoint=",
+        }.items():
+            with pytest.raises(CaptioningError, match=key):
+                captioning.load(name)
     assert not list(cache.glob("*.safetensors"))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "https://host/small.safetensors",
-        "https://host/best.ckpt#sha256=" + 64 * "0",
-        "https://host/small.safetensors#sha256=" + 63 * "0",
-        "hf:name",
-        "hf:user/name/file",
-        "hf:user/name@",
-    ],
-)
-def test_addresses_of_another_form(name: str) -> None:
-    with pytest.raises(CaptioningError, match="checkpoint="):
-        captioning.load(name)
 
 
 def test_of_the_hub(export: bytes, shapes_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

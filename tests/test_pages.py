@@ -1,5 +1,6 @@
 """The pages for readers name only what there is: files, headings, folders, settings."""
 
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -9,15 +10,8 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from captioning import evaluate, predict, run
-from captioning.benchmark import __main__ as benchmark
 from captioning.config.command import as_setting
 from captioning.doctor.__main__ import read_settings
-from captioning.download import __main__ as download
-from captioning.export import __main__ as export
-from captioning.push import __main__ as push
-from captioning.report import __main__ as report
-from captioning.serve import __main__ as serve
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -25,16 +19,6 @@ PAGES = [
     *(path for top in ("captioning", "conf", "experiments") for path in ROOT.glob(f"{top}/**/*.md")),
 ]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
-COMMANDS = {
-    **{"run": run.main, "predict": predict.main, "evaluate": evaluate.main, "export": export.main},
-    **{
-        "benchmark": benchmark.main,
-        "push": push.main,
-        "download": download.main,
-        "report": report.main,
-        "serve": serve.main,
-    },
-}
 TYPED = sorted(
     {
         line.partition("-m captioning.")[2]
@@ -79,7 +63,8 @@ def test_what_is_to_be_typed_composes(line: str) -> None:
     if name == "doctor":
         read_settings(settings)
         return
-    config = COMMANDS[name].config
+    room = (ROOT / "captioning" / name).is_dir()
+    config = importlib.import_module(f"captioning.{name}.__main__" if room else f"captioning.{name}").main.config
     given = OverridesParser.create().parse_overrides(settings)
     # from an interval Optuna alone can choose
     jobs = BasicSweeper.split_arguments([each for each in given if not each.is_interval_sweep()], None)[0]
