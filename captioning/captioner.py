@@ -17,12 +17,12 @@ from torch import Tensor
 
 from captioning.backbones import ContextSet
 from captioning.config.searches import USUAL_FILTERS, build_search, check_own, same_search
-from captioning.config.settings import PRETRAINED, checkpoint_path
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
 from captioning.decoding.confidence import confidence
 from captioning.decoding.maps import all_maps, caption_maps
+from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError
 from captioning.machine import device_called
 from captioning.models.protocol import Captioner

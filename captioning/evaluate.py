@@ -19,8 +19,6 @@ from captioning.config.settings import (
     check_checkpoints,
     check_folder,
     check_table,
-    checkpoint_path,
-    given_path,
     has_other_photographs,
     is_another_data_set,
     settings_given,
@@ -28,7 +26,7 @@ from captioning.config.settings import (
 from captioning.config.types import Name, PathText, Samples, Seconds, Seed
 from captioning.data.readers.captions import ImageId, common_images, read_captions, read_references
 from captioning.data.views import NAMED
-from captioning.download.named import is_elsewhere
+from captioning.download.named import checkpoint_path, given_path, is_elsewhere
 from captioning.errors import CaptioningError
 from captioning.files import write_json
 from captioning.metrics import Scorer, Scores

@@ -18,8 +18,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.settings import PRETRAINED, check_checkpoints, check_table, given_path, settings_given
+from captioning.config.settings import check_checkpoints, check_table, settings_given
 from captioning.config.types import BatchSize, PathText
+from captioning.download.named import PRETRAINED, given_path
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import SUFFIXES, photographs_below
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.config.check import DATA, FROM_CHECKPOINT, apply_debug, check
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, without_weights
-from captioning.config.settings import checkpoint_path
+from captioning.download.named import checkpoint_path
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16, is_first
 from captioning.progress import duration

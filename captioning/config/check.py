@@ -1,15 +1,10 @@
-"""Validate the configuration of a run before any data are read.
-
-Missing settings, files and folders are refused at once. Then every part is built once on PyTorch's device for tensors
-without content, which takes neither memory nor a download: each constructor judges its own arguments. Last come the
-rules between settings.
-"""
+"""Validate the configuration of a run before any data are read: files, then parts built without content, then rules."""
 
 import logging
 import os
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, MinLen
 from hydra.core.hydra_config import HydraConfig
@@ -17,19 +12,16 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.registry import CONF, build, each_part, judge, locate, modules_of, of_parts, without_weights
-from captioning.config.settings import check_checkpoint, check_folder, check_table
+from captioning.config.settings import check_folder, check_table
 from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
+from captioning.download.named import check_checkpoint
 from captioning.errors import CaptioningError
+from captioning.machine import device_of, has_bfloat16
 from captioning.metrics.java import find_java
 from captioning.metrics.scorer import Metrics, scores_of
 from captioning.tokens import NAMES
 
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-FROM_CHECKPOINT: Final = "checkpoint"
-"""In place of a vocabulary's settings: its words are those of `init_from`."""
+FROM_CHECKPOINT: Final = "checkpoint"  # in place of a vocabulary's settings: its words are those of `init_from`
 OR_ENDLESS = Annotated[int, Ge(1)] | Literal[-1]
 SETTINGS: Mapping[str, Any] = {
     "name": Name,
@@ -55,20 +47,21 @@ SETTINGS: Mapping[str, Any] = {
     "trainer.max_steps": OR_ENDLESS,
     "trainer.accumulate_grad_batches": Annotated[int, Ge(1)],
     "trainer.gradient_clip_val": NotNegative | None,
+    "callbacks.checkpoint.save_top_k": OR_ENDLESS | None,
+    "callbacks.early_stopping.patience": Annotated[int, Ge(0)] | None,
     "trainer.val_check_interval": Positive | str | dict[str, int] | None,
 }
 """Settings that are no argument of a part, and bounds that Lightning misses."""
-OF_CALLBACKS: Mapping[str, Any] = {"patience": Annotated[int, Ge(0)], "save_top_k": OR_ENDLESS}
-DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")
-"""Arguments of the data module, beside the seed."""
+DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")  # of its module
 
 
 def apply_debug(config: DictConfig) -> None:
     """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something else."""
     check_value("debug", config.debug, bool)
     if config.debug:
-        overrides = OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)
-        given = {each.key_or_group for each in overrides}
+        given = {
+            each.key_or_group for each in OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)
+        }
         with open_dict(config):
             for key, value in OmegaConf.load(CONF / "debug.yaml").items():
                 if key not in given:
@@ -76,20 +69,14 @@ def apply_debug(config: DictConfig) -> None:
 
 
 def check(config: DictConfig) -> dict[str, Any]:
-    """Refuse a configuration of a run that cannot work; return its settings, those of parts for their constructors.
-
-    `trainer.precision` is the one that suits this machine, and the words of the search are lists.
-    """
+    """Refuse a configuration that cannot work; return the settings of parts, `trainer.precision` this machine's."""
     config = config.copy()
     OmegaConf.update(config, "folder", "folder")  # which has no name yet
     OmegaConf.to_container(config, throw_on_missing=True)
+    check_table(SETTINGS, config)
     if "root" in config.data:
         check_value("data.root", config.data.root, PathText)
         check_folder("data.root", config.data.root)
-    check_table(SETTINGS, config)
-    for name, callback in config.callbacks.items():
-        for key in OF_CALLBACKS.keys() & (callback or {}).keys():
-            check_value(f"callbacks.{name}.{key}", callback[key], OF_CALLBACKS[key])
     if config.init_from is not None:
         check_checkpoint("init_from", config.init_from)
     find_java()  # which scores need, after hours of training
@@ -106,7 +93,6 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
     from captioning.config.searches import build_search, with_words
     from captioning.data.module import CaptionData
     from captioning.data.vocabulary import Vocabulary
-    from captioning.machine import device_of, has_bfloat16
 
     data, decoding, trainer = settings["data"], settings["decoding"], settings["trainer"]
     judge("data", CaptionData, {"seed": settings["seed"], **{name: data[name] for name in DATA}})
@@ -138,7 +124,7 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
     settings["decoding"] = with_words(decoding)
 
 
-def _networks(settings: Mapping[str, Any]) -> "nn.Module | None":
+def _networks(settings: Mapping[str, Any]) -> Any:
     """The model behind its backbone; None where one cannot be built without content, which is no fault."""
     import torch
 
@@ -149,15 +135,14 @@ def _networks(settings: Mapping[str, Any]) -> "nn.Module | None":
             built = build("backbone", backbone, modules_of(backbone))
             if settings["data"]["views"] > 1:
                 built.viewed(changes.view(1))
-            network: nn.Module = build("model", model, modules_of(model), vocab_size=len(NAMES) + 1, **built.sizes)
-            return network
+            return build("model", model, modules_of(model), vocab_size=len(NAMES) + 1, **built.sizes)
     except CaptioningError as refusal:
         if isinstance(refusal.__cause__, RuntimeError):
             return None
         raise
 
 
-def _rules(config: DictConfig, objective: Any, model: Any, device: "torch.device") -> dict[str, bool]:
+def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[str, bool]:
     """What settings of several parts must not be together: the message, and whether it holds."""
     data, trainer, callbacks, decoding = config.data, config.trainer, config.callbacks, config.decoding
     accelerator, devices, precision = trainer.accelerator, trainer.devices, str(trainer.precision)
@@ -171,33 +156,28 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: "torch.device
     scores = [f"val/{name}" for name in scores_of(list(config.metrics.val))]
     monitors = {name: callback.get("monitor") for name, callback in callbacks.items() if callback}
     no_best = f"there is no best checkpoint to test: set test=false{' and decoding.select=null' if select else ''}"
-    best = bool(config.test or select)
+    best, no_gpu = bool(config.test or select), device.type == "cpu"
+    many_jobs = "joblib" in str(HydraConfig.get().launcher._target_)
+    lone = started > 1 and devices == 1 and trainer.get("num_nodes", 1) == 1
+    wordless = config.init_from is None and data.vocabulary == FROM_CHECKPOINT
+    unattentive = objective.needs_attention and not getattr(model, "attends", True)
+    unlogged = bool(callbacks.get("learning_rate")) and not any((config.logger or {}).values())
     return {
-        "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not set": (
-            config.init_from is None and data.vocabulary == FROM_CHECKPOINT
-        ),
+        "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not set": wordless,
         f"data.max_words={inputs - 1} makes inputs of {inputs} tokens (with BOS), and model.max_tokens={limit}: "
         f"set model.max_tokens={inputs} or data.max_words={limit and limit - 1}": limit is not None and inputs > limit,
         f"objective {learner} learns from sampled attention, and model {system} samples none: use model=sat_hard or "
         "model=sat_soft": objective.stochastic and not getattr(model, "stochastic", False),
         f"objective {learner} regularises attention, and model {system} has none: set "
-        "objective.doubly_stochastic=0, or give it attention (model/score=mlp)": (
-            objective.needs_attention and not getattr(model, "attends", True)
-        ),
+        "objective.doubly_stochastic=0, or give it attention (model/score=mlp)": unattentive,
         "objective.kl_weight holds the model near the one that training begins from, which is random: set "
         "init_from=CHECKPOINT, or objective.kl_weight=0": objective.needs_initial and config.init_from is None,
         f"optimizer.backbone_lr={rate} needs a backbone that is trained: set backbone.trainable=true, or "
         "optimizer.backbone_lr=null": rate is not None and bool(trained) and not any(trained),
-        f"decoding.select={select} has a width twice": len(set(select or ())) < len(select or ()),
-        "decoding.select needs a search with decoding.width, such as decoding=beam": (
-            select is not None and "width" not in decoding
-        ),
-        "callbacks.results writes the test's captions and scores: without it set test=false": (
-            config.test and not callbacks.get("results")
-        ),
-        "callbacks.learning_rate needs a logger: keep logger.csv, or set callbacks.learning_rate=null": (
-            bool(callbacks.get("learning_rate")) and not any((config.logger or {}).values())
-        ),
+        f"decoding.select={select} has one twice": len(set(select or ())) < len(select or ()),
+        "decoding.select needs a search with decoding.width, such as decoding=beam": select and "width" not in decoding,
+        "callbacks.results writes the test: without it set test=false": config.test and not callbacks.get("results"),
+        "callbacks.learning_rate needs a logger: keep logger.csv, or set callbacks.learning_rate=null": unlogged,
         **{
             f"callbacks.{name}.monitor={monitor} is not computed with metrics.val={list(config.metrics.val)}; choose "
             f"one of {', '.join(scores)}, or add its metric": monitor not in (None, *scores)
@@ -210,19 +190,13 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: "torch.device
             for split in ("train", "val", "test")
         },
         f"hydra/launcher=processes gives each job one process, and trainer.devices={devices} needs others: set "
-        "trainer.devices=1, or leave the launcher out": (
-            "joblib" in str(HydraConfig.get().launcher._target_) and devices != 1
-        ),
+        "trainer.devices=1, or leave the launcher out": many_jobs and devices != 1,
         f"{started} processes were started, and with trainer.devices=1 each would train on its own: set trainer=ddp "
-        "and trainer.devices to their number per node": (
-            started > 1 and devices == 1 and trainer.get("num_nodes", 1) == 1
-        ),
+        "and trainer.devices to their number per node": lone,
         f"trainer.accelerator={accelerator}, and PyTorch finds no GPU here; use trainer=cpu or trainer=auto": (
-            accelerator in ("gpu", "cuda") and device.type == "cpu"
+            no_gpu and accelerator in ("gpu", "cuda")
         ),
-        f"trainer.precision={precision} needs a GPU; on a CPU use 32-true or bf16-mixed": (
-            device.type == "cpu" and precision.startswith("16")
-        ),
+        f"trainer.precision={precision} needs a GPU; use 32-true or bf16-mixed": no_gpu and precision.startswith("16"),
         "trainer.precision=16-mixed scales the loss, and a fused optimizer hides the true gradients from "
         "trainer.gradient_clip_val: use bf16-mixed or optimizer.fused=false": (
             precision == "16-mixed" and bool(trainer.gradient_clip_val and config.optimizer.get("fused"))

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn, Protocol, cast
+from typing import NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -22,59 +22,41 @@ from captioning.config.help import help_text
 from captioning.errors import CaptioningError, Stopped, quoted
 from captioning.machine import end_with_launcher, keep_memory, on_signal
 
-NOT_HERE = (
-    # Cached features are read faster without workers.
-    r".*does not have many workers.*",
-    # An epoch may well have fewer steps than `log_every_n_steps`.
+NOT_HERE = (  # warnings
+    r".*does not have many workers.*",  # cached features are read faster without
     r".*is smaller than the logging interval.*",
-    # Backbones keep their networks in evaluation mode on purpose (see `captioning.backbones.base`).
-    r"Found \d+ module\(s\) in eval mode",
-    # A resumed run goes on in its own folder, and its data module in the middle of an epoch.
-    r"Checkpoint directory .* exists and is not empty",
+    r"Found \d+ module\(s\) in eval mode",  # backbones keep their networks so
+    r"Checkpoint directory .* exists and is not empty",  # a resumed run's, in the middle of an epoch
     r"You're resuming from a checkpoint that ended before the epoch ended",
-    # Scores are computed once and are the same on all processes already.
-    r"It is recommended to use `self\.log\('(val|test)/.*sync_dist=True",
-    # Lightning's own use of PyTorch.
-    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+    r"It is recommended to use `self\.log\('(val|test)/.*sync_dist=True",  # scores are the same on all processes
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own use of PyTorch
 )
-"""Warnings that do not hold here, or not for the user."""
-TRACEBACK = "CAPTIONING_TRACEBACK"
-"""Environment variable: set to 1, errors keep their traceback."""
 
 
-class Command(Protocol):
-    """A main function, called without arguments."""
+class Command:
+    """A main function whose configuration Hydra composes from a file; bare arguments become the setting `words`."""
 
-    config: Path
+    def __init__(self, main: Callable[[DictConfig], object], config: Path, words: str | None) -> None:
+        functools.update_wrapper(self, main)
+        self.main = hydra.main(version_base="1.3", config_path=str(config.parent), config_name=config.stem)(main)
+        self.config, self.words = config, words
 
-    def __call__(self) -> object: ...
+    def __call__(self) -> object:
+        _check_options(sys.argv[1:])
+        if self.words is not None:
+            sys.argv[1:] = as_setting(self.words, sys.argv[1:])
+        return self.main()
 
 
 def command(config: Path, words: str | None = None) -> Callable[[Callable[[DictConfig], object]], Command]:
-    """Make a function a Hydra main with the configuration file `config`; bare arguments become the setting `words`."""
-
-    def decorate(main: Callable[[DictConfig], object]) -> Command:
-        composed = hydra.main(version_base="1.3", config_path=str(config.parent), config_name=config.stem)(main)
-
-        @functools.wraps(main)
-        def found() -> object:
-            _check_options(sys.argv[1:])
-            if words is not None:
-                sys.argv[1:] = as_setting(words, sys.argv[1:])
-            return composed()
-
-        found.config = config  # type: ignore[attr-defined]
-        return cast(Command, found)
-
-    return decorate
+    """Make a function a command with the configuration file `config`."""
+    return functools.partial(Command, config=config, words=words)
 
 
 def as_setting(key: str, arguments: Sequence[str]) -> list[str]:
-    """The arguments with the words among them (`a.jpg b.jpg`) as one setting, `KEY=[WORD,WORD]`.
-
-    A word has no `=`, stands before the first option (`--cfg job`), and leaves out no part (`~PART`).
-    """
+    """The arguments with the words among them (`a.jpg b.jpg`) as one setting, `KEY=[WORD,WORD]`."""
     plain = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
+    # a leading ~ leaves out a part, ~/ is a folder
     words = [word for word in plain if "=" not in word and (not word.startswith("~") or word.startswith("~/"))]
     if not words:
         return list(arguments)
@@ -112,7 +94,7 @@ def start(main: Command) -> None:
         print(stopped, file=sys.stderr)
         sys.exit(stopped.exit_code)
     except Exception as error:
-        if not is_expected(error) or os.environ.get(TRACEBACK, "0") not in ("", "0"):
+        if not is_expected(error) or os.environ.get("CAPTIONING_TRACEBACK", "0") not in ("", "0"):
             raise
         print(f"error: {explain(error)}", file=sys.stderr)
         sys.exit(1)
@@ -120,7 +102,7 @@ def start(main: Command) -> None:
 
 def _stop(number: int) -> NoReturn:
     name = signal.Signals(number).name
-    raise Stopped(f"\nstopped by {name}. What is finished is kept, and the same command goes on from there", number)
+    raise Stopped(f"\nstopped by {name}. What is finished is kept: give the same command again to continue", number)
 
 
 @contextmanager

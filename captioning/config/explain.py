@@ -15,27 +15,19 @@ from captioning.config.types import refusals
 from captioning.errors import CaptioningError, did_you_mean, no_setting, one_line
 
 EXPECTED = (CaptioningError, HydraException, OmegaConfBaseException, ValidationError, OSError, BadZipFile, YAMLError)
-# JSONDecodeError is a ValueError of its own module; other ValueErrors are defects of the program
-EXPECTED_BY_NAME = {
-    ("json.decoder", "JSONDecodeError"),
-    ("lightning.fabric.utilities.exceptions", "MisconfigurationException"),
-    ("safetensors", "SafetensorError"),
-    ("_pickle", "UnpicklingError"),
-}
-HYDRA_VALUES = {
-    # for model/encoder=null and model=null
+# other ValueErrors are defects of the program; these modules are not imported for their exceptions alone
+BY_NAME = {"JSONDecodeError", "MisconfigurationException", "SafetensorError", "UnpicklingError"}
+HYDRA_VALUES = {  # beginnings of its ValueErrors
     "Config group override": "a group of settings cannot be null: a part of a model is left out with a dot, as in "
     "model.encoder=null; of another group, set what is in it to null, one by one",
     "Exceeds the limit": "a number on the command line has thousands of digits; no setting is so large",
 }
-"""Beginnings of Hydra's ValueErrors, and better messages."""
 
 
 def is_expected(error: BaseException) -> bool:
-    """Tell whether an exception is due to settings, files or the network, not to a defect of the program."""
-    if isinstance(error, (*EXPECTED, UnicodeError, BrokenExecutor)) or _of_hydra(error):
-        return True
-    return any((kind.__module__, kind.__name__) in EXPECTED_BY_NAME for kind in type(error).__mro__)
+    """Whether an exception is due to settings, files or the network, not to a defect of the program."""
+    expected = isinstance(error, (*EXPECTED, UnicodeError, BrokenExecutor)) or _of_hydra(error) is not None
+    return expected or any(kind.__name__ in BY_NAME for kind in type(error).__mro__)
 
 
 def explain(error: BaseException) -> str:
@@ -65,8 +57,7 @@ def _message(error: BaseException) -> str:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, BrokenExecutor):  # of hydra/launcher=processes
         return (
-            "a process of the sweep was killed, perhaps because memory ran out. What has ended is kept; the "
-            "same command goes on, and fewer at a time (hydra.launcher.n_jobs) take less memory"
+            "a process of the sweep was killed, perhaps for its memory: continue with a smaller hydra.launcher.n_jobs"
         )
     return _of_hydra(error) or str(error) or type(error).__name__
 
@@ -79,6 +70,5 @@ def _namesakes(name: str, node: Any, path: str = "") -> Iterator[str]:
 
 
 def _of_hydra(error: BaseException) -> str | None:
-    if not isinstance(error, ValueError):
-        return None
-    return next((text for start, text in HYDRA_VALUES.items() if str(error).startswith(start)), None)
+    texts = (text for start, text in HYDRA_VALUES.items() if str(error).startswith(start))
+    return next(texts, None) if isinstance(error, ValueError) else None

@@ -26,16 +26,13 @@ def help_text(about: str, config: Path, arguments: Sequence[str]) -> str:
                 explained.append(f"{parts}:\n\n{_choices(chosen.parent, inner)}")
     if explained:
         return "\n\n".join(explained)
-    choices = f"Choices, GROUP=NAME; --help GROUP=NAME explains one:\n\n{_choices(config.parent, groups)}"
+    text = [about.partition("\n\n")[0]]
+    if groups:
+        text.append(f"Choices, GROUP=NAME; --help GROUP=NAME explains one:\n\n{_choices(config.parent, groups)}")
     settings = HIDDEN.sub("", config.read_text(encoding="utf-8"))
-    return "\n\n".join(
-        [
-            about.partition("\n\n")[0],
-            *([choices] if groups else []),
-            f"Settings, KEY=VALUE or GROUP.KEY=VALUE:\n\n{_indented(settings)}",
-            "--cfg job prints all settings of a command line, composed. Further options: --hydra-help.",
-        ]
-    )
+    text.append(f"Settings, KEY=VALUE or GROUP.KEY=VALUE:\n\n{_indented(settings)}")
+    text.append("--cfg job prints all settings of a command line, composed. Further options: --hydra-help.")
+    return "\n\n".join(text)
 
 
 def _read(config: Path) -> tuple[list[Path], dict[str, str | None]]:
@@ -45,10 +42,8 @@ def _read(config: Path) -> tuple[list[Path], dict[str, str | None]]:
     names = [entry.partition("@")[0] for entry in entries if isinstance(entry, str) and entry != "_self_"]
     pairs = [pair for entry in entries if isinstance(entry, dict) for pair in entry.items()]
     chosen = {group.removeprefix("override "): choice for group, choice in pairs}
-    hidden = ("/", "hydra/", "optional ")
-    return [config.with_name(f"{name}.yaml") for name in names], {
-        group: choice for group, choice in chosen.items() if not group.startswith(hidden)
-    }
+    groups = {group: choice for group, choice in chosen.items() if not group.startswith(("/", "hydra/", "optional "))}
+    return [config.with_name(f"{name}.yaml") for name in names], groups
 
 
 def _groups(config: Path) -> dict[str, str | None]:

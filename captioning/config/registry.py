@@ -19,21 +19,16 @@ from captioning.config.types import refusals, validated
 from captioning.errors import CaptioningError, no_setting, quoted
 
 PACKAGE = Path(__file__).parents[1]
+# inside an installed wheel, else beside the package in a checkout
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
-"""The configuration: inside an installed wheel, else beside the package in a checkout."""
-BESIDE = {"model": "title", "optimizer": "backbone_lr", "decoding": "select"}
-"""Settings that stand beside the arguments of a part."""
+BESIDE = {"model": "title", "optimizer": "backbone_lr", "decoding": "select"}  # which are no arguments of the part
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def of_parts(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration whose parts have settings for their constructors alone, without those of `BESIDE`."""
-    alone = {
-        part: {name: value for name, value in config[part].items() if name != beside}
-        for part, beside in BESIDE.items()
-        if isinstance(config.get(part), Mapping)
-    }
-    return {**config, **alone}
+    parts = {part: config[part] for part in BESIDE if isinstance(config.get(part), Mapping)}
+    return {**config, **{part: {k: v for k, v in node.items() if k != BESIDE[part]} for part, node in parts.items()}}
 
 
 def without_weights(backbone: Any) -> Any:
@@ -44,27 +39,20 @@ def without_weights(backbone: Any) -> Any:
 
 
 def build(place: str, node: Any, modules: Sequence[str] | None = (), *given: Any, **sizes: Any) -> Any:
-    """Build the part that plain values describe; errors name its settings by their keys.
+    """Build the part that plain values describe, `place` its key; `given` and `sizes` are arguments of the outermost.
 
-    Args:
-        place: key of the part, such as `model`.
-        node: `_target_`, and its arguments by name; `_partial_` keeps some for later.
-        modules: of the user, whose classes and functions may be named too; None allows any.
-        given: further arguments of the outermost part, as are `sizes`.
+    `_partial_` keeps arguments for later. `modules` of the user may be named too, with None all that there are.
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise CaptioningError(f"{place}={quoted(node)} must be settings with a _target_")
     target = locate(place, node["_target_"], modules)
-    partial = node.get("_partial_", False)
-    special = [key for key in node if str(key).startswith("_") or not isinstance(key, str)]
+    partial, special = node.get("_partial_", False), [key for key in node if str(key).startswith("_")]
     if not {*special} <= {"_target_", "_partial_"} or not _may_be(partial, place, node["_target_"], modules):
         raise CaptioningError(
-            f"{place}._partial_={quoted(partial)} with the keys {quoted(special)} is not allowed: special keys are "
-            "_target_ and _partial_, as the files of conf/ have them"
+            f"{place}._partial_={quoted(partial)}, of the special keys {quoted(special)}, is not as in conf/"
         )
-    settings = {
-        name: _argument(f"{place}.{name}", value, modules) for name, value in node.items() if name not in special
-    }
+    plain = {str(name): value for name, value in node.items() if name not in special}
+    settings = {name: _argument(f"{place}.{name}", value, modules) for name, value in plain.items()}
     if partial:
         judge(place, target, settings)
         return functools.partial(target, *given, **settings, **sizes)
@@ -76,7 +64,7 @@ def build(place: str, node: Any, modules: Sequence[str] | None = (), *given: Any
     except ValidationError as error:
         raise CaptioningError(refusals(place, error.errors(include_url=False))) from error
     except Exception as error:  # a constructor may raise anything if its arguments do not go together
-        values = ", ".join(f"{place}.{name}={quoted(value)}" for name, value in node.items() if name not in special)
+        values = ", ".join(f"{place}.{name}={quoted(value)}" for name, value in plain.items())
         told = f", with {quoted(values)}" if isinstance(error, TypeError) else ""  # which names no argument
         raise CaptioningError(f"{place}: {quoted(error)}{told}") from error
 
@@ -95,17 +83,11 @@ def _argument(place: str, value: Any, modules: Sequence[str] | None) -> Any:
 def judge(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Refuse wrong ones among the arguments of what is `validated`, without a call and before the others are there."""
     _check_names(place, target, settings)
-    function = target.__init__ if inspect.isclass(target) else target
-    if not hasattr(function, "raw_function"):
+    function = getattr(target.__init__ if inspect.isclass(target) else target, "raw_function", None)
+    if function is None:
         return
-
-    @validated
-    @functools.wraps(function.raw_function)
-    def arguments(*given: Any, **settings: Any) -> None:
-        pass
-
     try:
-        arguments(**settings)
+        validated(functools.wraps(function)(lambda *given, **settings: None))(**settings)
     except ValidationError as error:
         wrong = [each for each in error.errors(include_url=False) if not each["type"].startswith("missing")]
         if wrong:
@@ -113,11 +95,10 @@ def judge(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -
 
 
 def _check_names(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    parameters = inspect.signature(target).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return
-    for name in settings.keys() - parameters.keys():
-        raise CaptioningError(no_setting(place, name, [*parameters]))
+    known = inspect.signature(target).parameters
+    unknown = settings.keys() - known.keys()
+    if unknown and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        raise CaptioningError(no_setting(place, min(unknown), [*known]))
 
 
 def locate(place: str, target: Any, modules: Sequence[str] | None = ()) -> Callable[..., Any]:
@@ -126,8 +107,8 @@ def locate(place: str, target: Any, modules: Sequence[str] | None = ()) -> Calla
     ours = modules is None or (isinstance(target, str) and target in registered(place))
     if not ours and module not in (modules or ()):
         raise CaptioningError(
-            f"{place} names {quoted(target)}, which is no part of captioning that may stand there, and it is not "
-            f"imported. If it is your own, name its module: modules=[{quoted(module)}]"
+            f"{place} names {quoted(target)}, which is no part of captioning that may stand there. If it is your own, "
+            f"name its module: modules=[{quoted(module)}]"
         )
     try:
         found = located(target) if modules is None else getattr(import_module(module), name)
@@ -168,20 +149,18 @@ def defaults(key: str, node: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def registered(place: str) -> Mapping[str, frozenset[bool]]:
+def registered(place: str) -> Mapping[str, set[bool]]:
     """Targets of the shipped configuration at `place`, and which `_partial_` they have there.
 
-    At `model.score` they are all those within `model`. Within a backbone there may be others, since two can stand side
-    by side.
+    At `model.score` they are all those within `model`; backbones may stand within another.
     """
     outermost = "data.reader" if place.startswith("data.") else place.partition(".")[0]
-    group = CONF / outermost.partition(".")[0]
-    found: dict[str, frozenset[bool]] = {}
-    for file in sorted(group.rglob("*.yaml")):
+    found: dict[str, set[bool]] = {}
+    for file in sorted((CONF / outermost.partition(".")[0]).rglob("*.yaml")):
         key = ".".join(file.relative_to(CONF).parts[:-1])
         for each, node in each_part(key, yaml.load(file.read_text(encoding="utf-8"), LOADER)):
             if (each != outermost) == (place != outermost) or outermost == "backbone":
-                found[node["_target_"]] = found.get(node["_target_"], frozenset()) | {node.get("_partial_", False)}
+                found.setdefault(node["_target_"], set()).add(node.get("_partial_", False))
     return found
 
 
@@ -190,5 +169,5 @@ def _may_be(partial: Any, place: str, target: str, modules: Sequence[str] | None
     if modules is None or not isinstance(partial, bool):
         return isinstance(partial, bool)
     shipped = registered(place)
-    usual = {False, True} if "." in place else frozenset[bool]().union(*shipped.values())
+    usual = {False, True} if "." in place else set[bool]().union(*shipped.values())
     return partial in shipped.get(target, usual)

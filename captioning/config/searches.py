@@ -12,27 +12,27 @@ from captioning.decoding import Caption, check_limits
 from captioning.errors import CaptioningError
 
 USUAL_FILTERS = "captioning.decoding.Filters"
+# settings of the usual filters that become ids of words
 WORDS: Mapping[str, Any] = {
     **dict.fromkeys(("prefix", "forbidden"), Sequence[str | int | float]),
     "no_bad_ending": bool,
 }
-"""Settings of the usual filters that become ids of words."""
 LONGEST = 100
+# bounds of what a checkpoint or a visitor may ask for: more could take all of the machine
 OF_OTHERS: Mapping[str, Any] = {
     **dict.fromkeys(("width", "groups", "n_best", "n"), Annotated[int, Interval(ge=1, le=32)]),
     "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
 }
-"""Bounds of what a checkpoint or a visitor may ask for: more could take all of the machine."""
 
 
 def check_own(decoding: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Refuse a checkpoint's own search where it takes more than a stranger's may, unless the user asked for it."""
-    for name in (name for name in OF_OTHERS if name in decoding and name not in given):
-        try:
+    try:
+        for name in OF_OTHERS.keys() & decoding.keys() - given.keys():
             check_value(f"decoding.{name}", decoding[name], OF_OTHERS[name])
-        except CaptioningError as error:
-            error.add_note(f"the checkpoint's search is too large; set decoding.{name}=NUMBER yourself")
-            raise
+    except CaptioningError as error:
+        error.add_note("the checkpoint's search is too large; set a smaller number yourself")
+        raise
 
 
 def with_words(decoding: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,10 +51,7 @@ def with_words(decoding: Mapping[str, Any]) -> dict[str, Any]:
 def build_search(
     decoding: Mapping[str, Any], vocabulary: Vocabulary | None, max_tokens: int | None, modules: Sequence[str] = ()
 ) -> Callable[..., list[Caption]]:
-    """The search that plain settings describe, over a model that reads at most `max_tokens`.
-
-    Without a vocabulary the search is judged alone: its filters have no words. `modules` are the user's.
-    """
+    """The search over a model that reads at most `max_tokens`; without a vocabulary judged alone, without words."""
     settings = with_words(decoding)
     filters, longest = settings.get("filters"), decoding.get("max_length", 1)
     if vocabulary is not None:
@@ -68,11 +65,8 @@ def build_search(
         raise CaptioningError(f"decoding.{error}") from error
     if isinstance(max_tokens, int) and longest > max_tokens:
         raise CaptioningError(
-            f"decoding.max_length={longest} is longer than what this model was built for, "
-            f"model.max_tokens={max_tokens}: set decoding.max_length={max_tokens} or less"
+            f"decoding.max_length={longest} is longer than this model can read: at most model.max_tokens={max_tokens}"
         )
-    if isinstance(filters, Mapping) and len(filters.get("prefix") or ()) > longest:
-        raise CaptioningError(f"decoding.filters.prefix has more words than decoding.max_length={longest}")
     return search
 
 

@@ -11,28 +11,19 @@ from captioning.errors import CaptioningError, quoted
 
 T = TypeVar("T")
 
-Count = Annotated[int, Interval(ge=1, le=1000)]
-"""Of layers, heads or hypotheses; more only fill the memory."""
-Samples = Annotated[int, Interval(ge=1, le=100_000)]
-"""Of captions, of paths through an image, or of sets of images."""
+Count = Annotated[int, Interval(ge=1, le=1000)]  # of layers, heads or hypotheses; more only fill the memory
+Samples = Annotated[int, Interval(ge=1, le=100_000)]  # of captions, paths through an image, or sets of images
 BatchSize = Annotated[int, Interval(ge=1, le=65_536)]
-Width = Annotated[int, Interval(ge=1, le=65_536)]
-"""Of a layer."""
-Length = Annotated[int, Interval(ge=1, le=10_000)]
-"""Of a caption, in words or tokens."""
-Workers = Annotated[int, Interval(ge=0, le=1024)]
-"""Processes that load data."""
-PixelSize = Annotated[int, Interval(ge=1, le=4096)]
-"""Side of the square that a photograph becomes."""
+Width = Annotated[int, Interval(ge=1, le=65_536)]  # of a layer
+Length = Annotated[int, Interval(ge=1, le=10_000)]  # of a caption, in words or tokens
+Workers = Annotated[int, Interval(ge=0, le=1024)]  # processes that load data
+PixelSize = Annotated[int, Interval(ge=1, le=4096)]  # side of the square that a photograph becomes
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 Probability = Annotated[float, Interval(ge=0, le=1)]
 Share = Annotated[float, Interval(ge=0, lt=1)]
 Seconds = Annotated[float, Interval(gt=0, le=86_400)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
-
-MAX_LISTED = 5
-"""Values that an error names."""
 
 
 def _named(value: T) -> T:
@@ -54,8 +45,7 @@ Part = Annotated[dict[str, Any], AfterValidator(_described)]
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 validated = validate_call(config=STRICT)
-"""Decorator of a function or of `__init__`: arguments have the types and bounds of their annotations, or a
-`pydantic.ValidationError` names each that has not. Strict: no text is a number, and a list is no tuple."""
+"""Decorator of a function or of `__init__`: `pydantic.ValidationError` names each argument that does not fit."""
 
 
 def check_value(key: str, value: Any, hint: Any) -> None:
@@ -76,7 +66,7 @@ def refusals(key: str, errors: Iterable[Any]) -> str:
             return error["loc"], ""
         return error["loc"][:-1] or error["loc"], quoted(error["input"])
 
-    groups = itertools.islice(itertools.groupby(errors, group), MAX_LISTED)
+    groups = itertools.islice(itertools.groupby(errors, group), 5)
     return "; ".join(_refusal(key, list(found)) for _, found in groups)
 
 

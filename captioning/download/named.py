@@ -1,7 +1,10 @@
-"""Captioners named by an address: `https://HOST/FILE.safetensors#sha256=HEX`, or `hf:USER/NAME[@REVISION]`.
+"""Checkpoints by name: a file, `pretrained`, `https://HOST/FILE.safetensors#sha256=HEX`, or `hf:USER/NAME[@REVISION]`.
 
-They are downloaded once, into the folder `captioning` of the user's cache or into that of the Hugging Face Hub.
+Those elsewhere are downloaded once, into the folder `captioning` of the user's cache or that of the Hugging Face Hub.
 """
+
+# not the methods of `Path`: they raise for names that no file or home can have
+# ruff: noqa: PTH111, PTH110, PTH112, PTH113
 
 import os
 import re
@@ -13,12 +16,38 @@ from filelock import FileLock
 from captioning.download.fetch import Connection, RemoteFile, fetch
 from captioning.errors import SECRETS, CaptioningError, quoted
 
+PRETRAINED: Final = "pretrained"  # the bundled captioner, and its folder in the package
 HUB: Final = "hf:"
 SUFFIX: Final = ".safetensors"
 FILE: Final = f"captioner{SUFFIX}"  # in its repository
 ADDRESS = re.compile(rf"(?P<url>https?://[^#]+\{SUFFIX})#sha256=(?P<sha256>[0-9a-f]{{64}})")
 REPOSITORY = re.compile(rf"{HUB}(?P<repo_id>[\w.-]+/[\w.-]+)(@(?P<revision>\w[\w.-]*(/\w[\w.-]*)*))?", re.ASCII)
 PATIENT = Connection(timeout=30, retries=4, backoff=1)
+
+
+def given_path(setting: object) -> Path:
+    """The path that a setting names; ~ is the user's home."""
+    return Path(os.path.expanduser(str(setting)))
+
+
+def checkpoint_path(setting: object) -> Path:
+    """The file of a checkpoint; that of an address is downloaded."""
+    if setting == PRETRAINED:
+        return Path(__file__).parents[1] / PRETRAINED / FILE
+    return fetched(str(setting)) if is_elsewhere(setting) else given_path(setting)
+
+
+def check_checkpoint(key: str, setting: object) -> None:
+    """Refuse a checkpoint that is not there, or the address of another form."""
+    if is_elsewhere(setting):
+        check_address(key, setting)
+        return
+    path = checkpoint_path(setting)
+    if not os.path.isfile(path):
+        below = path / "checkpoints" / "best.ckpt"
+        hint = f"did you mean {below}?" if os.path.isfile(below) else "a run leaves RUN_FOLDER/checkpoints/best.ckpt"
+        found = "a folder" if os.path.isdir(path) else "not a file" if os.path.exists(path) else "not there"
+        raise CaptioningError(f"{key}={setting} is {found}; {hint}")
 
 
 def is_elsewhere(name: object) -> bool:
@@ -45,7 +74,7 @@ def fetched(name: str) -> Path:
             reason = quoted(error.__cause__ or error)
             raise CaptioningError(f"cannot get {name} from the Hugging Face Hub: {reason}") from error
     url, _, sha256 = name.partition("#sha256=")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "captioning"  # noqa: PTH111
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "captioning"
     path = cache / f"{sha256}{SUFFIX}"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)

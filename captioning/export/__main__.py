@@ -12,8 +12,9 @@ from omegaconf import DictConfig
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
-from captioning.config.settings import PRETRAINED, check_checkpoint, check_table, checkpoint_path, settings_given
+from captioning.config.settings import check_table, settings_given
 from captioning.config.types import PathText
+from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.errors import CaptioningError
 
 SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx", "torch": ".torch"}

@@ -14,9 +14,17 @@ from omegaconf import DictConfig
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
-from captioning.config.settings import check_checkpoint, check_table, checkpoint_path, given_path
+from captioning.config.settings import check_table
 from captioning.config.types import PathText
-from captioning.download.named import FILE, REPOSITORY, hub_token, is_elsewhere
+from captioning.download.named import (
+    FILE,
+    REPOSITORY,
+    check_checkpoint,
+    checkpoint_path,
+    given_path,
+    hub_token,
+    is_elsewhere,
+)
 from captioning.errors import CaptioningError, quoted
 
 SETTINGS: Mapping[str, Any] = {

@@ -9,8 +9,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table, given_path
+from captioning.config.settings import check_table
 from captioning.config.types import PathText, Samples, Seed
+from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.metrics.scorer import Metric, scores_of

@@ -13,7 +13,7 @@ from captioning.backbones.precomputed import Precomputed
 from captioning.config.check import FROM_CHECKPOINT
 from captioning.config.explain import explain
 from captioning.config.registry import build, judge
-from captioning.config.settings import given_path, has_other_photographs, is_another_data_set
+from captioning.config.settings import has_other_photographs, is_another_data_set
 from captioning.config.types import check_value
 from captioning.data.example import Example, Splits, digest
 from captioning.data.folder import read_folder
@@ -21,6 +21,7 @@ from captioning.data.module import CaptionData
 from captioning.data.photographs import readable
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
+from captioning.download.named import given_path
 from captioning.errors import CaptioningError, no_setting, quoted
 from captioning.metrics.wording import TrainingCaptions
 from captioning.runs.results import file_record

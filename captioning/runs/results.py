@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from captioning.config.settings import checkpoint_path
+from captioning.download.named import checkpoint_path
 from captioning.files import to_json, write_json, write_text
 
 if TYPE_CHECKING:

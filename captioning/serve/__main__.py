@@ -13,8 +13,9 @@ from omegaconf import DictConfig
 
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.settings import check_checkpoint, check_table, checkpoint_path
+from captioning.config.settings import check_table
 from captioning.config.types import PathText
+from captioning.download.named import check_checkpoint, checkpoint_path
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import on_signal
 from captioning.serve.server import FolderHandler, Handler, Server, report_folder

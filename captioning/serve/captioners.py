@@ -10,9 +10,9 @@ from PIL import Image
 
 from captioning.captioner import TrainedCaptioner
 from captioning.config.searches import build_search, same_search
-from captioning.config.settings import PRETRAINED, checkpoint_path
 from captioning.decoding import Caption
 from captioning.decoding.confidence import confidence
+from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError
 from captioning.report.gallery import as_jpeg, data_uri
 from captioning.report.maps import packed

@@ -18,7 +18,7 @@ from socketserver import TCPServer
 from threading import BoundedSemaphore, Timer
 from typing import Any
 
-from captioning.config.settings import given_path
+from captioning.download.named import given_path
 from captioning.errors import CaptioningError, quoted
 
 CONNECTIONS = 64  # at a time; further ones are closed

@@ -19,7 +19,7 @@ from PIL import Image
 from serving import CORNERS, GRID, HEAD, SAID, Answer, ask, post, reciting, served
 
 import captioning.serve.server as serve_server
-from captioning.config.settings import PRETRAINED, checkpoint_path
+from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.runs.checkpoint import load, write_safetensors
 from captioning.serve.captioners import load_captioners
 from captioning.serve.captions import Captions, CaptionsHandler
