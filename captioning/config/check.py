@@ -59,9 +59,8 @@ def apply_debug(config: DictConfig) -> None:
     """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something else."""
     check_value("debug", config.debug, bool)
     if config.debug:
-        given = {
-            each.key_or_group for each in OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)
-        }
+        parser, overrides = OverridesParser.create(), HydraConfig.get().overrides.task
+        given = {each.key_or_group for each in parser.parse_overrides(overrides)}
         with open_dict(config):
             for key, value in OmegaConf.load(CONF / "debug.yaml").items():
                 if key not in given:

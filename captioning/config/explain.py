@@ -49,8 +49,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is not set and has no default: add {error.full_key}=VALUE"
     if isinstance(error, InstantiationException):  # of a part that the check could build without its files
-        key = str(error).splitlines()[-1].removeprefix("full_key: ")
-        return str(cause) if isinstance(cause, CaptioningError) else f"{key}: {explain(cause)}"
+        return explain(cause)
     if isinstance(error, ValidationError):
         return refusals("", error.errors(include_url=False))
     if isinstance(error, OSError) and error.strerror:
