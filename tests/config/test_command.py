@@ -70,7 +70,7 @@ def test_misspelt_settings_and_options(refused: Callable[..., str], arguments: s
         (["metrics.val=[BLUE,CIDEr]"], ["metrics.val[0]=BLUE", "BLEU, METEOR, ROUGE-L, CIDEr"]),
         (["data=flickr8k"], ["data.root is not set", "data.root=VALUE"]),
         (["data=flickr8k", "data.root=nowhere", "backbone=small_cnn"], ["nowhere does not exist", "data.root"]),
-        (["backbone=vgg11", "backbone.weights=no.pt"], ["no.pt", "DEFAULT, null"]),
+        (["backbone=vgg11", "backbone.weights=no.pt"], ["backbone.weights=no.pt", "DEFAULT"]),
         (["backbone.grid=5"], ["backbone.size=112", "backbone.grid=5", "20, 40, 80"]),
     ],
 )
