@@ -87,7 +87,7 @@ def test_weights_of_another_network_and_weights_with_code_are_refused(elsewhere:
     torch.save({"features.0.weight": Path("executed")}, "code.pt")
     before = {path.name for path in elsewhere.iterdir()}
     message = refused(run.main, *PHOTOGRAPHS, "backbone.weights=foreign.pt", out=None)
-    assert "backbone.weights=foreign.pt must be plain weights of this network" in message
+    assert "backbone.weights=foreign.pt does not fit" in message
     assert "backbone.weights=code.pt" in refused(run.main, *PHOTOGRAPHS, "backbone.weights=code.pt", out=None)
     assert {path.name for path in elsewhere.iterdir()} == before
 

@@ -41,7 +41,7 @@ def fixed_draws(enabled: bool) -> Iterator[None]:
 
 def fill(network: nn.Module, known: Collection[str], path: Path) -> None:
     """Fill a network from a file that has all of its weights, in any precision, and perhaps others that are known."""
-    with noted(f"backbone.weights={path} must be plain weights of this network, DEFAULT or null"):
+    try:
         state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
         if foreign := [quoted(key) for key in state if key not in known]:
             raise ValueError(f"{len(foreign)} keys are unknown to it, such as {foreign[0]}")
@@ -50,6 +50,11 @@ def fill(network: nn.Module, known: Collection[str], path: Path) -> None:
         counters = {key: tensor for key, tensor in own.items() if key.endswith("num_batches_tracked")}
         found: dict[str, Tensor] = {key: tensor for key, tensor in state.items() if key in own}
         network.load_state_dict(counters | found)
+    except Exception as error:  # a damaged file can fail anywhere in the readers
+        raise CaptioningError(
+            f"backbone.weights={quoted(path)} does not fit; it must be DEFAULT, null or a file of this network's plain "
+            f"weights: {type(error).__name__}: {quoted(error)}"
+        ) from error
 
 
 def place_strides(network: nn.Module, name: str, in_1x1: bool | None, weights: str | None, known: bool = False) -> None:
