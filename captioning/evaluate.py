@@ -43,29 +43,20 @@ if TYPE_CHECKING:  # PyTorch takes seconds, and files of captions are scored wit
     from captioning.decoding import Caption
 
 SETTINGS: Mapping[str, Any] = {
-    "checkpoint": PathText | None,
+    **dict.fromkeys(("checkpoint", "images", "features", "captions", "references", "against"), PathText | None),
+    **dict.fromkeys(("cache", "runs"), PathText),
+    **dict.fromkeys(("calibrate", "bfloat16", "shuffled", "common_only"), bool),
     "split": Literal["test", "val"],
-    "images": PathText | None,
     "views": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[misc]
     "device": str,
-    "calibrate": bool,
-    "bfloat16": bool,
     "modules": list[str],
-    "cache": PathText,
-    "features": PathText | None,
     "data": dict[str, Any],
-    "captions": PathText | None,
-    "references": PathText | None,
-    "against": PathText | None,
-    "shuffled": bool,
-    "common_only": bool,
     "keep": Annotated[int, Ge(0)],
     "metrics": Metrics,
     "timeout": Seconds,
     "bootstrap.samples": Samples,
     "bootstrap.seed": Seed,
     "name": Name,
-    "runs": PathText,
 }
 FOR_TRAINING = ("backbone", "schedule", "trainer")
 """Groups that a data set may choose; a checkpoint has its own or needs none."""

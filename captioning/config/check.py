@@ -74,7 +74,6 @@ def check(config: DictConfig) -> dict[str, Any]:
     OmegaConf.to_container(config, throw_on_missing=True)
     check_table(SETTINGS, config)
     if "root" in config.data:
-        check_value("data.root", config.data.root, PathText)
         check_folder("data.root", config.data.root)
     if config.init_from is not None:
         check_checkpoint("init_from", config.init_from)

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -100,7 +99,7 @@ def start(main: Command) -> None:
         sys.exit(1)
 
 
-def _stop(number: int) -> NoReturn:
+def _stop(number: int) -> None:
     name = signal.Signals(number).name
     raise Stopped(f"\nstopped by {name}. What is finished is kept: give the same command again to continue", number)
 

@@ -48,8 +48,8 @@ def _message(error: BaseException) -> str:
         return no_setting(parent, name, sorted(map(str, cause.parent_node)), elsewhere[:3])
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is not set and has no default: add {error.full_key}=VALUE"
-    if isinstance(error, InstantiationException):  # of a part that the check could build without its files
-        return explain(cause)
+    if isinstance(error, InstantiationException):
+        return explain(cause)  # of a part that the check could build without its files
     if isinstance(error, ValidationError):
         return refusals("", error.errors(include_url=False))
     if isinstance(error, OSError) and error.strerror:

@@ -1,7 +1,6 @@
 """The parts that a configuration may name, and how they are built from plain values.
 
-A checkpoint's configuration is data. What it may name is what the files below `conf/` name at the same place, and what
-is defined in modules that the user names; nothing else is imported, called or read.
+A checkpoint's configuration is data: it names what `conf/` names at the same place, or what modules of the user define.
 """
 
 import functools
@@ -150,10 +149,7 @@ def defaults(key: str, node: Any) -> dict[str, Any]:
 
 @functools.cache
 def registered(place: str) -> Mapping[str, set[bool]]:
-    """Targets of the shipped configuration at `place`, and which `_partial_` they have there.
-
-    At `model.score` they are all those within `model`; backbones may stand within another.
-    """
+    """Targets of the shipped configuration at `place` (inner ones: anywhere within it), and their `_partial_`."""
     outermost = "data.reader" if place.startswith("data.") else place.partition(".")[0]
     found: dict[str, set[bool]] = {}
     for file in sorted((CONF / outermost.partition(".")[0]).rglob("*.yaml")):

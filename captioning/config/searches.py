@@ -12,14 +12,14 @@ from captioning.decoding import Caption, check_limits
 from captioning.errors import CaptioningError
 
 USUAL_FILTERS = "captioning.decoding.Filters"
-# settings of the usual filters that become ids of words
 WORDS: Mapping[str, Any] = {
     **dict.fromkeys(("prefix", "forbidden"), Sequence[str | int | float]),
     "no_bad_ending": bool,
 }
 LONGEST = 100
-# bounds of what a checkpoint or a visitor may ask for: more could take all of the machine
-OF_OTHERS: Mapping[str, Any] = {
+OF_OTHERS: Mapping[
+    str, Any
+] = {  # bounds of what a checkpoint or a visitor may ask for, lest it take all of the machine
     **dict.fromkeys(("width", "groups", "n_best", "n"), Annotated[int, Interval(ge=1, le=32)]),
     "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
 }

@@ -40,8 +40,7 @@ def _described(node: T) -> T:
 
 PathText = Annotated[str, AfterValidator(_named)]
 Name = Annotated[str | int | float, AfterValidator(_named)]
-Part = Annotated[dict[str, Any], AfterValidator(_described)]
-"""Settings of an object that is built from them."""
+Part = Annotated[dict[str, Any], AfterValidator(_described)]  # settings of an object that is built from them
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 validated = validate_call(config=STRICT)
