@@ -39,7 +39,7 @@ COMMANDS = {
     "apart": ("torchrun",),
     "at odds": ("lightning", *TWO, "seed='${oc.decode:${oc.env:LOCAL_RANK,0}}'"),
 }
-"""All started at once, as most of their time they wait for each other."""
+"""Three at a time, as those that die mostly wait; these come first."""
 Ended = Callable[[str], tuple[Path, CompletedProcess[str]]]
 
 
@@ -67,7 +67,7 @@ def ended(home: Path) -> Iterator[Ended]:
         # returns when the last process has ended that holds the ends of the pipes
         return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT)
 
-    with ThreadPoolExecutor(len(COMMANDS)) as pool:
+    with ThreadPoolExecutor(3) as pool:
         found: dict[str, Future[CompletedProcess[str]]] = {name: pool.submit(launch, name) for name in COMMANDS}
         yield lambda name: (home.with_name(name), found[name].result())
 
