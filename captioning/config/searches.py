@@ -17,9 +17,7 @@ WORDS: Mapping[str, Any] = {
     "no_bad_ending": bool,
 }
 LONGEST = 100
-OF_OTHERS: Mapping[
-    str, Any
-] = {  # bounds of what a checkpoint or a visitor may ask for, lest it take all of the machine
+OF_OTHERS: Mapping[str, Any] = {  # what a checkpoint or a visitor may ask for: more could take all of the machine
     **dict.fromkeys(("width", "groups", "n_best", "n"), Annotated[int, Interval(ge=1, le=32)]),
     "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
 }
