@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FOUND = next(filter(None, map(shutil.which, NAMES)), None)
 ABSENT = "there is no Chromium on this machine, such as `apt-get install chromium` brings"
-PATIENCE = 300.0
-"""Seconds to wait for what a page is to do, on a busy machine."""
+PATIENCE = 300.0  # seconds to wait for what a page is to do, on a busy machine
 
 
 class Browser:
@@ -37,15 +37,20 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> Any:
-        """The result of one command of the protocol."""
         number = next(self._numbers)
         session = {"sessionId": self._session} if self._session else {}
         message = {"id": number, "method": method, "params": params} | session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        while (answer := self._next()).get("id") != number:
+        while True:
+            while b"\0" not in self._rest:
+                piece = os.read(self._read, 2**20)
+                assert piece, "the browser has ended"
+                self._rest += piece
+            text, _, self._rest = self._rest.partition(b"\0")
+            answer = json.loads(text)
+            if answer.get("id") == number:
+                return answer["result"]  # absent where the command was wrong
             self._note(answer)
-        assert "error" not in answer, answer
-        return answer["result"]
 
     def open(
         self, page: Path | str, width: int = 1200, height: int = 900, script: bool = True, mobile: bool = False
@@ -54,19 +59,18 @@ class Browser:
         self.requests.clear()
         self.complaints.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        self.call("Emulation.setTouchEmulationEnabled", enabled=mobile)
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         url = page if isinstance(page, str) else page.resolve().as_uri()
         self.call("Page.navigate", url=url)
         self.wait(f"document.readyState === 'complete' && location.protocol === '{url.partition('/')[0]}'")
 
     def run(self, expression: str) -> Any:
-        """What an expression of JavaScript gives, as plain values."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Until an expression holds."""
         end = time.monotonic() + PATIENCE
         while not self.run(expression):
             assert time.monotonic() < end, expression
@@ -78,20 +82,14 @@ class Browser:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def click(self, selector: str) -> None:
-        """The left button of the mouse at the middle of an element."""
         x, y, *_ = self.box(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, *keys: str) -> None:
-        """Keys by their names, such as `ArrowRight`."""
         for key in keys:
             for kind in ("keyDown", "keyUp"):
                 self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
-
-    def type(self, text: str) -> None:
-        """Text into what has the focus."""
-        self.call("Input.insertText", text=text)
 
     def box(self, selector: str, scroll: bool = True) -> tuple[float, float, float, float]:
         """Middle and size of the first element, in the window, scrolled into its middle."""
@@ -104,50 +102,35 @@ class Browser:
         return found[0], found[1], found[2], found[3]
 
     def in_sight(self, selector: str) -> bool:
-        """All of its height is in the window."""
         _, middle, _, high = self.box(selector, scroll=False)
         return bool(middle - high / 2 >= 0 and middle + high / 2 <= self.run("innerHeight"))
 
-    def picture(self, selector: str | None = None) -> Image.Image:
-        """What is seen: the window, or an element in it."""
-        clip: dict[str, Any] = {}
-        if selector is not None:
-            x, y, width, height = self.box(selector, scroll=False)  # or other things would lie under the mouse
-            left, top = self.run("[scrollX, scrollY]")
-            area = {"x": left + x - width / 2, "y": top + y - height / 2, "width": width, "height": height, "scale": 1}
-            clip = {"clip": area}
-        content = self.call("Page.captureScreenshot", format="png", **clip)
+    def picture(self, selector: str) -> Image.Image:
+        """An element in the window, as it is seen."""
+        x, y, width, height = self.box(selector, scroll=False)  # or other things would lie under the mouse
+        left, top = self.run("[scrollX, scrollY]")
+        area = {"x": left + x - width / 2, "y": top + y - height / 2, "width": width, "height": height, "scale": 1}
+        content = self.call("Page.captureScreenshot", format="png", clip=area)
         return Image.open(io.BytesIO(base64.b64decode(content["data"]))).convert("RGB")
-
-    def _next(self) -> Any:
-        while b"\0" not in self._rest:
-            piece = os.read(self._read, 2**20)
-            assert piece, "the browser has ended"
-            self._rest += piece
-        message, _, self._rest = self._rest.partition(b"\0")
-        return json.loads(message)
 
     def _note(self, message: Any) -> None:
         method, params = message.get("method"), message.get("params", {})
         if method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
-        elif method == "Runtime.exceptionThrown":
-            self.complaints.append(str(params["exceptionDetails"]))
-        elif method == "Log.entryAdded" and params["entry"]["level"] in ("warning", "error"):
-            self.complaints.append(params["entry"]["text"])
-        elif method == "Runtime.consoleAPICalled" and params["type"] in ("warning", "error"):
-            self.complaints.append(str(params["args"]))
+        elif method == "Runtime.exceptionThrown" or (
+            params.get("entry", {}).get("level", params.get("type")) in ("warning", "error")
+            and method in ("Log.entryAdded", "Runtime.consoleAPICalled")
+        ):
+            self.complaints.append(str(params))
 
 
 def brightest(picture: Image.Image, left: float = 0, side: int = 4) -> tuple[int, int]:
     """The row and column of a grid over a picture, without `left` of it at either end, where it is lit most."""
-    grey, width = picture.convert("L"), picture.width - 2 * left
-
-    def light(cell: tuple[int, int]) -> Any:
-        row, column = cell
-        return grey.getpixel((int(left + width * (column + 0.5) / side), int(grey.height * (row + 0.5) / side)))
-
-    return max(itertools.product(range(side), repeat=2), key=light)
+    across, down = (picture.width - 2 * left) / side, picture.height / side
+    grey = np.asarray(picture.convert("L"))
+    lights = [[grey[int(down * (y + 0.5)), int(left + across * (x + 0.5))] for x in range(side)] for y in range(side)]
+    row, column = divmod(int(np.argmax(lights)), side)
+    return row, column
 
 
 @contextmanager
@@ -157,15 +140,24 @@ def browser() -> Iterator[Browser]:
     ours_read, theirs_write = os.pipe()
     theirs_read, ours_write = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
-        quiet = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
-        quiet += ("--disable-quic",)
-        ours = (f"--user-data-dir={home}", "--remote-debugging-pipe")
+        flags = [
+            "headless=new",
+            "no-sandbox",
+            "disable-gpu",
+            "disable-dev-shm-usage",
+            "hide-scrollbars",
+            "no-first-run",
+        ]
+        flags += ["disable-background-networking", "disable-component-update", "disable-sync", "disable-quic"]
+        flags += [f"user-data-dir={home}", "remote-debugging-pipe"]
         # the protocol's pipe is what the browser finds open as 3 and 4
         redirected = f'exec "$@" 3<&{theirs_read} 4>&{theirs_write}'
-        command = ["bash", "-c", redirected, "bash", FOUND, *flags, *quiet, *ours]
-        silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(command, pass_fds=(theirs_read, theirs_write), **silent)
+        process = subprocess.Popen(
+            ["bash", "-c", redirected, "bash", FOUND, *(f"--{flag}" for flag in flags)],
+            pass_fds=(theirs_read, theirs_write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(theirs_read)
         os.close(theirs_write)
         tab = Browser(ours_write, ours_read)

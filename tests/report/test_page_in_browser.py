@@ -1,4 +1,4 @@
-"""The page of two small runs in a headless Chromium of the system."""
+"""The page of small runs in a headless Chromium of the system."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import Browser, brightest
-from PIL import Image
 from written import ATTENDS, CORNERS, GREY, HEAD, SAID, SOFT, keep_maps, looks, page_of, write_photographs, write_run
 
 from captioning.runs.attention_file import KeptCaption, write
@@ -18,6 +17,7 @@ WORD = FIRST + " span:nth-child({})"
 PICTURE = ".card:first-child .picture"
 READOUT = "document.querySelector('.card .readout').textContent"
 CARDS = "[...document.querySelectorAll('.cards .card .id')].map(e => Number(e.textContent))"
+NAMES = "[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textContent.trim())"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keep_maps(write_run(runs, "sat_soft", 1, 21.0, said, ciders, images, scores=ATTENDS), said)
     others = [STRANGE, *["a zebra" if i == 30 else "a man" for i in range(1, IMAGES)]]
     write_run(runs, "lstm", 1, 18.5, others, [500.0 - 2 * i for i in range(IMAGES)], images)
-    page_of(runs, home / "report", drawn=True)
+    page_of(runs, home / "report")
     return home / "report" / "index.html"
 
 
@@ -43,38 +43,24 @@ def tab(chromium: Browser, page: Path) -> Iterator[Browser]:
     assert {address.partition(":")[0] for address in chromium.requests} <= {"file", "data"}
 
 
-def choose(tab: Browser, name: str, value: str) -> None:
-    tab.run(
-        f"""(() => {{ const field = document.querySelector(".tools [name={name}]"); field.value = "{value}";
-        field.dispatchEvent(new Event("input", {{bubbles: true}})); }})()"""
-    )
-
-
-def names(tab: Browser) -> list[str]:
-    found: list[str] = tab.run("[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textContent.trim())")
-    return found
-
-
 def test_a_heading_sorts_and_what_has_no_number_comes_last(tab: Browser) -> None:
     quoted = f"quoted {SOFT}, [SAT] Table 1"
-    assert names(tab) == ["lstm", SOFT, quoted]
+    assert tab.run(NAMES) == ["lstm", SOFT, quoted]
     heading = "thead th[title='BLEU-4'] button"
     tab.click(heading)
-    assert names(tab) == [SOFT, quoted, "lstm"]
+    assert tab.run(NAMES) == [SOFT, quoted, "lstm"]
     tab.run(f"""document.querySelector("{heading}").focus()""")
     tab.run("document.activeElement.click()")  # as Enter does
-    assert names(tab) == ["lstm", quoted, SOFT]
+    assert tab.run(NAMES) == ["lstm", quoted, SOFT]
     assert tab.run("document.querySelector('[aria-sort]').getAttribute('aria-sort')") == "ascending"
     tab.click("thead th[title='CIDEr'] button")
-    assert names(tab)[-1] == quoted
+    assert tab.run(NAMES)[-1] == quoted
 
 
 def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> None:
-    tab.point("tbody tr[data-system='1'] th")
-    assert "model.size4 → 8" in tab.run("document.querySelector('.differs').textContent")
-    tab.point("tbody tr[data-system='0'] th")
-    assert "is the first" in tab.run("document.querySelector('.differs').textContent")
-    for row in (0, 1):
+    for row, told in ((1, "model.size4 → 8"), (0, "is the first")):
+        tab.point(f"tbody tr[data-system='{row}'] th")
+        assert told in tab.run("document.querySelector('.differs').textContent")
         tab.click(f"tbody tr[data-system='{row}'] input")
     text = tab.run("document.querySelector('.compared').innerText")
     # means: 500 - 59 and 29.5; every sample of photographs puts the one above the other: p = 2 / 201
@@ -83,24 +69,30 @@ def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> No
 
 
 def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -> None:
+    def choose(name: str, value: str) -> None:
+        tab.run(
+            f"""(() => {{ const field = document.querySelector(".tools [name={name}]"); field.value = "{value}";
+            field.dispatchEvent(new Event("input", {{bubbles: true}})); }})()"""
+        )
+
     assert tab.run(CARDS)[:3] == [1, 2, 3]
     assert len(tab.run(CARDS)) < IMAGES
     tab.wait(f"window.scrollTo(0, document.body.scrollHeight) || {CARDS}.length === {IMAGES}")
     tab.run("document.querySelector('.tools [name=words]').focus()")
-    tab.type("ZEB")
+    tab.call("Input.insertText", text="ZEB")
     assert tab.run(CARDS) == [31]
     assert tab.run("document.querySelector('[name=count]').value") == "1 of 60 photographs"
-    choose(tab, "words", "ebra")  # no word begins so
+    choose("words", "ebra")  # no word begins so
     assert tab.run(CARDS) == []
-    choose(tab, "words", "")
+    choose("words", "")
     for order, system, first in (("worst", "0", 60), ("best", "0", 1), ("best", "1", 60), ("worst", "1", 1)):
-        choose(tab, "one", system)
-        choose(tab, "order", order)
+        choose("one", system)
+        choose("order", order)
         assert tab.run(CARDS)[0] == first
-    choose(tab, "order", "disagreement")
+    choose("order", "disagreement")
     assert tab.run(CARDS)[:2] == [1, 2]
-    choose(tab, "order", "difference")  # of sat_soft minus lstm: -500, and three more with each photograph
-    choose(tab, "other", "0")
+    choose("order", "difference")  # of sat_soft minus lstm: -500, and three more with each photograph
+    choose("other", "0")
     assert tab.run(CARDS)[0] == 60
 
 
@@ -109,12 +101,12 @@ def test_systems_are_switched_off_everywhere_and_markup_in_a_caption_is_text(tab
     for shown in (False, True):
         tab.click("[data-show='0']")
         assert tab.run(seen) is shown
-    assert tab.run(f"""document.querySelector("{FIRST.format(0)}").textContent""") == STRANGE
-    assert tab.run(f"""document.querySelector("{FIRST.format(0)}").childElementCount""") == 0
+    caption = f"""document.querySelector("{FIRST.format(0)}")"""
+    assert tab.run(f"[{caption}.textContent, {caption}.childElementCount]") == [STRANGE, 0]
     assert tab.run("document.title").startswith("Captioning systems")
 
 
-def test_the_photograph_is_lit_where_the_word_looked(tab: Browser) -> None:
+def test_the_photograph_is_lit_where_the_word_looked(tab: Browser, page: Path, tmp_path: Path) -> None:
     for word, corner in enumerate(CORNERS[:3], start=1):
         tab.point(WORD.format(1, word))
         assert brightest(tab.picture(PICTURE)) == corner
@@ -132,15 +124,34 @@ def test_the_photograph_is_lit_where_the_word_looked(tab: Browser) -> None:
     assert brightest(tab.picture(PICTURE)) == CORNERS[2]
     tab.press("Escape")
     assert tab.run("document.querySelector('.card canvas').hidden") is True
+    # of a photograph twice as wide as high the network saw the square in the middle, and there its top left corner
+    text = page.read_text().replace('"frame": [0.0, 0.0, 1.0, 1.0]', '"frame": [0.25, 0.0, 0.75, 1.0]')
+    (tmp_path / "index.html").write_text(text)
+    tab.open(tmp_path / "index.html")
+    tab.point(WORD.format(1, 1))
+    picture = tab.picture(PICTURE).convert("L")
+    unseen, lit = (picture.getpixel((int(picture.width * x), picture.height // 8)) for x in (0.1, 0.3))
+    assert unseen < 20
+    assert lit > GREY
 
 
-def test_hard_attention_has_its_place_in_a_frame_at_the_end_of_its_path(chromium: Browser, tmp_path: Path) -> None:
-    images = write_photographs(tmp_path / "images", 1)
-    for model, attended in (("sat_hard", True), ("sat_soft", False)):
-        run = write_run(tmp_path / "runs", model, 1, 1.0, SAID[:1], [1.0], images, scores=ATTENDS)
-        keep_maps(run, SAID[:1], attended)
-    page_of(tmp_path / "runs", tmp_path / "report")
-    chromium.open(tmp_path / "report" / "index.html")
+def open_small(tab: Browser, home: Path, size: tuple[int, int] = (400, 200), **how: int | bool) -> None:
+    """One photograph and three systems: hard attention, soft attention that is nearly even at first, and none."""
+    images, runs = write_photographs(home / "images", 1, size), home / "runs"
+    keep_maps(write_run(runs, "sat_hard", 1, 1.0, SAID[:1], [3.0], images, scores=ATTENDS), SAID[:1], attended=True)
+    run = write_run(runs, "sat_soft", 1, 1.0, ["a dog"], [2.0], images, scores=ATTENDS)
+    even = np.full((4, 4), 1 / 16, np.float32)
+    even[0, 0] = 1.1 / 16
+    write(run / "attention.npz", [KeptCaption(1, ("a", "dog"), {"mean": np.stack([even, looks(HEAD)])})])
+    write_run(runs, "lstm", 1, 1.0, SAID[:1], [1.0], images)
+    page_of(runs, home / "report")
+    tab.open(home / "report" / "index.html", **how)
+
+
+def test_hard_attention_has_a_frame_and_a_path_and_a_map_that_is_nearly_even_no_peak(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    open_small(chromium, tmp_path)
     chromium.point(WORD.format(0, 2))
     # the cell in row and column 1 of 4, on a photograph twice as wide as high: 320 x 160 units
     frame = ["x", "y", "width", "height"]
@@ -154,73 +165,32 @@ def test_hard_attention_has_its_place_in_a_frame_at_the_end_of_its_path(chromium
     red, green, blue = picture.getpixel((int(picture.width * 3 / 8), picture.height // 4))
     assert min(red, green) > 150 > 100 > blue
     assert "took the frame, weight 0.02" in chromium.run(READOUT)
-    chromium.point(WORD.format(1, 2))
-    assert chromium.run(f"{marks}.childElementCount") == 0
-
-
-def test_a_square_that_is_cropped_is_lit_within_itself(chromium: Browser, page: Path, tmp_path: Path) -> None:
-    text = page.read_text().replace('"frame": [0.0, 0.0, 1.0, 1.0]', '"frame": [0.25, 0.0, 0.75, 1.0]')
-    (tmp_path / "index.html").write_text(text)
-    chromium.open(tmp_path / "index.html")
-    chromium.point(WORD.format(1, 1))  # the top left corner of the middle square, of a photograph twice as wide as high
-    picture = chromium.picture(PICTURE).convert("L")
-    unseen, lit = (picture.getpixel((int(picture.width * x), picture.height // 8)) for x in (0.1, 0.3))
-    assert unseen < 20
-    assert lit > GREY
-
-
-def test_a_map_that_is_nearly_even_has_no_peak(chromium: Browser, tmp_path: Path) -> None:
-    """The first word's; the second's has one."""
-    images = write_photographs(tmp_path / "images", 1)
-    run = write_run(tmp_path / "runs", "sat_soft", 1, 1.0, ["a dog"], [1.0], images, scores=ATTENDS)
-    even = np.full((4, 4), 1 / 16, np.float32)
-    even[0, 0] = 1.1 / 16
-    write(run / "attention.npz", [KeptCaption(1, ("a", "dog"), {"mean": np.stack([even, looks(HEAD)])})])
-    page_of(tmp_path / "runs", tmp_path / "report")
-    chromium.open(tmp_path / "report" / "index.html")
     for number, alike in ((1, True), (2, False)):
-        chromium.point(WORD.format(0, number))
+        chromium.point(WORD.format(1, number))
+        assert chromium.run(f"{marks}.childElementCount") == 0
         picture = chromium.picture(".card:first-child canvas").convert("L")
         low, high = picture.crop((8, 8, picture.width - 8, picture.height - 8)).getextrema()  # its corners are round
         assert (high - low < 10) is alike
         assert ("everywhere alike, entropy 2.8 of 2.8 nats" in chromium.run(READOUT)) is alike  # ln 16 = 2.77
 
 
-@pytest.fixture
-def phone(chromium: Browser) -> Iterator[Browser]:
-    """With a finger in place of a mouse."""
-    chromium.call("Emulation.setTouchEmulationEnabled", enabled=True)
-    yield chromium
-    chromium.call("Emulation.setTouchEmulationEnabled", enabled=False)
-
-
-def test_on_a_phone_photograph_and_captions_fit_and_hints_speak_of_touch(phone: Browser, tmp_path: Path) -> None:
+def test_on_a_phone_photograph_and_captions_fit_and_hints_speak_of_touch(chromium: Browser, tmp_path: Path) -> None:
     """The photograph is three times as high as wide, and would fill the screen."""
-    images = write_photographs(tmp_path / "images", 1)
-    Image.new("RGB", (100, 300)).save(images / "1.png")
-    for model, scores in (("sat_soft", ATTENDS), ("lstm", {})):
-        run = write_run(tmp_path / "runs", model, 1, 21.0, SAID[:1], [2.0], images, scores=scores)
-        if scores:
-            keep_maps(run, SAID[:1])
-    page_of(tmp_path / "runs", tmp_path / "report")
-    phone.open(tmp_path / "report" / "index.html", width=390, height=844, mobile=True)
-    phone.run("document.querySelector('.card').scrollIntoView({behavior: 'instant'})")
-    for part in (".card .picture", ".card li:last-child .caption"):
-        assert phone.in_sight(part)
-    hints = phone.run("[...document.querySelectorAll('.hint')].map(e => e.innerText).join(' ')")
+    open_small(chromium, tmp_path, (100, 300), width=390, height=844, mobile=True)
+    chromium.run("document.querySelector('.card').scrollIntoView({behavior: 'instant'})")
+    for part in (".card .picture", ".card li:nth-child(2) .caption"):
+        assert chromium.in_sight(part)
+    hints = chromium.run("[...document.querySelectorAll('.hint')].map(e => e.innerText).join(' ')")
     assert "Touch a word" in hints
     assert "Point at" not in hints
 
 
-def test_it_reads_without_a_script(chromium: Browser, page: Path) -> None:
+def test_it_reads_without_a_script_and_no_width_scrolls_sideways(chromium: Browser, page: Path) -> None:
     chromium.open(page, width=390, script=False)
-    assert chromium.picture().getextrema() != ((0, 0), (0, 0), (0, 0))
+    assert chromium.picture("h1").getextrema() != ((0, 0), (0, 0), (0, 0))
     found = chromium.run("document.querySelectorAll('.cards .card').length")
     shown = chromium.run("[...document.querySelectorAll('[data-script]')].every(e => e.hidden)")
     assert (found, shown) == (12, True)
-
-
-@pytest.mark.parametrize("width", [1200, 700, 360])
-def test_no_width_scrolls_sideways(chromium: Browser, page: Path, width: int) -> None:
-    chromium.open(page, width=width)
-    assert chromium.run("document.documentElement.scrollWidth") <= width
+    for width in (1200, 700, 360):
+        chromium.open(page, width=width)
+        assert chromium.run("document.documentElement.scrollWidth") <= width

@@ -1,7 +1,6 @@
 """Run folders written by hand, with photographs and attention whose answers are known."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,17 +30,16 @@ def write_run(
     folder: Path,
     model: str,
     seed: int = 1,
-    bleu: float | None = 17.0,
+    bleu: float | None = 17.0,  # None: not tested
     said: Sequence[str] | Mapping[int, str] = SAID,
     ciders: Sequence[float] = (),
-    images: Path | None = None,
+    images: Path | None = None,  # has `1.png`, `2.png` ... in the order of `said`
     name: str = "flickr8k",
     digest: str = "d1",
     scores: Mapping[str, float | None] = {},
     **settings: Any,
 ) -> Path:
-    """A run as an earlier version has left it, without `choices`; on `1.png`, `2.png` ... in `images`, in the order of
-    `said`; `bleu` None: not tested."""
+    """A run as an earlier version has left it, without `choices`."""
     place = folder / f"{name}-{model}-seed{seed}"
     place.mkdir(parents=True)
     config = {"model": {"size": len(model)}, "name": name, "seed": seed, "folder": str(place), "test": bleu is not None}
@@ -69,21 +67,10 @@ def systems_of(runs: Path) -> list[System]:
     return group(find_runs(runs)[0])
 
 
-def labels_of(runs: Path) -> dict[str, list[int]]:
-    """The seeds of each system by its label."""
-    return {system.label: [run.seed for run in system.runs] for system in systems_of(runs)}
-
-
-def flat(text: str) -> str:
-    """Tables with one space beside each cell, however wide the columns are."""
-    return re.sub(" +", " ", text)
-
-
-def write_photographs(root: Path, number: int) -> Path:
-    """Grey ones, twice as wide as high."""
+def write_photographs(root: Path, number: int, size: tuple[int, int] = (400, 200)) -> Path:
     root.mkdir(parents=True)
     for i in range(1, number + 1):
-        Image.new("RGB", (400, 200), (GREY, GREY, GREY)).save(root / f"{i}.png")
+        Image.new("RGB", size, (GREY, GREY, GREY)).save(root / f"{i}.png")
     return root
 
 
@@ -109,16 +96,12 @@ def keep_maps(run: Path, said: Sequence[str], attended: bool = False) -> None:
     write(run / "attention.npz", kept)
 
 
-def page_of(
-    runs: Path, output: Path, photographs: str | None = "auto", drawn: bool = False, **more: Any
-) -> tuple[str, list[str]]:
-    """What `index.html` of these runs holds, with curves if `drawn`, and what was left out of it."""
+def page_of(runs: Path, output: Path, photographs: str | None = "auto", **more: Any) -> tuple[str, list[str]]:
+    """What `index.html` of these runs holds, and what was left out of it."""
     systems = systems_of(runs)
     output.mkdir(parents=True, exist_ok=True)
     compared, _ = compare(systems, [], samples=200, seed=0)
-    table = Table(
-        "flickr8k", systems, published_rows({"flickr8k"})[:1], compared, as_svg(curves(systems)) if drawn else b""
-    )
+    table = Table("flickr8k", systems, published_rows({"flickr8k"})[:1], compared, as_svg(curves(systems)))
     settings = {"cider": None, "samples": 200, "photographs": photographs, "side": 200, "inside": 10.0, "heads": 50}
     left_out = write_page(output, [table], **(settings | more))
     return (output / "index.html").read_text(), left_out

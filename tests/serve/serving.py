@@ -1,12 +1,12 @@
 """Servers in this process, and a captioner with known words and maps."""
 
-import http.client
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from http.client import HTTPConnection, HTTPMessage
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import torch
@@ -43,13 +43,13 @@ class Reciting(nn.Module):
 
     def __init__(self, attends: bool) -> None:
         super().__init__()
-        self.attends, self.size = attends, 4 + len(SAID)
+        self.attends = attends
 
     def start(self, context: ContextSet, n: int) -> Said:
         return Said(0)
 
     def step(self, tokens: Tensor, state: Said) -> Step:
-        logits = torch.zeros(*tokens.shape, self.size)
+        logits = torch.zeros(*tokens.shape, 4 + len(SAID))
         logits[..., 4 + state.count if state.count < len(SAID) else EOS] = 3.0
         looked = corner(CORNERS[min(state.count, 2)]).expand(*tokens.shape, -1) if self.attends else None
         return Step(logits, looked, Said(state.count + 1))
@@ -84,36 +84,28 @@ def served(handler: Callable[..., Handler], host: str = "127.0.0.1") -> Iterator
             thread.join()
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     status: int
-    headers: http.client.HTTPMessage
+    headers: HTTPMessage
     content: bytes
-
-    @property
-    def error(self) -> str:
-        return str(json.loads(self.content)["error"])
 
 
 def ask(server: Server, target: str, method: str = "GET", content: Any = None, **headers: str | None) -> Answer:
     """The answer to a target as it is; `_` in a header's name stands for `-`, None leaves a usual header out."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
-    try:
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=600)) as connection:
         connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
-        sent = {"Host": f"127.0.0.1:{server.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
-        for name, value in sent.items():
+        for name, value in ({"Host": f"127.0.0.1:{server.port}"} | headers).items():
             if value is not None:
-                connection.putheader(name, value)
+                connection.putheader(name.replace("_", "-"), value)
         connection.endheaders(content)
         answer = connection.getresponse()
         return Answer(answer.status, answer.msg, answer.read())
-    finally:
-        connection.close()
 
 
 def post(server: Server, content: bytes, settings: Any = None, query: str | None = None, **headers: Any) -> Answer:
     """As the page posts."""
     text = f"settings={quote(json.dumps(settings or {'decoding': 'greedy'}))}" if query is None else query
     usual = {"Origin": f"http://127.0.0.1:{server.port}", "Content_Type": "application/octet-stream"}
-    usual["Content_Length"] = str(len(content))
-    return ask(server, f"/captions?{text}", "POST", content, **(usual | headers))
+    return ask(
+        server, f"/captions?{text}", "POST", content, **(usual | {"Content_Length": str(len(content))} | headers)
+    )

@@ -48,13 +48,12 @@ def photograph(tmp_path: Path) -> Path:
     return tmp_path / "grey.png"
 
 
-def lit(tab: Browser) -> tuple[int, int]:
-    """The cell where the first column's photograph is lit most, of the square in its middle that the network saw."""
-    picture = tab.picture(".column:first-child .picture")
-    return brightest(picture, (picture.width - picture.height) / 2)
-
-
 def test_captions_appear_and_words_move_the_map(tab: Browser, photograph: Path) -> None:
+    def lit() -> tuple[int, int]:
+        """Where the first column's photograph is lit most, of the square in its middle that the network saw."""
+        picture = tab.picture(".column:first-child .picture")
+        return brightest(picture, (picture.width - picture.height) / 2)
+
     choose(tab, photograph)
     captioned(tab)
     assert tab.run(f"document.querySelector('{BEST}').textContent") == " ".join(SAID)  # with its markup as text
@@ -62,17 +61,20 @@ def test_captions_appear_and_words_move_the_map(tab: Browser, photograph: Path) 
     assert tab.run("document.querySelector('.told').textContent") == f"one: {' '.join(SAID)}. two: {' '.join(SAID)}. "
     for word, cell in enumerate(CORNERS, start=1):
         tab.point(f"{BEST} span:nth-child({word})")
-        assert lit(tab) == cell
+        assert lit() == cell
     assert tab.run("document.querySelector('.readout').textContent").startswith(f"“{SAID[-1]}” · entropy ")
     tab.point("h1")
     assert tab.run("document.querySelector('.column canvas').hidden") is True
     tab.run(f"document.querySelector('{BEST}').focus({{preventScroll: true}})")
     tab.press("ArrowRight")
-    assert lit(tab) == CORNERS[1]
+    assert lit() == CORNERS[1]
     tab.press("ArrowUp")  # from the mean to the last head
-    assert lit(tab) == HEAD
+    assert lit() == HEAD
     assert tab.run("document.querySelector('.column:last-child .blind').textContent") == "no attention"
     assert tab.run("document.querySelectorAll('.column:last-child .caption[tabindex]').length") == 0
+    for width in (1200, 700, 360):  # none scrolls sideways
+        tab.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        assert tab.run("document.documentElement.scrollWidth") <= width
     assert tab.complaints == []
 
 
@@ -102,16 +104,6 @@ def test_settings_decode_anew_and_refusals_are_sentences(tab: Browser, photograp
     tab.wait(f"{error}.includes('1.1 MB')")
 
 
-def test_examples_are_captioned_by_a_click_and_settings_wait_folded(tab: Browser) -> None:
-    assert tab.run("document.querySelectorAll('.examples img').length") == 12
-    assert tab.run("document.querySelector('.search').open") is False
-    below = "document.querySelector('.columns').compareDocumentPosition(document.querySelector('.search'))"
-    assert tab.run(f"{below} & Node.DOCUMENT_POSITION_FOLLOWING") != 0
-    tab.click(".examples button:nth-child(2)")
-    captioned(tab)
-    assert tab.complaints == []
-
-
 @pytest.mark.parametrize(("width", "height"), [(1200, 900), (390, 844)])
 def test_photograph_and_best_caption_are_seen_without_scrolling(
     chromium: Browser, tmp_path: Path, width: int, height: int
@@ -127,10 +119,16 @@ def test_photograph_and_best_caption_are_seen_without_scrolling(
             assert chromium.in_sight(part)
 
 
-def test_a_photograph_is_dropped_or_pasted(tab: Browser) -> None:
+def test_a_photograph_is_dropped_or_pasted_or_an_example(tab: Browser) -> None:
     picture = """const canvas = new OffscreenCanvas(8, 8); canvas.getContext("2d");
         const blob = await canvas.convertToBlob(); const files = new DataTransfer();
         files.items.add(new File([blob], "dropped.png", {type: "image/png"}));"""
+    assert tab.run("document.querySelectorAll('.examples img').length") == 12
+    assert tab.run("document.querySelector('.search').open") is False
+    below = "document.querySelector('.columns').compareDocumentPosition(document.querySelector('.search'))"
+    assert tab.run(f"{below} & Node.DOCUMENT_POSITION_FOLLOWING") != 0
+    tab.click(".examples button:nth-child(2)")
+    captioned(tab)
     for event in (
         "new DragEvent('drop', {dataTransfer: files, cancelable: true})",
         "new ClipboardEvent('paste', {clipboardData: files})",
@@ -139,11 +137,3 @@ def test_a_photograph_is_dropped_or_pasted(tab: Browser) -> None:
         tab.run(f"(async () => {{ {picture} document.dispatchEvent({event}); }})()")
         captioned(tab)
     assert tab.complaints == []
-
-
-@pytest.mark.parametrize("width", [1200, 700, 360])
-def test_no_width_scrolls_sideways(chromium: Browser, server: Server, photograph: Path, width: int) -> None:
-    chromium.open(server.url, width=width)
-    choose(chromium, photograph)
-    captioned(chromium)
-    assert chromium.run("document.documentElement.scrollWidth") <= width
