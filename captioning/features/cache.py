@@ -146,6 +146,8 @@ class FeatureCache:
         rows = np.arange(len(self))[train_rows if isinstance(train_rows, slice) else np.asarray(train_rows, np.int64)]
         sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).round().astype(np.int64)]
         squares = [np.nanmean(np.square(self[row], dtype=np.float64)) for row in sample]
+        if not any(squares):
+            raise CaptioningError("all features of the training images are 0: check backbone.node and backbone.weights")
         return 1 / math.sqrt(np.mean(squares))
 
     def __getstate__(self) -> dict[str, Any]:

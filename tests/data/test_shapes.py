@@ -226,6 +226,15 @@ def test_no_scene_is_in_two_splits_even_where_chance_would_repeat_them(tmp_path)
     assert not val & test
 
 
+def test_there_are_more_than_a_hundred_thousand_scenes(splits):
+    corners = [r for e in splits["train"] for r in e.references if re.match(r"the .* and (above|below) the", r.text)]
+    ways = {tuple(word for word in r.words if word in ("left", "right", "above", "below")) for r in corners}
+    kinds = set().union(*map(pairs, splits["train"]))
+    # the training scenes with three things in a corner alone, before sizes and places
+    assert 0.8 * len(ways) * len(kinds) * (len(kinds) - 1) * (len(kinds) - 2) > 1e5
+    assert (len(ways), len(kinds)) == (4, 42)
+
+
 def test_captions_depend_on_the_image(splits):
     test = splits["test"]
     others = test[1:] + test[:1]

@@ -90,6 +90,11 @@ def test_scale_gives_unit_root_mean_square_on_the_training_rows(tmp_path: Path, 
     assert (cache.rows(ALL).double() * cache.scale()).square().mean().sqrt().item() == pytest.approx(1, rel=1e-6)
 
 
+def test_features_of_zero_have_no_scale(tmp_path: Path, paths: list[Path]) -> None:
+    with pytest.raises(CaptioningError, match=r"all features .* are 0"):
+        build(CountingCNN(factor=0), paths, tmp_path).scale()
+
+
 def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(tmp_path: Path, paths: list[Path]) -> None:
     examples = [Example(i, path, ()) for i, path in enumerate(paths)]
     first, second = CountingCNN(factor=50, resize="pad"), CountingCNN(resize="pad")
