@@ -109,7 +109,8 @@ def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
 
     def stepping(names: Sequence[str]) -> Graph:
         given = {"tokens": torch.full((SIZES["batch"], SIZES["hypotheses"]), BOS)}
-        given |= {name: tensors[name] for name in names}
+        # copies, because torch.export reads one of two inputs that are the same tensor
+        given |= {name: tensors[name].clone() for name in names}
         return _exported(_Step(model, state, names, own), given, shown, axes)
 
     found = stepping(list(tensors))
