@@ -4,8 +4,8 @@ import base64
 import io
 import itertools
 import json
-import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -26,30 +26,31 @@ PATIENCE = 300.0  # seconds to wait for what a page is to do, on a busy machine
 class Browser:
     """One tab, with the addresses that were asked for and the warnings and errors of its console."""
 
-    def __init__(self, write: int, read: int) -> None:
-        self._write, self._read, self._rest = write, read, b""
-        self._numbers, self._session = itertools.count(1), None
+    def __init__(self, pipe: socket.socket) -> None:
+        self._pipe, self._rest = pipe, b""
+        self._numbers, self._session = itertools.count(1), dict[str, str]()
         self.requests: list[str] = []
         self.complaints: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> Any:
         number = next(self._numbers)
-        session = {"sessionId": self._session} if self._session else {}
-        message = {"id": number, "method": method, "params": params} | session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
+        message = {"id": number, "method": method, "params": params} | self._session
+        self._pipe.sendall(json.dumps(message).encode() + b"\0")
         while True:
             while b"\0" not in self._rest:
-                piece = os.read(self._read, 2**20)
+                piece = self._pipe.recv(2**20)
                 assert piece, "the browser has ended"
                 self._rest += piece
             text, _, self._rest = self._rest.partition(b"\0")
             answer = json.loads(text)
             if answer.get("id") == number:
-                return answer["result"]  # absent where the command was wrong
+                assert "result" in answer, answer
+                return answer["result"]
             self._note(answer)
 
     def open(
@@ -133,38 +134,24 @@ def brightest(picture: Image.Image, left: float = 0, side: int = 4) -> tuple[int
     return row, column
 
 
+FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars --no-first-run
+    --disable-background-networking --disable-component-update --disable-sync --disable-quic --remote-debugging-pipe"""
+
+
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A browser with a profile of its own, which is gone afterwards."""
     assert FOUND
-    ours_read, theirs_write = os.pipe()
-    theirs_read, ours_write = os.pipe()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        flags = [
-            "headless=new",
-            "no-sandbox",
-            "disable-gpu",
-            "disable-dev-shm-usage",
-            "hide-scrollbars",
-            "no-first-run",
-        ]
-        flags += ["disable-background-networking", "disable-component-update", "disable-sync", "disable-quic"]
-        flags += [f"user-data-dir={home}", "remote-debugging-pipe"]
-        # the protocol's pipe is what the browser finds open as 3 and 4
-        redirected = f'exec "$@" 3<&{theirs_read} 4>&{theirs_write}'
-        process = subprocess.Popen(
-            ["bash", "-c", redirected, "bash", FOUND, *(f"--{flag}" for flag in flags)],
-            pass_fds=(theirs_read, theirs_write),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(theirs_read)
-        os.close(theirs_write)
-        tab = Browser(ours_write, ours_read)
+    ours, theirs = socket.socketpair()
+    with ours, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        # what the browser finds open as 3 and 4 is the protocol's pipe
+        redirected = ["bash", "-c", f'exec "$@" 3<&{theirs.fileno()} 4>&{theirs.fileno()}', "bash"]
+        command = [*redirected, FOUND, *FLAGS.split(), f"--user-data-dir={home}"]
+        silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], **silent)
+        theirs.close()
         try:
-            yield tab
+            yield Browser(ours)
         finally:
             process.terminate()
             process.wait(PATIENCE)
-            os.close(ours_write)
-            os.close(ours_read)

@@ -14,18 +14,7 @@ import yaml
 from omegaconf import OmegaConf
 from PIL import Image
 from support import composed
-from written import (
-    ATTENDS,
-    CORNERS,
-    REFERENCES,
-    SAID,
-    SOFT,
-    keep_maps,
-    page_of,
-    systems_of,
-    write_photographs,
-    write_run,
-)
+from written import CORNERS, REFERENCES, SAID, SOFT, keep_maps, page_of, systems_of, write_photographs, write_run
 
 from captioning.data.shapes import ShapesReader
 from captioning.metrics import Scorer
@@ -42,7 +31,7 @@ STRANGE = ['</script><script>alert("1")</script>', "'\"&<!--", "\u202eleft \U000
 def runs(tmp_path: Path) -> Path:
     """Three systems on three photographs; the first has kept its attention."""
     images = write_photographs(tmp_path / "data" / "images", 3)
-    scores = ATTENDS | {"attention span": 3.0, "inattention": 1.0}
+    scores = {"attention entropy": 1.0, "attention span": 3.0, "inattention": 1.0}
     keep_maps(write_run(tmp_path / "runs", "sat_soft", 1, 21.0, SAID, [90, 10, 50], images, scores=scores), SAID)
     write_run(tmp_path / "runs", "lstm", 1, 18.5, ["a man", "a dog", "a"], [5, 80, 40], images)
     write_run(tmp_path / "runs", "strange<b>", 1, 1.0, STRANGE, [1, 2, 3], images)

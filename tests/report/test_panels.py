@@ -102,16 +102,12 @@ def test_two_panels_of_the_same_are_the_same_files(tmp_path: Path) -> None:
             save_panel(tmp_path / "c.png", torch.rand(*photograph), ["a"], torch.rand(*maps))
 
 
-@pytest.mark.parametrize(
-    ("size", "shown"), [((200, 400), (0.5, 1)), ((400, 300), (1, 0.75)), ((1, 2000), (0.2, 1)), ((1, 1), (1, 1))]
-)
-def test_proportions_are_kept_and_a_strip_can_still_be_seen(
-    panel: Path, size: tuple[int, int], shown: tuple[float, float]
-) -> None:
-    page = save_panel(panel, torch.rand(3, *size), ["dog"], torch.ones(1, 2, 4) / 8)
-    for extent in (axes.get_window_extent() for axes in page.axes[:2]):
-        assert (extent.height, extent.width) == pytest.approx(tuple(DPI * CELL * side for side in shown))
-    assert page.axes[0].images[0].get_array().shape[:2] == tuple(round(DPI * CELL * side) for side in shown)
+def test_proportions_are_kept_and_a_strip_can_still_be_seen(panel: Path) -> None:
+    for size, shown in (((200, 400), (0.5, 1)), ((400, 300), (1, 0.75)), ((1, 2000), (0.2, 1)), ((1, 1), (1, 1))):
+        page = save_panel(panel, torch.rand(3, *size), ["dog"], torch.ones(1, 2, 4) / 8)
+        for extent in (axes.get_window_extent() for axes in page.axes[:2]):
+            assert (extent.height, extent.width) == pytest.approx(tuple(DPI * CELL * side for side in shown))
+        assert page.axes[0].images[0].get_array().shape[:2] == tuple(round(DPI * CELL * side) for side in shown)
 
 
 def test_references_peaks_and_entropies_stand_on_the_page(panel: Path) -> None:
