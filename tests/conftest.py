@@ -26,7 +26,7 @@ T = TypeVar("T")
 SLOWEST = [
     *("test_launchers", "test_sweeps", "test_ranks", "test_evaluate", "test_graphs", "test_conf", "test_run"),
     *("test_resume", "test_wandb_run", "test_predict", "test_captioner", "test_signals", "test_check"),
-    *("test_statistics", "test_init_from", "test_benchmark", "test_doctor", "test_run_mishaps", "test_export"),
+    *("test_tested", "test_init_from", "test_benchmark", "test_doctor", "test_run_mishaps", "test_export"),
 ]
 """Files of tests by the time they take."""
 PROFILES = {"test": 60, "soak": 1000}

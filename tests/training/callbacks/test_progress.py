@@ -1,6 +1,5 @@
 import logging
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,8 @@ pytestmark = QUIET
 BATCHES = [torch.zeros(1)] * 10
 SCORES = [12.34, 45.67, 23.41, 45.67]
 VALIDATIONS = [
-    "epoch 1/4, step 10/40, loss 2.500, BLEU-4 9.0, CIDEr 12.3, best CIDEr 12.3",
-    "epoch 2/4, step 20/40, loss 2.500, BLEU-4 9.0, CIDEr 45.7, best CIDEr 45.7",
-    "epoch 3/4, step 30/40, loss 2.500, BLEU-4 9.0, CIDEr 23.4, best CIDEr 45.7",
-    "epoch 4/4, step 40/40, loss 2.500, BLEU-4 9.0, CIDEr 45.7, best CIDEr 45.7",
+    f"epoch {i}/4, step {i}0/40, loss 2.500, BLEU-4 9.0, CIDEr {cider}, best CIDEr {best}"
+    for i, (cider, best) in enumerate([(12.3, 12.3), (45.7, 45.7), (23.4, 45.7), (45.7, 45.7)], start=1)
 ]
 
 
@@ -49,16 +46,11 @@ class Scored(Idle):
 
 
 def train(
-    folder: Path,
-    bar: Progress,
-    *callbacks: L.Callback,
-    point: Path | None = None,
-    fault: int | None = None,
-    **more: Any,
+    folder: Path, *callbacks: L.Callback, point: Path | None = None, fault: int | None = None, **more: Any
 ) -> L.Trainer:
     best = ModelCheckpoint(folder, monitor="val/CIDEr", mode="max", filename="best", enable_version_counter=False)
     settings = {"max_epochs": 4, "enable_progress_bar": True, "enable_checkpointing": True, **more}
-    found, module = trainer(**settings, callbacks=[*callbacks, bar, best]), Scored()
+    found, module = trainer(**settings, callbacks=[*callbacks, best]), Scored()
     module.fault = fault
     found.fit(module, loader(BATCHES), loader(BATCHES[:2]), ckpt_path=point)
     return found
@@ -68,9 +60,10 @@ def without_time(text: str) -> str:
     return re.sub(r", \d+ s left", "", text)
 
 
-@pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """What was logged since the last call, without what depends on time."""
+def test_lines_of_a_log_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For each validation, and in between, on the first of several processes, from the step where training goes on."""
     caplog.set_level(logging.INFO)
 
     def lines() -> list[str]:
@@ -78,27 +71,15 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
         caplog.clear()
         return list(map(without_time, said))
 
-    return lines
-
-
-def test_a_log_file_has_a_line_for_each_validation(
-    tmp_path: Path, lines: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
     ended = train(tmp_path, Progress())
     assert lines() == ["training: 4 epochs of 10 steps", *VALIDATIONS]
     ended.test(ended.lightning_module, loader(BATCHES[:2]), verbose=False)
     assert lines() == ["test: scoring 4 captions ..."]
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", "")
 
-
-def test_and_lines_in_between_on_the_first_of_several_processes(tmp_path: Path, lines: Callable[[], list[str]]) -> None:
     train(tmp_path, Progress(every_seconds=0), max_epochs=1, accumulate_grad_batches=2)
-    said = lines()
-    steps = [f"epoch 1/1, step {batch // 2}/5, loss 2.500, lr 1.0e-01" for batch in range(1, 11)]
-    assert said == [
+    assert lines() == [
         "training: 1 epoch of 5 steps",
-        *steps,
+        *(f"epoch 1/1, step {batch // 2}/5, loss 2.500, lr 1.0e-01" for batch in range(1, 11)),
         *(f"epoch 1/1, validation: batch {batch} of 2" for batch in (1, 2)),
         "epoch 1/1, step 5/5, loss 2.500, BLEU-4 9.0, CIDEr 12.3, best CIDEr 12.3",
     ]
@@ -106,6 +87,18 @@ def test_and_lines_in_between_on_the_first_of_several_processes(tmp_path: Path, 
     silent.disable()  # as Lightning does on the others
     train(tmp_path, silent, max_epochs=1)
     assert lines() == []
+
+    with pytest.raises(RuntimeError, match="a fault"):
+        train(tmp_path, Progress(), ResumePoints(tmp_path, every_n_steps=4), fault=16)
+    lines()
+    train(tmp_path, Progress(every_seconds=0), ResumePoints(tmp_path, 100), point=tmp_path / "last.ckpt")
+    said = lines()
+    assert re.match(r"training: 4 epochs of 10 steps, of which 1\d are done", said[0])
+    done = int(said[0].split()[-3])
+    assert said[1] == f"epoch 2/4, step {done + 1}/40, loss 2.500, best CIDEr 12.3, lr 1.0e-01"
+    assert VALIDATIONS[1] in said
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "")
 
 
 @pytest.mark.parametrize("width", [120, 40])
@@ -122,15 +115,3 @@ def test_a_terminal_has_one_bar(width: int, tmp_path: Path, monkeypatch: pytest.
     if width > 40:
         assert any(frame.startswith("epoch 2/4, validation: scoring 4 captions ... |") for frame in drawn)
         assert re.fullmatch(r"epoch 4/4, step 40/40, loss 2.500, best CIDEr 45.7, lr 1.0e-01 \|█+\|", drawn[-1])
-
-
-def test_it_goes_on_within_the_epoch(tmp_path: Path, lines: Callable[[], list[str]]) -> None:
-    with pytest.raises(RuntimeError, match="a fault"):
-        train(tmp_path, Progress(), ResumePoints(tmp_path, every_n_steps=4), fault=16)
-    lines()
-    train(tmp_path, Progress(every_seconds=0), ResumePoints(tmp_path, 100), point=tmp_path / "last.ckpt")
-    said = lines()
-    assert re.match(r"training: 4 epochs of 10 steps, of which 1\d are done", said[0])
-    done = int(said[0].split()[-3])
-    assert said[1] == f"epoch 2/4, step {done + 1}/40, loss 2.500, best CIDEr 12.3, lr 1.0e-01"
-    assert VALIDATIONS[1] in said

@@ -19,23 +19,30 @@ from captioning.training.loggers.metrics_file import MetricsFile
 from ..world import QUIET, Idle, batch, loader, module, noted, trainer
 
 pytestmark = QUIET
+NAP, LONG = 0.02, 0.3
+"""Seconds of a batch and of a validation."""
 
 
-class Scored(Idle):
-    """Training of nothing whose validation scores are known."""
+class Sleeper(Idle):
+    """Trains nothing; its validation scores are known."""
 
-    def __init__(self, scores: list[float]) -> None:
+    def __init__(self, scores: list[float], nap: float = 0.0, long: float = 0.0) -> None:
         super().__init__()
-        self.scores = scores
+        self.scores, self.nap, self.long = scores, nap, long
 
-    def validation_step(self, batch: Tensor, index: int) -> None:
-        self.log("val/score", self.scores[self.current_epoch])
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        time.sleep(self.nap)
+        return super().training_step(batch, index)
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        time.sleep(self.long)
+        self.log("val/score", self.scores[self.current_epoch], batch_size=1)
 
 
 def run(stopwatch: Stopwatch, scores: list[float]) -> list[float]:
     callback, times = noted(lambda *_: stopwatch.trained, "on_validation_end")
     batches = loader([torch.zeros(1)])
-    trainer(max_epochs=len(scores), callbacks=[stopwatch, callback]).fit(Scored(scores), batches, batches)
+    trainer(max_epochs=len(scores), callbacks=[stopwatch, callback]).fit(Sleeper(scores), batches, batches)
     return times
 
 
@@ -54,44 +61,28 @@ def test_time_to_the_best_validation_of_a_run_that_is_resumed(mode: str, scores:
     assert other.trained > other.to_best == 0
 
 
-CAPTIONS = [3, 1, 4, 2, 5, 3]
-"""Of the two images of each batch, of which the second has one; rows of the first are there for both."""
-NAP, LONG = 0.02, 0.3
-
-
-class Sleeper(Idle):
-    """Trains nothing, for NAP seconds a batch, and validates nothing, for LONG seconds."""
-
-    def training_step(self, batch: Batch, index: int) -> Tensor:
-        time.sleep(NAP)
-        return super().training_step(batch, index)
-
-    def validation_step(self, batch: Batch, index: int) -> None:
-        time.sleep(LONG)
-
-
 @pytest.mark.parametrize(
-    ("settings", "intervals"),
+    ("log_every", "windows", "intervals"),
     [
         # an interval that a validation interrupts
-        ({"log_every_n_steps": 4}, {3: [3, 1, 4, 2], 7: [5, 3, 3, 1], 11: [4, 2, 5, 3]}),
-        (
-            {"log_every_n_steps": 1, "accumulate_grad_batches": 3},
-            {0: [3, 1, 4], 1: [2, 5, 3], 2: [3, 1, 4], 3: [2, 5, 3]},
-        ),
+        (4, 1, {3: [3, 1, 4, 2], 7: [5, 3, 3, 1], 11: [4, 2, 5, 3]}),
+        (1, 3, {0: [3, 1, 4], 1: [2, 5, 3], 2: [3, 1, 4], 3: [2, 5, 3]}),
     ],
 )
 def test_captions_of_each_interval_without_validation(
-    settings: dict[str, int], intervals: dict[int, list[int]], tmp_path: Path
+    log_every: int, windows: int, intervals: dict[int, list[int]], tmp_path: Path
 ) -> None:
-    log = MetricsFile(tmp_path / "metrics.csv")
-    run = trainer(max_epochs=2, logger=log, callbacks=[Throughput()], **settings)
-    batches = [collate([0, 1], torch.zeros(2, 1, 1), [[[4]] * (count - 1), [[4, 5]]]) for count in CAPTIONS]
+    """Of the two images of each batch the second has one caption; rows of the first are there for both."""
+    log, settings = MetricsFile(tmp_path / "metrics.csv"), {"accumulate_grad_batches": windows}
+    run = trainer(max_epochs=2, logger=log, log_every_n_steps=log_every, callbacks=[Throughput()], **settings)
+    features = torch.zeros(2, 1, 1)
+    batches = [collate([0, 1], features, [[[4]] * (count - 1), [[4, 5]]]) for count in (3, 1, 4, 2, 5, 3)]
     start = time.perf_counter()
-    run.fit(Sleeper(), loader(batches), loader(batches[:1]))
+    run.fit(Sleeper([0, 0], NAP, LONG), loader(batches), loader(batches[:1]))
     whole = time.perf_counter() - start
     with log.path.open() as file:
-        rates = {int(row["step"]): float(row["train/captions per second"]) for row in csv.DictReader(file)}
+        rows = [row for row in csv.DictReader(file) if row["train/captions per second"]]
+    rates = {int(row["step"]): float(row["train/captions per second"]) for row in rows}
     assert list(rates) == list(intervals)
     seconds = {step: sum(captions) / rates[step] for step, captions in intervals.items()}
     assert all(seconds[step] >= NAP * len(captions) for step, captions in intervals.items())

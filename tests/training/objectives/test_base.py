@@ -1,15 +1,11 @@
 """The numbers are those of SplitMix64, which is written here once more, in whole numbers of Python and step by step."""
 
-import math
 from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
 
 from captioning.training.objectives import BatchRandom
-
-SEED, STEP = 11, 5
 
 
 def split_mix_64(state: int) -> Iterator[int]:
@@ -29,52 +25,28 @@ def number(seed: int, *key: int) -> float:
     return (seed >> 40) / 2**24
 
 
-def draws(*index: int, seed: int = SEED, step: int = STEP) -> BatchRandom:
-    return BatchRandom(seed, step, torch.tensor(index))
-
-
-def test_generator_of_this_test_has_the_published_outputs() -> None:
-    generator = split_mix_64(1234567)
-    assert [next(generator) for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
-
-
 @pytest.mark.parametrize(("seed", "step"), [(0, 0), (7, 1), (2**32 - 1, 997)])
 def test_numbers_by_plain_integers(seed: int, step: int) -> None:
-    index = [3, 0, 811, 3]
-    found = draws(*index, seed=seed, step=step)
+    """They depend on nothing but their key: not on the other images, or on how many captions and words there are."""
+    published, index = split_mix_64(1234567), [3, 0, 811, 3]
+    assert [next(published) for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    found = BatchRandom(seed, step, torch.tensor(index))
     assert found.uniform().tolist() == [number(seed, step, i) for i in index]
     expected = [[[number(seed, step, i, n, t) for t in range(3)] for n in range(2)] for i in index]
     assert found.uniform(2, 3).tolist() == expected
 
 
-def test_numbers_depend_on_nothing_but_their_key() -> None:
-    """Not on the other images, on their order, or on how many captions, samples and words the batch has."""
-    whole = draws(4, 9, 2).uniform(5, 3, 7)
-    assert torch.equal(draws(2, 4).uniform(5, 3, 7), whole[[2, 0]])
-    assert torch.equal(draws(9).uniform(2, 1, 4)[0], whole[1, :2, :1, :4])
-
-
-def chi_square(numbers: Tensor, cells: int = 20) -> float:
-    counts = (numbers.flatten() * cells).long().bincount(minlength=cells)
-    expected = numbers.numel() / cells
-    return ((counts - expected).square() / expected).sum().item()
-
-
 def test_numbers_are_uniform_along_every_part_of_the_key() -> None:
-    many, reach = 5000, 50.8  # with probability 1e-4, at 19 degrees of freedom
-    steps = torch.cat([draws(1, step=step).uniform() for step in range(many)])
-    seeds = torch.cat([draws(1, seed=seed).uniform() for seed in range(many)])
-    for found in (steps, seeds, draws(*range(many)).uniform(), draws(1).uniform(many), draws(1).uniform(2, many)[:, 1]):
-        assert (found.numel(), found.dtype) == (many, torch.float32)
-        assert 0 <= found.min() < found.max() < 1
-        assert chi_square(found) < reach
+    many, cells = 5000, 20
 
+    def drawn(index: int = 1, seed: int = 11, step: int = 5) -> BatchRandom:
+        return BatchRandom(seed, step, torch.tensor([index]))
 
-def test_neighbours_are_not_correlated() -> None:
-    """The correlation of n independent pairs is away from 0 by about 1 / sqrt(n)."""
-    found = torch.stack([draws(*range(30), step=step).uniform(20, 10) for step in range(2)]).double() - 0.5
-    for axis in range(4):
-        size = found.shape[axis] - 1
-        a, b = found.narrow(axis, 0, size), found.narrow(axis, 1, size)
-        correlation = (a * b).mean() / found.square().mean()
-        assert abs(correlation.item()) < 4 / math.sqrt(a.numel()), axis
+    along = [torch.cat([drawn(**{part: i}).uniform() for i in range(many)]) for part in ("step", "seed", "index")]
+    for found in (*along, drawn().uniform(many)[0], drawn().uniform(2, many)[0, 1]):
+        counts = (found * cells).long().bincount(minlength=cells)
+        assert (counts.shape, found.min() >= 0) == ((cells,), True)
+        # 50.8 is passed with probability 1e-4, at 19 degrees of freedom
+        assert (counts - many / cells).square().sum() / (many / cells) < 50.8
+        pairs = (found[:-1] - 0.5) * (found[1:] - 0.5)  # neighbours are not correlated
+        assert abs(pairs.mean()) * 12 < 4 / many**0.5

@@ -80,41 +80,22 @@ def test_bfloat16_logits_are_summed_in_float32() -> None:
     assert found.item() == pytest.approx(exact, rel=1e-6)
 
 
-def penalty(attention: Tensor, given: Batch, mask: Tensor | None = None) -> Tensor:
-    output, vectors = CaptionOutput(torch.zeros(0), attention), torch.zeros(*attention.shape[::3], 1)
-    return doubly_stochastic(output, given, ContextSet(vectors, (1, attention.shape[-1]), mask))
+def test_doubly_stochastic_by_hand() -> None:
+    """L = 4 and two steps. Even maps: 4 (1 - 1/2)^2; one location twice: (1 - 2)^2 + 3; two locations once each: 2.
 
-
-def maps(seed: int = 0) -> Tensor:
-    return (2 * normal(3, 2, 4, L, seed=seed)).softmax(dim=-1)
-
-
-@pytest.mark.parametrize("absent", [((), (), ()), ((2, 3), (), (0,))])
-def test_eq_14_by_loops(absent: tuple[tuple[int, ...], ...]) -> None:
-    """Without lambda: the square over all locations that are there, nothing divided by anything."""
-    mask = torch.tensor([[i not in row for i in range(L)] for row in absent])
-    attention = maps().masked_fill(~mask[:, None, None], 0)
-    attention = attention / attention.sum(dim=-1, keepdim=True)
-    total = 0.0
-    for b, n, words in WORDS:
-        for i in set(range(L)) - set(absent[b]):
-            total += (1 - sum(attention[b, n, t, i].item() for t in range(len(words) + 1))) ** 2
-    assert penalty(attention, captions(), mask).item() == pytest.approx(total, rel=1e-12)
-    # without the mask, each of the two captions of the first image and that of the third misses its locations by 1
-    missed = 2 * len(absent[0]) + len(absent[2])
-    assert penalty(attention, captions()).item() == pytest.approx(total + missed, rel=1e-12)
-
-
-def test_scale_by_hand() -> None:
-    """L = 4 and two steps. Even maps: 4 (1 - 1/2)^2; one location twice: (1 - 2)^2 + 3; two locations once each: 2."""
+    Without lambda, and without locations that are not there.
+    """
     even = torch.full((1, 1, 2, 4), 0.25)
     fixed, moving = (one_hot(torch.tensor([[path]]), 4).float() for path in ([3, 3], [0, 2]))
-    given = collate([0], torch.zeros(1, 4, 1), [[[5]]])
-    assert [penalty(alpha, given).item() for alpha in (even, fixed, moving)] == [1, 4, 2]
+    given, mask = collate([0], torch.zeros(1, 4, 1), [[[5]]]), torch.tensor([[True, False, True, True]])
+    for attention, some, expected in ((even, None, 1), (fixed, None, 4), (moving, None, 2), (fixed, mask, 3)):
+        context = ContextSet(torch.zeros(1, 4, 1), (1, 4), some)
+        output = CaptionOutput(torch.zeros(0), attention)
+        assert doubly_stochastic(output, given, context).item() == expected
 
 
 def test_likelihood_and_penalty_are_summed_over_captions() -> None:
-    """With gradients that reach attention, next to captions that are padding and locations that are masked."""
+    """Eq. 14 by loops, with gradients that reach attention, next to captions that are padding and masked locations."""
     model, weight = network("recurrent"), 0.3
     given = replace(batch(0, 3), tokens=captions().tokens, word_index=captions().word_index)
     mask = torch.ones(3, GRID**2, dtype=torch.bool)
@@ -146,11 +127,6 @@ def network(name: str) -> Any:
     return randomised(NETWORKS[name]().double().train(), 0.5, seed=5)
 
 
-def given() -> tuple[Batch, ContextSet, BatchRandom]:
-    found = batch(0, 5)
-    return found, ContextSet(found.inputs.double(), (GRID, GRID)), BatchRandom(1, 2, found.index)
-
-
 def drawn(logits: Tensor, height: float) -> int:
     """Where the probabilities of words, the lowest id first, first exceed `height` in sum."""
     weights = [math.exp(x) if i > UNK else 0.0 for i, x in enumerate(logits.tolist())]
@@ -166,7 +142,8 @@ def drawn(logits: Tensor, height: float) -> int:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_words_are_replaced_by_those_that_the_model_says(name: str, probability: float) -> None:
     """A recurrent model after what it has read, a transformer, in one pass, after the caption's own words."""
-    model, (found, context, random) = network(name), given()
+    model, found = network(name), batch(0, 5)
+    context, random = ContextSet(found.inputs.double(), (GRID, GRID)), BatchRandom(1, 2, found.index)
     sources, passes = found.sources, []
     uniform = random.uniform(*sources.shape[1:], 2).tolist()
     model.register_forward_hook(lambda *call: passes.append(call))
@@ -188,15 +165,10 @@ def test_words_are_replaced_by_those_that_the_model_says(name: str, probability:
         replaced += sum(a != b for a, b in zip(read, caption, strict=True))
     assert replaced > 5
     assert not ((mixed == EOS) & (sources != EOS)).any()
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_loss_is_that_of_the_references_after_other_words(name: str) -> None:
-    model, (found, context, random) = network(name), given()
-    mixed = scheduled_inputs(model, context, found.sources, 0.5, random)
+    # and the loss is that of the references after these words
     logits = model.readout(model(context, mixed).hidden.flatten(0, 2)[found.word_index])
     expected = cross_entropy(logits, found.targets, label_smoothing=0.1, reduction="sum")
-    objective = CrossEntropy(0.1, scheduled_sampling=0.5)
+    objective = CrossEntropy(0.1, scheduled_sampling=probability)
     torch.testing.assert_close(objective(model, context, found, random).total, expected)
     plain = CrossEntropy(0.1)(model, context, found, random).total
     assert objective.eval()(model, context, found, random).total == plain != expected

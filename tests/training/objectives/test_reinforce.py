@@ -149,25 +149,22 @@ def loss(objective: torch.nn.Module, model: Any, given: Batch, mask: Tensor | No
     return objective(model, context, given, BatchRandom(0, step, given.index))
 
 
+def sampling(baseline: float | Sequence[float] = 0.0, **settings: Any) -> Reinforce:
+    """The bare estimator: every image sampled, no entropy."""
+    found = Reinforce(**({"sample_probability": 1.0, "entropy": 0.0} | settings))
+    found.baseline.copy_(torch.tensor(baseline, dtype=torch.float64))
+    return found
+
+
 def along(objective: Reinforce, model: Recurrent, path: Path) -> Tensor:
     """The objective's gradient for `one_caption` along one path."""
     found = loss(objective, Led(model, torch.tensor(path)[None, None]), one_caption())
     return gradient(found.total, model)
 
 
-def sampling(**settings: Any) -> Reinforce:
-    """The bare estimator: every image sampled, no entropy."""
-    return Reinforce(**({"sample_probability": 1.0, "entropy": 0.0} | settings))
-
-
-def with_baseline(objective: Reinforce, values: float | Sequence[float]) -> Reinforce:
-    objective.baseline.copy_(torch.tensor(values, dtype=torch.float64))
-    return objective
-
-
-def every_gradient(objective: Reinforce, gate: bool = True, cell: str = "lstm") -> Tensor:
+def every_gradient(objective: Reinforce, **changes: Any) -> Tensor:
     """The objective's gradients for `one_caption` along each of all paths, `[S, P]`."""
-    model = network(gate, cell=cell)
+    model = network(**changes)
     return torch.stack([along(objective, model, path) for path in PATHS])
 
 
@@ -190,7 +187,7 @@ def test_averaged_over_all_paths_it_is_the_gradient_of_the_lower_bound(
     assert weights.sum().item() == pytest.approx(1, rel=1e-12)
     assert weights.max() > 10 * weights.min()
     assert expected.norm() > 1
-    objective = with_baseline(sampling(credit=credit, max_words=2), baseline)
+    objective = sampling(baseline, credit=credit, max_words=2)
     assert_equal(weights @ every_gradient(objective, **changes), expected)
 
 
@@ -245,7 +242,8 @@ def test_captions_and_samples_are_as_if_each_came_alone(
                 found = walk(model, image, caption, row[: len(caption) + 1] if sampled[b] else None)
                 parts.append(surrogate(found, baseline=baseline, **(settings | policy)) / samples)
                 words.append(-found.likelihoods.sum() / samples)
-    objective, led = with_baseline(Reinforce(**settings, samples=samples, max_words=2), baseline), Led(model, locations)
+    settings = {"sample_probability": 0.5, "samples": samples, "max_words": 2} | settings
+    objective, led = sampling(baseline, **settings), Led(model, locations)
     found = loss(objective, led, many_captions(), step=steps()[sampled])
     assert len(parts) == 5 * samples
     assert found.total.item() == pytest.approx(sum(parts).item(), rel=1e-12)
@@ -302,51 +300,36 @@ def test_random_choices_belong_to_the_image_and_the_caption() -> None:
         assert_equal(together, sum(alone for alone, _ in apart))
 
 
-def rewards(model: Recurrent, locations: Tensor, chosen: Sequence[int] = range(4)) -> list[list[float]]:
-    """log p of each word of the captions of `many_captions` along `locations`."""
-    return [
-        walk(model, images(4)[b], words, locations[b, n].tolist()[: len(words) + 1]).likelihoods.tolist()
-        for b in chosen
-        for n, words in enumerate(CAPTIONS[b])
-    ]
-
-
-def mean(found: list[list[float]]) -> float:
-    return sum(map(sum, found)) / len(found)
-
-
-def test_batches_and_samples_and_processes_are_one_mean() -> None:
-    """Of 5 captions, of 1, each with two samples, and of two more samples in a process of its own."""
-    model, objective, locations = network(), sampling(samples=2), some_paths(2)
-    both = torch.tensor([[[0, 2, 1], [1, 1, 0]]])
-    loss(objective, Led(model, locations), many_captions())
-    loss(objective, Led(model, both), one_caption())
-    objective.end_step(lambda sums: sums + torch.tensor([[-30.0], [2.0]]))
-    total = sum(sum(map(sum, rewards(model, rows))) for rows in (locations[:, ::2], locations[:, 1::2]))
-    total += sum(walk(model, images(1)[0], WORDS, path).likelihoods.sum().item() for path in both[0].tolist())
-    assert objective.baseline.tolist() == pytest.approx([0.1 * (total - 30) / 14], rel=1e-12)
-
-
-@pytest.mark.parametrize("credit", ["caption", "future"])
-def test_baseline_counts_sampled_captions_and_their_steps_alone(credit: str) -> None:
-    """No caption has a fourth step, whose baseline stays."""
-    model, locations = network(), some_paths()
-    before = [-9.0] if credit == "caption" else [-9.0, -7.0, -5.0, -3.0]
-    objective = with_baseline(Reinforce(credit=credit, max_words=3), before)
-    loss(objective, Led(model, locations), many_captions(), step=steps()[True, True, False, False])
+@pytest.mark.parametrize(("credit", "before"), [("caption", [-9.0]), ("future", [-9.0, -7.0, -5.0, -3.0])])
+def test_baseline_is_one_mean_of_batches_samples_and_processes(credit: str, before: list[float]) -> None:
+    """Of sampled captions and their steps alone: no caption has a fourth step, whose baseline stays."""
+    model, locations, both = network(), some_paths(2), torch.tensor([[[0, 2, 1], [1, 1, 0]]])
+    settings = {"credit": credit, "max_words": 3, "samples": 2, "sample_probability": 0.5}
+    objective, step = sampling(before, **settings), steps()[True, True, False, False]
+    loss(objective, Led(model, locations), many_captions(), step=step)
+    loss(objective, Led(model, both), one_caption(), step=step)
     assert objective.baseline.tolist() == before  # until the optimiser's next step
-    logged = objective.end_step(torch.clone)
-    long, short = rewards(model, locations, [0])
-    seen = [mean([long, short]), mean([long[1:], short[1:]]), long[2], -3.0]
-    expected = [0.9 * old + 0.1 * new for old, new in zip(before, seen, strict=False)]
-    assert objective.baseline.tolist() == pytest.approx(expected, rel=1e-12)
+    (long, short), first, alone = CAPTIONS[0], images(4)[0], images(1)[0]
+    captions = [(first, long), (first, long), (first, short), (first, short), (alone, WORDS), (alone, WORDS)]
+    seen = [
+        walk(model, image, words, path[: len(words) + 1]).likelihoods.tolist()
+        for (image, words), path in zip(captions, torch.cat([locations[0], both[0]]).tolist(), strict=True)
+    ]
+    others = torch.zeros(2, len(before))
+    others[:, 0] = torch.tensor([-30.0, 2.0])  # two more samples in a process of its own
+    logged = objective.end_step(lambda sums: sums + others)
+    for t, (old, (total, count)) in enumerate(zip(before, others.T.tolist(), strict=True)):
+        rewards = [sum(row[t:]) for row in seen if len(row) > t]
+        count += len(rewards)
+        expected = 0.9 * old + 0.1 * (total + sum(rewards)) / count if count else old
+        assert objective.baseline[t].item() == pytest.approx(expected, rel=1e-12)
     assert logged["baseline"].item() == objective.baseline[0].item()
 
 
 @pytest.mark.parametrize(("before", "divisor"), [(0.0, 1.0), (0.25, 1.0), (9.0, 3.0)])
 def test_the_advantage_is_divided_by_a_running_deviation_above_one(before: float, divisor: float) -> None:
     model, path = network(), (0, 2, 1)
-    objective = with_baseline(sampling(normalise=True), -6.5)
+    objective = sampling(-6.5, normalise=True)
     objective.variance.fill_(before)
     found = along(objective, model, path)
     walked = walk(model, images(1)[0], WORDS, path)

@@ -1,0 +1,337 @@
+"""What a test measures and leaves in the run folder, of a model whose captions and attention are known.
+
+One of nine cells has weight e^10, each of the others 1. `tests/report/test_panels.py` looks at the pictures.
+"""
+
+import json
+import math
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from captioning.backbones.context import ContextSet
+from captioning.data.example import Example, Noun, Reference
+from captioning.data.example import photographs as paths_of
+from captioning.data.module import CaptionData
+from captioning.data.vocabulary import Vocabulary
+from captioning.decoding import Caption
+from captioning.errors import CaptioningError
+from captioning.metrics import Scores
+from captioning.models.protocol import CaptionOutput, Step
+from captioning.runs.attention_file import read
+from captioning.runs.results import write_captions
+from captioning.tokens import EOS
+from captioning.training.callbacks import records
+from captioning.training.callbacks.records import AttentionPanels, KeepAttention, Results
+from captioning.training.callbacks.statistics import LogAttentionStatistics, LogWording, Pointing
+from captioning.training.callbacks.timing import Stopwatch
+from captioning.training.loggers.wandb import WandbRecord
+from captioning.training.module import CaptioningModule
+
+from ..world import DIM, GRID, QUIET, WORDS, data, module, noted, trainer
+
+pytestmark = QUIET
+SAID = ["red", "square", "left"]
+REFERENCES = ["A red square, left!", "disc and a rather long\u2028rest"]
+CELLS = [4, 0, 8, 2, 4]
+"""Where the features of each of the five test images are largest, in the 3 x 3 grid."""
+WORDING = {
+    **{"bad_endings": 0, "repeated": 0, "length": 3, "distinct-1": 20, "distinct-2": 20, "vocabulary used": 3},
+    **{"novel": 0, "unseen pairs": 0, "ended": 100},
+    # teacher forcing finds the pointer's seven words and four tokens all alike
+    **{"first word entropy": math.log(11), "word entropy": math.log(11)},
+}
+
+
+class Spots:
+    """Context vectors that are 0 but for one cell's first feature; or of which image i has the first i + 2."""
+
+    pixels = False
+
+    def __init__(self, partial: bool) -> None:
+        self.partial = partial
+
+    def rows(self, indices: list[int]) -> Tensor:
+        features = torch.zeros(len(indices), GRID * GRID, DIM)
+        features[torch.arange(len(indices)), torch.tensor(CELLS)[indices], 0] = 1.0
+        if self.partial:
+            for row, i in enumerate(indices):
+                features[row, i + 2 :] = math.nan
+        return features
+
+
+@dataclass
+class State:
+    attention: Tensor | None
+    step: int = 0
+
+    def reorder(self, parents: Tensor) -> Self:
+        return self
+
+
+class Pointer(nn.Module):
+    """Says SAID for every image and looks where the features are largest, with weight e^sharpness."""
+
+    max_tokens = 6
+    sharpness = 10.0
+    blind = False  # without attention
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def _attention(self, context: ContextSet) -> Tensor:
+        if context.mask is not None:  # evenly at what is there
+            return context.mask / context.mask.sum(dim=1, keepdim=True)
+        return (self.sharpness * context.vectors[..., 0]).softmax(dim=-1)  # [B, L]
+
+    def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
+        maps = self._attention(context)[:, None, None].expand(*tokens.shape, -1)
+        return CaptionOutput(self.weight.expand(*tokens.shape, 1), maps if need_weights else None)
+
+    def readout(self, hidden: Tensor) -> Tensor:
+        return hidden.expand(*hidden.shape[:-1], len(WORDS) + 4)
+
+    def start(self, context: ContextSet, n: int) -> State:
+        return State(None if self.blind else self._attention(context)[:, None].expand(-1, n, -1))
+
+    def step(self, tokens: Tensor, state: State) -> Step:
+        ids = [*Vocabulary(WORDS).encode(SAID), EOS]
+        logits = torch.zeros(*tokens.shape, len(WORDS) + 4)
+        logits[..., ids[state.step]] = 9.0
+        return Step(logits, state.attention, State(state.attention, state.step + 1))
+
+    def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        maps = self._attention(context)[:, None, None].expand(*tokens.shape, -1)
+        return {"spot": torch.stack([maps, torch.full_like(maps, 1 / maps.shape[-1])], dim=-2)}
+
+
+def photographs(folder: Path, boxes: bool = True) -> list[Example]:
+    """Five photographs; the first caption names an object in the bright cell, the second one in cell 0."""
+
+    def box(cell: int) -> tuple[float, float, float, float]:
+        """In photographs twice as wide as high, of which the network sees the middle."""
+        row, column = divmod(cell, GRID)
+        return 0.25 + column / GRID / 2, row / GRID, 0.25 + (column + 1) / GRID / 2, (row + 1) / GRID
+
+    found = []
+    for i, cell in enumerate(CELLS):
+        path = folder / f"picture {i}.png"
+        Image.new("RGB", (24, 12), (20 * i, 50, 90)).save(path)
+        first = Reference(REFERENCES[0], ("red", "square", "left"), (Noun(1, box(cell)),) if boxes else ())
+        second = Reference(REFERENCES[1], ("disc",), (Noun(0, box(0)),) if boxes else ())
+        found.append(Example(f"folder/{i}.jpg" if i else 77, path, (first, second)))
+    return found
+
+
+def pointer(
+    folder: Path, boxes: bool = True, partial: bool = False, **settings: Any
+) -> tuple[CaptioningModule, CaptionData]:
+    """The model, and the five photographs as every split, in batches of 4 and 1."""
+    splits = dict.fromkeys(("train", "val", "test"), photographs(folder, boxes))
+    images, found = data(splits, eval_batch_size=4), module(Pointer(), splits=splits, **settings)
+    for dataset in images.datasets.values():
+        dataset.inputs = Spots(partial)
+    found.backbone.transform = replace(found.backbone.transform, resize="crop")
+    found.backbone.partial = partial
+    return found, images
+
+
+def run_test(tested: tuple[CaptioningModule, CaptionData], *callbacks: L.Callback) -> dict[str, Tensor]:
+    run = trainer(precision="32-true", callbacks=list(callbacks))
+    run.test(*tested, verbose=False)
+    return dict(run.callback_metrics)
+
+
+class Outcome(NamedTuple):
+    folder: Path
+    metrics: dict[str, Tensor]
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """A test with all callbacks of a test."""
+    folder = tmp_path_factory.mktemp("tested")
+    written = [Results(folder), AttentionPanels(folder / "attention", images=3), KeepAttention(folder, images=3)]
+    callbacks = [Pointing(), LogAttentionStatistics(), LogWording(), Stopwatch("val/CIDEr"), *written]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LC_ALL", "C")
+        return Outcome(folder, run_test(pointer(folder, metrics=("BLEU", "CIDEr")), *callbacks))
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def test_captions_scores_and_provenance(tested: Outcome) -> None:
+    found = lines(tested.folder)
+    assert [line["image_id"] for line in found] == [77, *(f"folder/{i}.jpg" for i in range(1, 5))]
+    for line in found:
+        assert (line["caption"], line["references"]) == ("red square left", REFERENCES)
+        assert set(line["scores"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"}
+    record = json.loads((tested.folder / "scores.json").read_text())
+    assert set(record) == {"scores", "provenance"}
+    scores, provenance = record["scores"], record["provenance"]
+    assert set(scores) == {name.removeprefix("test/") for name in tested.metrics if name.startswith("test/")}
+    assert {"BLEU-4", "CIDEr", "pointing", "length"} < set(scores)
+    assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(100)  # of 0-100: red, square and left are all there
+    wanted = {"commit", "versions", "data_digest", "tokenizer", "seconds_trained", "seconds_to_best", "device"}
+    assert wanted <= set(provenance)
+    assert {"python", "captioning", "torch", "lightning", "pycocoevalcap"} <= set(provenance["versions"])
+    assert provenance["parameters"]["trainable"] == 1 < provenance["parameters"]["frozen"]
+    assert (provenance["precision"], provenance["processes"]) == ("32-true", 1)
+    assert provenance["images_tested"] == provenance["images_of_split"] == 5
+
+
+def test_maps_and_panels_of_the_first_images(tested: Outcome) -> None:
+    found = read(tested.folder / "attention.npz")
+    assert [each.image_id for each in found] == [77, "folder/1.jpg", "folder/2.jpg"]
+    for each, cell in zip(found, CELLS, strict=False):
+        assert each.words == tuple(SAID)
+        assert list(each.maps) == ["mean", "spot 1", "spot 2"]
+        lit = np.where(np.arange(9) == cell, np.e**10, 1.0) / (np.e**10 + 8)
+        for maps, expected in zip(each.maps.values(), (lit, lit, np.full(9, 1 / 9)), strict=True):
+            np.testing.assert_allclose(maps, np.broadcast_to(expected.reshape(3, 3), (3, 3, 3)), atol=1 / 510)
+    assert {path.stem for path in (tested.folder / "attention").glob("*.pdf")} == {"77", "1", "2"}
+    for stem in ("77", "1", "2"):
+        with Image.open(tested.folder / "attention" / f"{stem}.png") as panel:
+            assert panel.format == "PNG"
+            assert panel.width > 3 * panel.height / len(SAID)
+
+
+def test_no_images_no_files_and_captions_are_on_disk_when_the_scorer_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
+    nothing = [AttentionPanels(tmp_path / "attention", images=0), KeepAttention(tmp_path, images=0)]
+    nothing.append(WandbRecord(tmp_path / "run", images=2))  # without its logger
+    with pytest.raises(CaptioningError, match="NoSuchOption"):
+        run_test(pointer(tmp_path), Results(tmp_path), *nothing)
+    found = lines(tmp_path)
+    assert [line["caption"] for line in found] == ["red square left"] * 5
+    assert not any("scores" in line for line in found)
+    assert not any((tmp_path / name).exists() for name in ("scores.json", "attention", "attention.npz", "run"))
+
+
+def test_photographs_by_their_folder_and_scores_as_computed(tmp_path: Path) -> None:
+    """Rounded to four decimals two images would be equal; a score that is no number is null."""
+    root = tmp_path / "root"
+    places = [root / "part" / "a.jpg", tmp_path / "b.jpg", root / os.fsdecode(b"\xff.jpg")]
+    examples = [Example(i, place, ()) for i, place in enumerate(places)]
+    assert paths_of(examples, root) == ["part/a.jpg", str(tmp_path / "b.jpg"), "\\xff.jpg"]
+    assert paths_of(examples[:1], None) == [str(places[0])]
+    values = [1.2345678901234567, 1.2345678901234569, float("nan")]
+    scores = Scores({}, [{"BLEU-4": value} for value in values], {})
+    write_captions(tmp_path / "captions.jsonl", [1, 2, 3], ["a"] * 3, [["b"]] * 3, scores)
+    assert [line["scores"] for line in lines(tmp_path)] == [{"BLEU-4": v} for v in (*values[:2], None)]
+
+
+@pytest.mark.parametrize("every_map", [False, True])
+@pytest.mark.parametrize(
+    ("size", "resize", "frame"), [((12, 12), "squash", (0, 0, 1, 1)), ((40, 20), "crop", (0.25, 0, 0.75, 1))]
+)
+def test_words_and_maps_of_a_panel(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    size: tuple[int, int],
+    resize: str,
+    frame: tuple[float, ...],
+    every_map: bool,
+) -> None:
+    """Words without EOS, one map per word where the network looked, on the photograph as it is.
+
+    Or those maps that the model has for what its backbone sees in the photograph, by their names.
+    """
+    drawn: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(records, "save_panel", lambda *arguments, **more: drawn.append((*arguments, more)))
+    Image.new("RGB", size, (10, 20, 30)).save(tmp_path / "0.png")
+    found, maps = module(Pointer()), torch.rand(4, 9)
+    found.backbone.transform = replace(found.backbone.transform, resize=resize)
+    example, caption = Example(0, tmp_path / "0.png", ()), Caption([4, 7, 10, 2], 0.0, maps)
+    records.draw(tmp_path / "panel.png", found, example, caption, every_map=every_map)
+    ((path, photograph, words, shown, more),) = drawn
+    assert (path, words) == (tmp_path / "panel.png", SAID)
+    if every_map:
+        context = found.backbone.context(found.backbone(found.backbone.transform.read(example.path)[None]))
+        expected = (10 * context.vectors[0, :, 0]).softmax(dim=0).view(1, 3, 3).expand(len(SAID), -1, -1)
+        torch.testing.assert_close(shown, {"spot 1": expected, "spot 2": torch.full((3, 3, 3), 1 / 9)})
+    else:
+        assert torch.equal(shown, maps[:3].view(3, 3, 3))
+    assert photograph.shape == (3, *size[::-1])
+    assert photograph[:, 0, 0].tolist() == pytest.approx([10 / 255, 20 / 255, 30 / 255])
+    assert more == {"title": "red square left", "references": [], "frame": frame}
+
+
+def expected(split: str, sharpness: float, coverage: float) -> Any:
+    total = math.exp(sharpness) + 8
+    peak = math.exp(sharpness) / total
+    entropy = -peak * math.log(peak) + 8 / total * math.log(total)
+    values = {"entropy": entropy, "entropy variance": 0, "movement": 0, "coverage": coverage}
+    named = {f"{split}/attention {name}": value for name, value in values.items()}
+    return pytest.approx(named, rel=1e-4, abs=1e-9)  # single precision
+
+
+def attention(metrics: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items() if "attention" in name}
+
+
+def wording(metrics: dict[str, Tensor], split: str) -> dict[str, float]:
+    return {name: float(metrics[f"{split}/{name}"]) for name in WORDING}
+
+
+def test_statistics_of_the_test(tested: Outcome) -> None:
+    """Five images in two batches have the same three words; each first caption names the object in the bright cell.
+
+    Of the photographs the network sees the middle, and boxes are of the whole. In place of the bright cells 4 0 8 2 4
+    the shuffled images have 0 8 2 4 4, so that of the first captions the last hits. Second captions name the object in
+    cell 0, bright in one image, and in one of the shuffled ones.
+    """
+    assert attention(tested.metrics) == expected("test", 10, 100 / 9)
+    assert wording(tested.metrics, "test") == pytest.approx(WORDING)
+    assert float(tested.metrics["test/pointing"]) == pytest.approx(100 * 6 / 10)
+    assert float(tested.metrics["test/pointing (images shuffled)"]) == pytest.approx(100 * 2 / 10)
+
+
+def test_every_validation_begins_afresh(tmp_path: Path) -> None:
+    """The validation before training, of a part of the images, is in none of them; the test is of its own."""
+    found, images = pointer(tmp_path)
+    search = found.search
+
+    def change(epoch: int) -> None:
+        found.model.sharpness = (2.0, 0.0)[epoch]
+        if epoch == 1:
+            found.search = partial(search, max_length=2)
+
+    first, _ = noted(lambda run, _: change(run.current_epoch), "on_train_epoch_start")
+    last, seen = noted(lambda run, _: dict(run.callback_metrics), "on_train_epoch_end")
+    callbacks = [first, LogAttentionStatistics(), LogWording(), last]
+    run = trainer(precision="32-true", max_epochs=2, num_sanity_val_steps=1, callbacks=callbacks)
+    run.fit(found, images)
+    assert list(map(attention, seen)) == [expected("val", 2, 100 / 9), expected("val", 0, 100)]
+    cut = WORDING | {"length": 2, "ended": 0, "novel": 100, "vocabulary used": 2}
+    assert [wording(each, "val") for each in seen] == [pytest.approx(each) for each in (WORDING, cut)]
+    found.model.sharpness = 1.0
+    run.test(found, images, verbose=False)
+    assert attention(run.callback_metrics) == expected("test", 1, 100 / 9)
+
+
+def test_only_what_is_there_is_counted_and_logged(tmp_path: Path) -> None:
+    """Locations of partial images; a model without attention, features without a place, and data without boxes."""
+    metrics = run_test(pointer(tmp_path, partial=True, boxes=False), LogAttentionStatistics(), Pointing())
+    assert float(metrics["test/attention coverage"]) == pytest.approx(100)
+    assert float(metrics["test/attention entropy"]) == pytest.approx(math.log(2 * 3 * 4 * 5 * 6) / 5)
+    assert not any("pointing" in name for name in metrics)
+    found, images = pointer(tmp_path)
+    found.model.blind, found.backbone.located = True, False
+    metrics = run_test((found, images), LogAttentionStatistics(), Pointing())
+    assert "test/BLEU-1" in metrics
+    assert not any("pointing" in name or "attention" in name for name in metrics)
