@@ -57,9 +57,6 @@ class Gallery:
     metrics: Sequence[str]  # scores of single captions, by which the best and the worst are told
     attention: list[str]  # of each system: `kept`, `not kept`, or `none` where it has none
 
-    def kept_maps(self) -> list[dict[str, Any]]:
-        return [kept for image in self.images for kept in image.maps.values()]
-
     def worst(self, place: int, number: int = 5) -> list[Described]:
         """The photographs whose captions by one system score least by the first metric."""
         answered = [image for image in self.images if self.metrics and place in image.answers]

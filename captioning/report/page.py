@@ -102,6 +102,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
     heads, rows = table_of(table.systems, table.published, cider)
     images = [image.for_script(len(table.systems), gallery.metrics) for image in gallery.images]
     pictures = [image.address for image in gallery.images]
+    kept = [maps for image in gallery.images for maps in image.maps.values()]
     systems = [
         {"label": system.short, "settings": each, "attention": attention}
         for system, each, attention in zip(table.systems, own, gallery.attention, strict=True)
@@ -120,8 +121,8 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         "own": own,
         "differences": [differences(system.runs[0]) for system in table.systems],
         "gallery": gallery,
-        "map_names": list(dict.fromkeys(name for kept in gallery.kept_maps() for name in kept["names"])),
-        "takes_places": any("path" in kept for kept in gallery.kept_maps()),  # hard attention, by one at each word
+        "map_names": list(dict.fromkeys(name for maps in kept for name in maps["names"])),
+        "takes_places": any("path" in maps for maps in kept),  # hard attention, by one at each word
         "pictures": pictures,
         "first": list(zip(images[:FIRST], pictures[:FIRST], strict=True)),
         "data": {"systems": systems, "metrics": gallery.metrics, "pairs": pairs, "images": images},

@@ -35,8 +35,6 @@ COSTS = ("parameters", "seconds trained", "captions per second")
 class Published:
     """One row of scores, 0-100."""
 
-    data: str
-    models: list[str]
     system: str
     source: str
     caveat: str
@@ -47,11 +45,11 @@ def published_rows(data: Collection[str], models: Collection[str] | None = None)
     """The rows of these data sets, and of these systems, of which `sat_soft_small` is `sat_soft`; None: of all."""
     found = []
     for row in csv.DictReader((files(__package__) / "published.csv").read_text(encoding="utf-8").splitlines()):
-        texts = {name: row.pop(name) for name in ("data", "system", "source", "caveat")}
-        of, scores = row.pop("models").split(), {name: float(score) for name, score in row.items()}
+        its_data, of = row.pop("data"), row.pop("models").split()
+        system, source, caveat = (row.pop(name) for name in ("system", "source", "caveat"))
         known = models is None or any(model == each or model.startswith(f"{each}_") for model in models for each in of)
-        if texts["data"] in data and known:
-            found.append(Published(models=of, scores=scores, **texts))
+        if its_data in data and known:
+            found.append(Published(system, source, caveat, {name: float(score) for name, score in row.items()}))
     return tuple(found)
 
 
