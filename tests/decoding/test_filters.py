@@ -1,25 +1,23 @@
 """Filters against naive checks of the text, through every search."""
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import SEEDS, Search, Table, every, parallel, pictures, table
+from toys import SEEDS, Search, Table, every, pictures, table
 
-from captioning.decoding import FORBIDDEN, Caption, Filters, beam_search, diverse_beam_search, greedy, sample
+from captioning.decoding import Filters, beam_search, diverse_beam_search, greedy, sample
 from captioning.tokens import BOS, EOS
 
-SEARCHES: dict[str, Search] = {
-    "greedy": greedy,
-    "beam": partial(beam_search, width=3, n_best=3, length_penalty=0),
-    "diverse beam": partial(diverse_beam_search, width=4, groups=2, length_penalty=0),
-    "sample": partial(sample, n=3),
-}
-searches = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
-LENGTH, IMAGES = 5, [0, 1, 2]
+SEARCHES: list[Search] = [
+    greedy,
+    partial(beam_search, width=3, n_best=3),
+    partial(diverse_beam_search, width=4, groups=2),
+    partial(sample, n=3),
+]
+LENGTH, IMAGES = 4, [0, 1, 2]
 FILTERS = st.builds(
     Filters,
     min_length=st.integers(0, 4),
@@ -48,9 +46,9 @@ def allowed(words: list[int], filters: Filters) -> list[int]:
     return [*found, EOS] if may_end or not found else found
 
 
-@given(SEEDS, st.sampled_from(list(SEARCHES.values())), FILTERS)
+@given(SEEDS, st.sampled_from(SEARCHES), FILTERS)
 def test_every_token_is_one_that_the_text_allows(seed: int, search: Search, filters: Filters) -> None:
-    model = table(seed, words=3, max_tokens=LENGTH, eos=1.0)
+    model = table(seed, words=3, max_tokens=LENGTH, images=3, eos=1.0)
     for _, caption in every(search(model, pictures(IMAGES), max_length=LENGTH, filters=filters)):
         for t, token in enumerate(caption.tokens):
             assert token in allowed(caption.tokens[:t], filters)
@@ -58,7 +56,7 @@ def test_every_token_is_one_that_the_text_allows(seed: int, search: Search, filt
 
 @given(SEEDS, FILTERS)
 def test_greedy_takes_the_likeliest_word_that_the_text_allows(seed: int, filters: Filters) -> None:
-    model = table(seed, words=3, max_tokens=LENGTH)
+    model = table(seed, words=3, max_tokens=LENGTH, images=3)
     for image, caption in zip(IMAGES, greedy(model, pictures(IMAGES), LENGTH, filters=filters), strict=True):
         code, said = BOS, []
         while len(said) < LENGTH and said[-1:] != [EOS]:
@@ -69,16 +67,16 @@ def test_greedy_takes_the_likeliest_word_that_the_text_allows(seed: int, filters
 
 
 def all_that_is_allowed(model: Table, image: int, filters: Filters) -> list[tuple[float, list[int]]]:
-    """Every caption of up to four tokens that the text allows, and its log-probability."""
-    log_probs = model.logits[image].log_softmax(-1)
+    """Every caption that the text allows, and its log-probability."""
+    log_probs = model.logits[image].log_softmax(-1).tolist()
     found, begun = [], [(0.0, [], BOS)]
     while begun:
         total, words, code = begun.pop()
-        if len(words) == 4 or words[-1:] == [EOS]:
+        if len(words) == LENGTH or words[-1:] == [EOS]:
             found.append((total, words))
         else:
             begun += [
-                (total + float(log_probs[code, word]), [*words, word], code * model.logits.shape[-1] + word)
+                (total + log_probs[code][word], [*words, word], code * model.logits.shape[-1] + word)
                 for word in allowed(words, filters)
             ]
     return found
@@ -86,25 +84,14 @@ def all_that_is_allowed(model: Table, image: int, filters: Filters) -> list[tupl
 
 @given(SEEDS, FILTERS)
 def test_a_wide_beam_is_brute_force_under_filters(seed: int, filters: Filters) -> None:
-    model = table(seed, words=3, max_tokens=4)
-    captions = beam_search(model, pictures(IMAGES), 200, 4, 0.0, filters=filters)
+    model = table(seed, words=3, max_tokens=LENGTH, images=3)
+    captions = beam_search(model, pictures(IMAGES), 200, LENGTH, 0.0, filters=filters)
     for image, caption in zip(IMAGES, captions, strict=True):
         assert caption.tokens == max(all_that_is_allowed(model, image, filters))[1]
 
 
-@searches
-def test_scores_are_the_models_own(search: Search) -> None:
-    filters = Filters(min_length=2, no_word_twice=True, prefix=[4])
-    model = table(1, words=3, max_tokens=LENGTH)
-    for i, caption in every(search(model, pictures(IMAGES), max_length=LENGTH, filters=filters)):
-        assert not set(caption.tokens) & set(FORBIDDEN)
-        chosen, maps = parallel(model, pictures(IMAGES), i, caption.tokens)
-        assert caption.score == pytest.approx(sum(chosen), rel=1e-11)
-        torch.testing.assert_close(caption.attention, maps, rtol=0, atol=1e-12)
-
-
-@searches
-def test_a_filter_of_ones_own(search: Callable[..., list[Caption]]) -> None:
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_filter_of_ones_own(search: Search) -> None:
     def alternating(log_probs: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
         assert history.shape[:2] == log_probs.shape[:2]
         log_probs = log_probs.clone()
