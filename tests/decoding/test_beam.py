@@ -63,45 +63,27 @@ GARDEN_PATH = {
     (RED, BLUE): {EOS: 1.0},
     (RED, RED): {EOS: 1.0},
 }
-
-
-@pytest.mark.parametrize(
-    ("width", "length_penalty", "normalisation", "tokens", "score"),
-    [
-        (1, 0, "length", [RED, BLUE, EOS], math.log(0.24)),
-        (2, 0, "length", [BLUE, EOS], math.log(0.27)),  # worse at first, better in the end
-        (2, 1, "length", [RED, BLUE, EOS], math.log(0.24) / 3),  # > log(0.27) / 2
-        (2, 2, "gnmt", [RED, BLUE, EOS], math.log(0.24) / (8 / 6) ** 2),  # > log(0.27) / (7 / 6)^2
-    ],
-)
-def test_by_hand(width: int, length_penalty: float, normalisation: Any, tokens: list[int], score: float) -> None:
-    model = by_hand(GARDEN_PATH)
-    (caption,) = beam_search(model, pictures([0]), width, 4, float(length_penalty), normalisation=normalisation)
-    assert (caption.tokens, caption.finished) == (tokens, True)
-    assert caption.score == pytest.approx(score, rel=1e-12)
+LATE = {(): {EOS: 0.1, RED: 0.9}, (RED,): {EOS: 0.05, RED: 0.95}, (RED, RED): {EOS: 1.0}}
+CERTAIN = {(RED,) * n: {RED: 1.0} for n in (1, 2)} | {(RED,) * 3: {EOS: 1.0}}
 
 
 @pytest.mark.parametrize(
     ("answers", "width", "max_length", "length_penalty", "tokens", "steps"),
     [
+        (GARDEN_PATH, 1, 4, 0, [RED, BLUE, EOS], 3),
+        (GARDEN_PATH, 2, 4, 0, [BLUE, EOS], 2),  # worse at first, better in the end
+        (GARDEN_PATH, 2, 4, 1, [RED, BLUE, EOS], 3),  # log(0.24) / 3 > log(0.27) / 2
         # a cut caption competes, even when the last step ends as many as the beam is wide: 0.54 against 0.4 and 0.06
         ({(): {RED: 0.6, EOS: 0.4}, (RED,): {RED: 0.9, EOS: 0.1}}, 2, 2, 0, [RED, RED], 2),
         # as many ended captions as the beam is wide end the search
-        ({(): {EOS: 0.1, RED: 0.9}, (RED,): {EOS: 0.05, RED: 0.95}, (RED, RED): {EOS: 1.0}}, 2, 4, 0, [EOS], 2),
-        (
-            {(): {EOS: 0.1, RED: 0.9}, (RED,): {EOS: 0.05, RED: 0.95}, (RED, RED): {EOS: 1.0}},
-            3,
-            4,
-            0,
-            [RED, RED, EOS],
-            3,
-        ),
-        # it stops when nothing better can come, but where length is rewarded it goes on: log(0.1) / 4 > log(0.4)
+        (LATE, 2, 4, 0, [EOS], 2),
+        (LATE, 3, 4, 0, [RED, RED, EOS], 3),
+        # it stops when nothing better can come
         ({(): {EOS: 0.9, RED: 0.1}, (RED,): {EOS: 0.5, RED: 0.5}}, 3, 4, 0, [EOS], 1),
-        (
-            {(): {EOS: 0.4, RED: 0.6}, (RED,): {RED: 1}, (RED, RED): {RED: 1}, (RED, RED, RED): {EOS: 1}},
-            *(3, 4, 1, [RED, RED, RED, EOS], 4),
-        ),
+        # but goes on while any length can win: log(0.0821) / 2 < log(0.3) < log(0.0821) / 4
+        (CERTAIN | {(): {EOS: 0.3, RED: 0.0821, PAD: 0.6179}}, 3, 4, 1, [RED, RED, RED, EOS], 4),
+        # and the shortest: log(0.5) sqrt(4) < log(0.3) < log(0.5) sqrt(2)
+        ({(): {EOS: 0.3, RED: 0.5, PAD: 0.2}, (RED,): {EOS: 1.0}}, 3, 4, -0.5, [RED, EOS], 2),
         # EOS takes one of two places at the first step; BLUE, the third, must go on all the same
         (
             {(): {EOS: 0.4, RED: 0.35, BLUE: 0.25}, (RED,): {EOS: 0.4, RED: 0.3, BLUE: 0.3}, (BLUE,): {EOS: 1.0}},
@@ -109,30 +91,14 @@ def test_by_hand(width: int, length_penalty: float, normalisation: Any, tokens: 
         ),
     ],
 )
-def test_where_a_search_ends(
+def test_by_hand(
     answers: Any, width: int, max_length: int, length_penalty: float, tokens: list[int], steps: int
 ) -> None:
     model = by_hand(answers)
     (caption,) = beam_search(model, pictures([0]), width, max_length, length_penalty)
-    assert (caption.tokens, model.steps) == (tokens, steps)
+    assert (caption.tokens, caption.finished, model.steps) == (tokens, tokens[-1] == EOS, steps)
     probability = math.prod(answers[tuple(tokens[:t])][token] for t, token in enumerate(tokens))
     assert caption.score == pytest.approx(math.log(probability) / len(tokens) ** length_penalty, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("length_penalty", "tokens", "probability"),
-    [
-        (1.0, [RED, RED, RED, EOS], 0.0821),  # log(0.0821) / 2 < log(0.3) < log(0.0821) / 4: wins by its length only
-        (-0.5, [RED, EOS], 0.5),  # log(0.5) sqrt(4) < log(0.3) < log(0.5) sqrt(2): wins if it ends at once
-    ],
-)
-def test_the_search_goes_on_while_any_length_can_win(
-    length_penalty: float, tokens: list[int], probability: float
-) -> None:
-    answers = {tuple(tokens[:t]): {tokens[t]: 1.0} for t in range(1, len(tokens))}
-    answers[()] = {EOS: 0.3, RED: probability, PAD: 0.7 - probability}
-    (caption,) = beam_search(by_hand(answers), pictures([0]), 3, 4, length_penalty)
-    assert caption.tokens == tokens
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 50])

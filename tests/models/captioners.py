@@ -14,6 +14,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones.context import ContextSet
 from captioning.config.registry import CONF, of_parts
@@ -95,7 +96,8 @@ STOCHASTIC = [name for name in CAPTIONERS if getattr(attention_of(name), "stocha
 def composed(choices: str) -> DictConfig:
     """The configuration of a run with the model `choices`, `sat_soft model/score=dot`, and with Hydra's own."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("config", f"model={choices}".split(), return_hydra_config=True)
+        chosen = [f"model={choices}", "~data ~decoding ~trainer ~callbacks ~logger"]  # what no model is made of
+        return compose("config", " ".join(chosen).split(), return_hydra_config=True)
 
 
 def model_settings(config: DictConfig) -> dict[str, Any]:
@@ -159,3 +161,16 @@ def led(model: nn.Module, locations: Tensor) -> Tensor:
 
     model.attention.draw = take
     return locations
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers in a tensor that any operation gives."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = operation(*args, **(kwargs or {}))
+        for each in found if isinstance(found, tuple | list) else [found]:
+            if isinstance(each, Tensor):
+                self.numbers = max(self.numbers, each.untyped_storage().nbytes() // each.element_size())
+        return found
