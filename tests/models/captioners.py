@@ -59,6 +59,7 @@ MIXTURES: list[tuple[str, dict[str, Any]]] = [
         {"encoder.dropout": 0.0, "head.tanh": True, "initial.norm": True, "head.bias": "zero"},
     ),
     ("lstm_bottleneck", {"initial.pool": "flat"}),
+    ("sat_soft model/encoder=transposed", {}),
     ("sat_soft", {"attention.choice": "argmax"}),
     ("spatial_transformer ~model/encoder", {}),
     ("spatial_transformer", {"norm": "pre", "encoder.positions": "2d", "text_positions": "learned"}),

@@ -15,34 +15,24 @@ from captioning.backbones.context import ContextSet
 V, D, GRID = 23, 17, (3, 5)
 SAT = {"d_embed": 7, "d_hidden": 13, "score.d_attention": 11}
 ST = {"d_feat": 14, "heads": 7, "d_hidden": 13, "decoder_layers": 3}
-# fmt: off
 FROZEN: dict[str, tuple[str, dict[str, Any], list[float]]] = {
     "sat_soft, training": (
         "sat_soft",
         SAT | {"dropout": 0.5},
-        [
-            -0.33582160693536506, 0.04799329249161749, -0.2734581962812893, 0.05235536772355617, 0.025301178267884063,
-            0.029901525185163334, -103.60626486173905, 58.323778706694505,
-        ],
+        [-0.33582160693536506, -0.2734581962812893, -103.60626486173905, 58.323778706694505],
     ),
     "sat_hard, sampled": (
         "sat_hard",
         SAT | {"dropout": 0.0},
-        [
-            -0.26405778268344177, -0.3114330486429352, 0.1864641547361366, -0.05392471259032339, 0.07078472970863146,
-            0.05871926890829024, -39.41710064112914, 40.3508862943214, -130.6985415953751, 59.23961637817359,
-        ],
+        [-0.26405778268344177, 0.1864641547361366, -130.6985415953751, 59.23961637817359],
     ),
     "spatial_transformer, training": (
         "spatial_transformer",
         ST | {"dropout": 0.5},
-        [
-            0.6138141432341511, 0.3654165583684614, -0.20370495586372322, -0.9532947069166654, 0.06476304097233918,
-            0.07100352120905028, -109.56440025142777, 257.7117538474058,
-        ],
+        [0.6138141432341511, -0.20370495586372322, -109.56440025142777, 257.7117538474058],
     ),
 }
-# fmt: on
+"""Two logits, the loss and the norm of its gradient."""
 
 
 def wave(*shape: int, rate: float) -> Tensor:
@@ -64,10 +54,8 @@ def test_the_same_seed_gives_the_same_numbers(name: str) -> None:
     output = model(context, tokens, need_weights=True, **(hard if "sampled" in name else {}))
     logits = model.readout(output.hidden)
     loss = logits.log_softmax(-1)[..., 5].sum() + output.attention.square().sum()
-    found = logits[[0, 0, 1, 1], [0, 2, 1, 2], [0, 4, 3, 4], [5, 11, 2, 22]].tolist()
-    found += output.attention[[0, 1], [1, 0], [2, 4], [3, 0]].tolist()
+    found = [logits[0, 0, 0, 5].item(), logits[1, 1, 3, 2].item()]
     if output.policy is not None:
-        found += [output.policy.log_prob.sum().item(), output.policy.entropy.sum().item()]
         loss = loss + output.policy.log_prob.sum()
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     found += [loss.item(), sum(gradient.square().sum() for gradient in gradients).sqrt().item()]

@@ -56,13 +56,13 @@ def seen(model: Any, context: ContextSet, tokens: Tensor, **how: Any) -> list[Te
     return [model.readout(output.hidden), *([] if output.attention is None else [output.attention]), *policy]
 
 
-def stepped(model: Any, context: ContextSet, tokens: Tensor) -> Any:
-    """The last step of reading tokens one after the other."""
+def stepped(model: Any, context: ContextSet, tokens: Tensor) -> Tensor:
+    """The logits of the last step of reading tokens one after the other."""
     state = model.start(context, N)
     for word in tokens.unbind(dim=2):
         step = model.step(word, state)
         state = step.state
-    return step
+    return step.logits
 
 
 def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
@@ -150,29 +150,23 @@ def test_no_gradient_from_future_tokens_or_other_captions(name: str) -> None:
 
 
 @captioners
-@torch.no_grad()
-def test_padding_changes_nothing_before_it(name: str) -> None:
-    model, (context, tokens), how = build(name), inputs(), hard(name)
-    further = {key: F.pad(x, (0, 3)) if x.ndim == 3 else x for key, x in how.items()}
-    padded = seen(model, context, F.pad(tokens, (0, 3), value=PAD), **further)
-    assert_same([x[:, :, :C] for x in padded], seen(model, context, tokens, **how))
-
-
-@captioners
-@pytest.mark.parametrize("training", [True, False])
-def test_a_missing_caption_makes_no_nan_and_changes_no_other(name: str, training: bool) -> None:
+def test_padding_and_missing_captions_make_no_nan_and_change_nothing_else(name: str) -> None:
     model, (context, tokens), how = build(name), inputs(MASK), hard(name)
     expected = seen(model, context, tokens, **how)
+    further = {key: F.pad(x, (0, 3)) if x.ndim == 3 else x for key, x in how.items()}
+    padded = seen(model, context, F.pad(tokens, (0, 3), value=PAD), **further)
+    assert_same([x[:, :, :C] for x in padded], expected)
     tokens[1, 0] = PAD
     others = torch.ones(B, N, dtype=torch.bool)
     others[1, 0] = False
     assert_same([x[others] for x in seen(model, context, tokens, **how)], [x[others] for x in expected])
     context.vectors.requires_grad_()
-    found = seen(model.train(training), context, tokens, **how)
-    assert all(x.isfinite().all() for x in found)
-    sum((x * others.unflatten(1, (N, *[1] * (x.ndim - 2)))).sum() for x in found).backward()
-    assert context.vectors.grad.isfinite().all()
-    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+    for training in (False, True):
+        found = seen(model.train(training), context, tokens, **how)
+        assert all(x.isfinite().all() for x in found)
+        sum((x * others.unflatten(1, (N, *[1] * (x.ndim - 2)))).sum() for x in found).backward()
+        assert context.vectors.grad.isfinite().all()
+        assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 @captioners
@@ -195,7 +189,7 @@ def test_masked_vectors_have_no_influence_and_a_mask_of_ones_is_none(name: str) 
 @torch.no_grad()
 def test_a_masked_pass_is_the_pass_on_the_other_vectors(name: str) -> None:
     model, (context, tokens), how = build(name), inputs(MASK), hard(name)
-    if name in LAYERED or "encoder=layers" in name or "flat" in name or getattr(model.attention, "looks_back", False):
+    if name in LAYERED or "encoder=" in name or "flat" in name or getattr(model.attention, "looks_back", False):
         return  # it knows where a vector lies
     masked = seen(model, context, tokens, **how)
     for i in range(B):
@@ -234,7 +228,7 @@ def test_attention_maps_and_locations_drawn_from_them(name: str, mask: Tensor | 
         assert (shown.shape[:3], shown.shape[4]) == ((B, N, C), L)
         torch.testing.assert_close(shown.sum(dim=-1), torch.ones(shown.shape[:4]).double(), **CLOSE)
         torch.testing.assert_close(shown[..., -getattr(model, "heads", 1) :, :].mean(dim=-2), attention, **CLOSE)
-    if name in STOCHASTIC:
+    if name in STOCHASTIC and "transposed" not in name:  # whose locations are finer than the map
         output = model(context, tokens, need_weights=True, sampled=torch.ones(B, dtype=torch.bool))
         distance = (output.attention.log() - output.policy.log_prob[..., None]).abs()
         assert (distance.amin(dim=-1) < 1e-12).all()
@@ -268,22 +262,16 @@ def test_every_parameter_learns_and_the_gradient_is_that_of_small_differences(na
 
 @systems
 @torch.no_grad()
-def test_dropout_while_training_alone(name: str) -> None:
-    model, still, (context, _) = build(name, dropout=0.5), build(name, dropout=0.0), inputs()
+def test_dropout_while_training_alone_and_all_else_is_in_its_state(name: str) -> None:
+    model, still, (context, _) = build(name, dropout=0.5), build(name, seed=1, dropout=0.0), inputs()
     tokens = torch.full((B, N, C), BOS)
-    assert torch.equal(seen(model, context, tokens)[0], seen(model, context, tokens)[0])
+    still.load_state_dict(model.state_dict())
+    assert_same(seen(still, context, tokens), seen(model, context, tokens))
     model.train()
     logits = seen(model, context, tokens)[0]
     assert not torch.equal(seen(model, context, tokens)[0], logits)
     assert not torch.equal(logits[:, 0], logits[:, 1])  # of each caption its own
     assert torch.equal(seen(still.train(), context, tokens)[0], seen(still.eval(), context, tokens)[0])
-
-
-@systems
-def test_all_that_it_is_is_in_its_state(name: str) -> None:
-    model, other, (context, tokens) = build(name), build(name, seed=1), inputs()
-    other.load_state_dict(model.state_dict())
-    assert_same(seen(other, context, tokens), seen(model, context, tokens))
 
 
 @captioners
@@ -304,25 +292,19 @@ def test_a_batch_is_the_sum_of_its_images(name: str) -> None:
 
 
 @systems
-def test_under_bfloat16_autocast(name: str) -> None:
+def test_in_bfloat16_and_under_its_autocast(name: str) -> None:
     model, (context, tokens) = build(name).float(), inputs(MASK)
     single = ContextSet(context.vectors.float(), GRID, MASK)
     exact = seen(model, single, tokens)
     with torch.autocast("cpu", torch.bfloat16):
         found = seen(model, single, tokens)
-        assert found[0].dtype == stepped(model, single, tokens).logits.dtype == torch.bfloat16
+        assert found[0].dtype == stepped(model, single, tokens).dtype == torch.bfloat16
     for one, other in zip(found, exact, strict=True):
         bound = 0.05 * max(1.0, float(other.detach().abs().max()))
         torch.testing.assert_close(one.float(), other, rtol=0, atol=bound)
     sum(x.float().cos().sum() for x in found).backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
-@systems
-@torch.no_grad()
-def test_in_bfloat16(name: str) -> None:
-    model, (context, tokens) = build(name).bfloat16(), inputs(MASK)
-    images = ContextSet(context.vectors.bfloat16(), GRID, MASK)
-    logits = seen(model, images, tokens)[0]
+    half, images = model.bfloat16(), ContextSet(context.vectors.bfloat16(), GRID, MASK)
+    logits = seen(half, images, tokens)[0]
     assert logits.dtype == torch.bfloat16
-    torch.testing.assert_close(stepped(model, images, tokens).logits, logits[:, :, -1], rtol=0, atol=0.2)
+    torch.testing.assert_close(stepped(half, images, tokens), logits[:, :, -1], rtol=0, atol=0.2)

@@ -3,12 +3,10 @@
 B images, N captions per image, L context vectors, A attention features; all different primes.
 """
 
-from typing import Any
-
 import pytest
 import torch
+from models.captioners import Largest
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from captioning.models.parts.additive import Keys, additive_scores
 
@@ -94,26 +92,9 @@ def test_no_array_of_all_pairs_is_kept_for_the_backward_pass(shape: tuple[int, i
     assert [x.shape for x in kept] == [x.shape for x in leaves]
 
 
-class Largest(TorchFunctionMode):
-    """The largest number of elements that any function called under it gives."""
-
-    elements = 0
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if isinstance(result, Tensor):
-            self.elements = max(self.elements, result.numel())
-        return result
-
-
 def test_on_a_cpu_the_pairs_of_one_image_exist_at_a_time() -> None:
     b, n, length, a = shape = (3, 5, 7, 11)
-    leaves = arguments(shape)
-    with Largest() as forward:
-        found = scores(*leaves)
-    with Largest() as backward, torch.no_grad():  # the function itself: the engine would leave the mode
-        found.grad_fn.apply(torch.ones(b, n, length, dtype=torch.float64))
-    assert forward.elements == backward.elements == n * length * a
-    with Largest() as largest:  # it sees such arrays where there are any
-        written_out(*leaves)
-    assert largest.elements == b * n * length * a
+    for function, images in ((scores, 1), (written_out, b)):
+        with Largest() as largest:
+            function(*arguments(shape)).sum().backward()
+        assert largest.numbers == images * n * length * a

@@ -3,18 +3,17 @@
 B images, vectors of D features on a grid of (h, w).
 """
 
-import math
 from typing import Any
 
 import pytest
 import torch
-from models.captioners import build, inputs, normal, randomised
+from models.captioners import normal, randomised
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.encoders import SelfAttentionBlock, SelfAttentionLayers, Transposed
 from captioning.models.parts.numerics import initialise
-from captioning.models.parts.positions import resized, sinusoidal, sinusoidal_2d
+from captioning.models.parts.positions import resized
 
 B, D, GRID, L = 2, 24, (2, 3), 6
 MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
@@ -24,21 +23,14 @@ masks = pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 
 
 @masks
-def test_the_block_is_nothing_at_first_and_learns_to_be_something(mask: Tensor | None) -> None:
-    block = SelfAttentionBlock(D, GRID).double()
-    context = ContextSet(normal(B, L, D), GRID, mask)
-    found = block(context)
-    assert torch.equal(found.vectors, context.vectors)
-    assert (found.grid, found.mask, block.d_out) == (context.grid, mask, D)
+def test_the_block_is_nothing_at_first_and_by_hand_afterwards(mask: Tensor | None) -> None:
+    block, context = SelfAttentionBlock(D, GRID).double(), ContextSet(normal(B, L, D), GRID, mask)
+    found, x = block(context), context.vectors
+    assert torch.equal(found.vectors, x)
+    assert (found.grid, found.mask, block.d_out) == (GRID, mask, D)
     found.vectors.square().sum().backward()
     assert block.gamma.grad != 0
-
-
-@masks
-@torch.no_grad()
-def test_the_block_by_hand(mask: Tensor | None) -> None:
-    block, x = randomised(SelfAttentionBlock(D, GRID)), normal(B, L, D)
-    found = block(ContextSet(x, GRID, mask)).vectors
+    found = randomised(block)(context).vectors
     q, k, v = (x @ w.T for w in block.project.weight.split((D // 8, D // 8, D // 2)))
     for b in range(B):
         allowed = [j for j in range(L) if mask is None or mask[b, j]]
@@ -88,45 +80,9 @@ def test_the_encoder_behind_has_the_finer_grid_and_mask() -> None:
     torch.testing.assert_close(encoder(context).vectors, encoder.behind(finer).vectors, **CLOSE)
 
 
-@torch.no_grad()
-def test_before_a_recurrent_decoder_attention_is_that_of_the_photograph() -> None:
-    context, tokens = inputs()
-    model = build("sat_soft")
-    model.encoder = randomised(Transposed(context.vectors.shape[-1], context.grid))
-    attention = model(context, tokens, need_weights=True).attention
-    assert attention.shape == (*tokens.shape, context.vectors.shape[1])
-    torch.testing.assert_close(attention.sum(-1), torch.ones(tokens.shape).double(), **CLOSE)
-
-
 def test_another_grid_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\(3, 2\) came"):
         Transposed(D, GRID)(ContextSet(normal(B, L, D).float(), (3, 2)))
-
-
-def entry(position: int, feature: int, features: int) -> float:
-    """PE(pos, 2i) = sin(pos / 10000^(2i / d)), PE(pos, 2i + 1) = cos of the same angle (Vaswani et al., 3.5)."""
-    angle = position / 10000 ** ((feature - feature % 2) / features)
-    return math.cos(angle) if feature % 2 else math.sin(angle)
-
-
-@pytest.mark.parametrize(("length", "features"), [(13, 11), (1, 2), (5, 1), (196, 512)])
-def test_positions_in_one_dimension(length: int, features: int) -> None:
-    table = sinusoidal(length, features)
-    assert table.dtype == torch.float32
-    expected = [[entry(t, k, features) for k in range(features)] for t in range(length)]
-    torch.testing.assert_close(table.double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-7)
-
-
-@pytest.mark.parametrize(("h", "w", "features"), [(3, 5, 14), (5, 2, 11), (1, 1, 4), (1, 3, 2)])
-def test_positions_in_two_dimensions(h: int, w: int, features: int) -> None:
-    half = features // 2
-    expected = [
-        [entry(row, k, half) for k in range(half)] + [entry(column, k, features - half) for k in range(features - half)]
-        for row in range(h)
-        for column in range(w)
-    ]
-    found = sinusoidal_2d((h, w), features).double()
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-7)
 
 
 def test_positions_resized_for_another_grid() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from captioning.models.parts import layers
-from captioning.models.parts.layers import MultiHeadProjection, attend, temperature
+from captioning.models.parts.layers import attend
 
 G, Q, K, H, A = 2, 3, 5, 7, 11
 CLOSE: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-12}
@@ -55,11 +55,6 @@ def test_equation_2(mask: Tensor | None, tau: float | Tensor) -> None:
     assert none is None
 
 
-def test_temperature() -> None:
-    assert temperature("sqrt_len_d", 5, 11) == 4
-    assert temperature("sqrt_d", 5, 49) == 7
-
-
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_large_scores_do_not_overflow(need_weights: bool) -> None:
     query, key, value = (1e3 * x for x in inputs())
@@ -67,27 +62,6 @@ def test_large_scores_do_not_overflow(need_weights: bool) -> None:
     best = (query @ key.mT).argmax(dim=-1)
     expected = value.gather(2, best[..., None].expand(-1, -1, -1, A)).transpose(1, 2).flatten(2)
     torch.testing.assert_close(out, expected)
-
-
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_dropout_falls_on_the_normalised_weights(need_weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def recorded(x: Tensor, p: float, training: bool) -> Tensor:
-        calls.append((x, p, training))
-        return 3 * x.square()
-
-    monkeypatch.setattr(layers, "dropout", recorded)
-    query, key, value = inputs()
-    out, weights = attend(query, key, value, 2.0, MASKS["queries and keys"], 0.25, need_weights)
-    _, expected = looped(query, key, value, 2.0, MASKS["queries and keys"])
-    ((dropped, p, training),) = calls
-    assert (p, training) == (0.25, True)
-    torch.testing.assert_close(dropped, expected, **CLOSE)
-    torch.testing.assert_close(out, torch.einsum("ghqk,ghka->gqha", 3 * expected**2, value).flatten(2), **CLOSE)
-    assert (weights is None) != need_weights
-    if need_weights:  # what pictures show is not thinned
-        torch.testing.assert_close(weights, expected, **CLOSE)
 
 
 @masks
@@ -110,11 +84,3 @@ def test_a_block_drops_the_same_weights_when_it_is_computed_anew(monkeypatch: py
     (gradient,) = torch.autograd.grad(out.sum(), value)
     # the output is linear in the values, so they and the gradient give it back
     assert (gradient * value).sum().item() == pytest.approx(out.sum().item(), rel=1e-9)
-
-
-def test_projection_has_no_bias_and_splits_heads_in_order() -> None:
-    project = MultiHeadProjection(H * A, H * A, H, 2).double()
-    assert [name for name, _ in project.named_parameters()] == ["linear.weight"]
-    x = torch.randn(G, Q, H * A, dtype=torch.float64)
-    expected = torch.einsum("gse,phae->pghsa", x, project.linear.weight.view(2, H, A, H * A))
-    torch.testing.assert_close(torch.stack(project(x)), expected, **CLOSE)

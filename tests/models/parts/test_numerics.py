@@ -31,44 +31,28 @@ def test_expectation_is_exact_for_the_rounded_probability(p: float, monkeypatch:
     assert y.unique().tolist() == [0, LEVELS / (LEVELS - round(p * LEVELS))]
 
 
-def test_identity_when_evaluating_or_without_dropout() -> None:
-    x, state = torch.randn(7), torch.get_rng_state()
-    assert dropout(x, 0.5, training=False) is x
-    assert dropout(x, 0.0, training=True) is x
-    assert torch.equal(state, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (3,), (4,), (5,), (3, 5, 7), (1, 0, 3)])
-def test_any_size(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (3, 5, 7)])
+def test_every_element_stays_in_place_doubled_or_is_dropped(shape: tuple[int, ...]) -> None:
     torch.manual_seed(5)
-    x = torch.ones(shape, dtype=torch.float64)
+    whole = 1 + torch.rand(shape[::-1], dtype=torch.float64)
+    x = whole.permute(tuple(reversed(range(whole.ndim)))).requires_grad_()  # strided
+    assert dropout(x, 0.5, training=False) is dropout(x, 0.0, training=True) is x
     seen = torch.stack([dropout(x, 0.5, training=True) for _ in range(64)])
-    assert seen.shape == (64, *shape)
-    assert (x == 1).all()  # not in place
+    assert ((seen == 0) | (seen == 2 * x)).all()
     zeros = (seen == 0).sum(dim=0)
     assert ((zeros > 0) & (zeros < 64)).all()  # no element is always or never dropped
-    assert ((seen == 0) | (seen == 2)).all()
-
-
-def test_elements_and_gradients_of_a_transposed_input_stay_in_place() -> None:
-    torch.manual_seed(6)
-    x = torch.arange(1.0, 36.0, dtype=torch.float64).view(5, 7).t().requires_grad_()
-    y = dropout(x, 0.5, training=True)
-    (gradient,) = torch.autograd.grad(y.square().sum() / 2, x)
-    assert y.shape == (7, 5)
-    assert ((y == 0) | (y == 2 * x)).all()
-    assert torch.equal(gradient, 2 * y)
-    assert 0 < (y == 0).sum() < y.numel()
+    (gradient,) = torch.autograd.grad(seen.square().sum() / 2, x)
+    torch.testing.assert_close(gradient, 2 * seen.detach().sum(dim=0))
 
 
 def test_reproducible_and_never_the_same_twice() -> None:
     x, found = torch.ones(997, dtype=torch.bfloat16), []
-    for _ in range(2):
-        torch.manual_seed(7)
-        found.append([dropout(x, 0.5, training=True) for _ in range(2)])
-    assert torch.equal(torch.stack(found[0]), torch.stack(found[1]))
+    for seed in (7, 7):
+        torch.manual_seed(seed)
+        found.append(torch.stack([dropout(x, 0.5, training=True) for _ in range(2)]))
+    assert torch.equal(*found)
     assert not torch.equal(*found[0])
-    assert found[0][0].dtype == torch.bfloat16
+    assert found[0].dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("bias", [True, False])
