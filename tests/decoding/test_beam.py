@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from toys import (
     SEEDS,
     Table,
     assert_same,
-    brute_force_ranking,
+    brute_force,
     by_hand,
     every,
     photographs,
@@ -48,12 +49,14 @@ def test_the_n_best_of_a_wide_beam_are_those_of_brute_force(
     settings = {"normalisation": normalisation, "n_best": min(n_best, everything)}
     captions = beam_search(model, pictures([1, 3]), everything, length, length_penalty, **settings)
     for image, best in zip([1, 3], captions, strict=True):
-        expected = brute_force_ranking(
-            model, image, length, lambda n: (n if normalisation == "length" else (5 + n) / 6) ** length_penalty
-        )[:n_best]
+        captions = [
+            (total / (len(tokens) if normalisation == "length" else (5 + len(tokens)) / 6) ** length_penalty, tokens)
+            for total, tokens in brute_force(model, image, length, lambda _: [EOS, *range(4, 4 + words)])
+        ]
+        scores, expected = zip(*sorted(captions, reverse=True)[:n_best], strict=True)
         found = [best, *best.alternatives]
-        assert [caption.tokens for caption in found] == [tokens for tokens, _ in expected]
-        assert [caption.score for caption in found] == pytest.approx([score for _, score in expected], rel=1e-12)
+        assert [caption.tokens for caption in found] == [*expected]
+        assert [caption.score for caption in found] == pytest.approx(scores, rel=1e-12)
 
 
 GARDEN_PATH = {
@@ -160,32 +163,27 @@ def plain(
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-@given(SEEDS, EOS_LOGITS, st.integers(1, 5), st.integers(1, 4), PENALTIES)
-def test_a_narrow_beam_is_what_it_says(
-    seed: int, eos: float, width: int, max_length: int, length_penalty: float
-) -> None:
-    model = table(seed, words=3, max_tokens=4, images=2, eos=eos)
-    for image, caption in enumerate(beam_search(model, pictures([0, 1]), width, max_length, length_penalty)):
-        ((tokens, score),) = plain(model, image, width, 1, 0.0, max_length, length_penalty).items()
-        assert tuple(caption.tokens) == tokens
-        assert caption.score == pytest.approx(score, rel=1e-12)
-
-
 @given(
     SEEDS,
     EOS_LOGITS,
-    st.sampled_from([(2, 2), (4, 2), (3, 3), (6, 3), (6, 2), (3, 1)]),
+    st.sampled_from([(1, 1), (2, 1), (3, 1), (5, 1), (2, 2), (4, 2), (3, 3), (6, 3), (6, 2)]),
     st.sampled_from([0.0, 0.3, 2.0, 50.0]),
-    st.sampled_from([0.0, 1.0]),
+    st.integers(1, 4),
+    PENALTIES,
 )
-def test_a_diverse_beam_is_what_it_says(
-    seed: int, eos: float, sizes: tuple[int, int], diversity: float, length_penalty: float
+def test_a_narrow_beam_and_its_groups_are_what_they_say(
+    seed: int, eos: float, sizes: tuple[int, int], diversity: float, max_length: int, length_penalty: float
 ) -> None:
-    model = table(seed, words=4, max_tokens=4, images=2, eos=eos)
-    captions = diverse_beam_search(model, pictures([0, 1]), *sizes, diversity, 4, length_penalty)
-    for image in range(2):
-        expected = [*plain(model, image, *sizes, diversity, 4, length_penalty)]
-        assert [tuple(caption.tokens) for i, caption in every(captions) if i == image] == expected
+    model = table(seed, words=3, max_tokens=4, images=2, eos=eos)
+    searches = [partial(diverse_beam_search, width=sizes[0], groups=sizes[1], diversity=diversity)]
+    searches += [partial(beam_search, width=sizes[0])] if sizes[1] == 1 else []
+    expected = [plain(model, image, *sizes, diversity, max_length, length_penalty) for image in range(2)]
+    for search in searches:
+        found: list[dict[tuple[int, ...], Any]] = [{}, {}]
+        for i, caption in every(search(model, pictures([0, 1]), max_length=max_length, length_penalty=length_penalty)):
+            found[i][tuple(caption.tokens)] = pytest.approx(caption.score, rel=1e-12)
+        assert [[*captions] for captions in found] == [[*captions] for captions in expected]
+        assert found == expected
 
 
 @pytest.mark.parametrize("groups", [1, 3])

@@ -1,23 +1,10 @@
 """Averaged probabilities, written out."""
 
-import math
 from functools import partial
 
 import pytest
 import torch
-from toys import (
-    BLUE,
-    RED,
-    Search,
-    by_hand,
-    every,
-    parallel,
-    photographs,
-    pictures,
-    show_attend_tell,
-    table,
-    transformer,
-)
+from toys import Search, every, parallel, photographs, pictures, show_attend_tell, table, transformer
 
 from captioning.decoding import Contexts, Ensemble, beam_search, diverse_beam_search, greedy, sample
 
@@ -34,13 +21,6 @@ def test_scores_are_those_of_the_mean_probabilities(search: Search) -> None:
         chosen = torch.tensor([log_probs for log_probs, _ in alone], dtype=torch.float64).exp().mean(dim=0).log()
         assert caption.score == pytest.approx(chosen.sum().item(), rel=1e-10)
         torch.testing.assert_close(caption.attention, sum(maps for _, maps in alone) / 3, rtol=0, atol=1e-10)
-
-
-def test_two_that_disagree_by_hand() -> None:
-    one, two = by_hand({(): {RED: 0.7, BLUE: 0.3}}), by_hand({(): {RED: 0.1, BLUE: 0.6, 2: 0.3}})
-    (caption,) = greedy(Ensemble([one, two]), Contexts([pictures([0])] * 2), max_length=1)
-    assert caption.tokens == [BLUE]
-    assert caption.score == pytest.approx(math.log(0.45), rel=1e-6)
 
 
 def test_maps_of_other_sizes_are_left_out() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import SEEDS, Search, Table, every, pictures, table
+from toys import SEEDS, Search, brute_force, every, pictures, table
 
 from captioning.decoding import Filters, beam_search, diverse_beam_search, greedy, sample
 from captioning.tokens import BOS, EOS
@@ -66,28 +66,12 @@ def test_greedy_takes_the_likeliest_word_that_the_text_allows(seed: int, filters
         assert caption.tokens == said
 
 
-def all_that_is_allowed(model: Table, image: int, filters: Filters) -> list[tuple[float, list[int]]]:
-    """Every caption that the text allows, and its log-probability."""
-    log_probs = model.logits[image].log_softmax(-1).tolist()
-    found, begun = [], [(0.0, [], BOS)]
-    while begun:
-        total, words, code = begun.pop()
-        if len(words) == LENGTH or words[-1:] == [EOS]:
-            found.append((total, words))
-        else:
-            begun += [
-                (total + log_probs[code][word], [*words, word], code * model.logits.shape[-1] + word)
-                for word in allowed(words, filters)
-            ]
-    return found
-
-
 @given(SEEDS, FILTERS)
 def test_a_wide_beam_is_brute_force_under_filters(seed: int, filters: Filters) -> None:
     model = table(seed, words=3, max_tokens=LENGTH, images=3)
     captions = beam_search(model, pictures(IMAGES), 200, LENGTH, 0.0, filters=filters)
     for image, caption in zip(IMAGES, captions, strict=True):
-        assert caption.tokens == max(all_that_is_allowed(model, image, filters))[1]
+        assert caption.tokens == max(brute_force(model, image, LENGTH, partial(allowed, filters=filters)))[1]
 
 
 @pytest.mark.parametrize("search", SEARCHES)

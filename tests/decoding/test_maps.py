@@ -33,27 +33,19 @@ def test_every_layer_and_head(context: ContextSet) -> None:
     model = captioner("spatial_transformer", VOCABULARY, DIM, GRID, **sizes).double().eval()
     (caption,) = greedy(model, context, max_length=7)
     words = caption.tokens[:5]
+    caption.tokens[5:] = [EOS]
+    kept = all_maps(model, context, caption)
     maps = caption_maps(model, context, words)
+    assert list(kept) == ["mean", *maps]
     assert list(maps) == [f"inter {layer + 1} {head + 1}" for layer in range(LAYERS) for head in range(HEADS)]
     assert {each.shape for each in maps.values()} == {(len(words), *GRID)}
     last = torch.stack(list(maps.values())[-HEADS:]).mean(dim=0)
     torch.testing.assert_close(last.flatten(1), caption.attention[: len(words)], **CLOSE)
     assert len({float(each[0, 0, 0]) for each in maps.values()}) == LAYERS * HEADS
-    caption.tokens[5:] = [EOS]
-    kept = all_maps(model, context, caption)
-    assert list(kept) == ["mean", *maps]
     assert all(each.dtype == np.float32 for each in kept.values())
     np.testing.assert_allclose(kept["mean"].reshape(5, -1), caption.attention[:5], rtol=1e-6)
     np.testing.assert_allclose(kept["inter 3 2"], maps["inter 3 2"], rtol=1e-6)
     assert list(all_maps(None, context, caption)) == ["mean"]
-
-
-def test_one_map(context: ContextSet) -> None:
-    model = captioner("sat_soft", VOCABULARY, DIM, GRID, d_embed=7, d_hidden=13).double().eval()
-    (caption,) = greedy(model, context, max_length=4)
-    maps = caption_maps(model, context, caption.tokens)
-    torch.testing.assert_close(maps, {"alpha": caption.attention.unflatten(1, GRID)}, **CLOSE)
-    assert list(all_maps(model, context, caption)) == ["mean"]
 
 
 @pytest.mark.parametrize("search", [greedy, partial(beam_search, length_penalty=0)])
@@ -66,7 +58,8 @@ def test_what_hard_attention_took(context: ContextSet, search: Any, choice: str)
     (caption,) = search(model, context, max_length=4)
     words = [token for token in caption.tokens if token != EOS]
     kept = all_maps(model, context, caption)
-    assert list(kept) == ["mean", "attended"]
+    assert list(kept) == ["mean", "attended"]  # one map per word besides: no names of heads
+    assert list(caption_maps(model, context, words)) == ["alpha"]
     np.testing.assert_allclose(kept["attended"].reshape(len(words), -1), caption.attended[: len(words)])
     locations = caption.attended.argmax(dim=-1)
     assert set(caption.attended.unique().tolist()) == {0.0, 1.0}

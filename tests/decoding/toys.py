@@ -3,7 +3,6 @@
 B images, N hypotheses, C positions, V words, L context vectors.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from models.captioners import captioner, randomised
 from torch import Tensor
 
 from captioning.backbones.context import ContextSet
-from captioning.decoding import FORBIDDEN, Caption
+from captioning.decoding import Caption
 from captioning.models import CaptionOutput, Recurrent, Step, Transformer
 from captioning.tokens import BOS, EOS
 
@@ -179,21 +178,19 @@ def assert_same(found: list[Caption], expected: list[Caption]) -> None:
         assert_same(caption.alternatives, other.alternatives)
 
 
-def brute_force_ranking(
-    model: Table, image: int, max_length: int, divisor: Callable[[int], float]
-) -> list[tuple[list[int], float]]:
-    """Every caption that a search may answer, ended within `max_length` tokens or cut there, best first.
-
-    With scores, the log-probability by the divisor of the length.
-    """
-    v = model.logits.shape[-1]
+def brute_force(
+    model: Table, image: int, max_length: int, following: Callable[[list[int]], list[int]]
+) -> list[tuple[float, list[int]]]:
+    """Log-probability and tokens of every caption, ended or cut, whose tokens are among those `following` theirs."""
     log_probs = model.logits[image].log_softmax(dim=-1).tolist()
-    scored: list[tuple[list[int], float]] = []
-    for length in range(max_length + 1):
-        for sentence in itertools.product([w for w in range(v) if w not in (*FORBIDDEN, EOS)], repeat=length):
-            code, total, tokens = BOS, 0.0, [*sentence, EOS][:max_length]
-            for token in tokens:
-                total += log_probs[code][token]
-                code = code * v + token
-            scored.append((tokens, total / divisor(len(tokens))))
-    return sorted(scored, key=lambda caption: -caption[1])
+    found, begun = [], [(0.0, [], BOS)]
+    while begun:
+        total, words, code = begun.pop()
+        if len(words) == max_length or words[-1:] == [EOS]:
+            found.append((total, words))
+        else:
+            begun += [
+                (total + log_probs[code][word], [*words, word], code * model.logits.shape[-1] + word)
+                for word in following(words)
+            ]
+    return found
