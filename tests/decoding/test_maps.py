@@ -90,7 +90,7 @@ def test_rollout_of_two_layers_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", LAYERED)
-def test_every_transformer(name: str) -> None:
+def test_every_transformer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its weights are those of its pass, and both maps lie on the photograph."""
     model, (context, tokens) = build(name), inputs(MASK if "transposed" not in name else None, n=1)
     found = model.layer_weights(context, tokens[:, 0])
@@ -100,26 +100,20 @@ def test_every_transformer(name: str) -> None:
     for part in (found.encoder, found.text, found.inter):
         for alpha in part:
             torch.testing.assert_close(alpha.sum(dim=-1), torch.ones(alpha.shape[:-1]).double(), **CLOSE)
-    maps = rollout(found)
-    assert maps.shape == (B, C, L)
-    torch.testing.assert_close(maps.sum(dim=-1), torch.ones(B, C).double(), **CLOSE)
+    rolled = rollout(found)
+    assert rolled.shape == (B, C, L)
+    torch.testing.assert_close(rolled.sum(dim=-1), torch.ones(B, C).double(), **CLOSE)
     model.requires_grad_(False)
-    slopes = gradient(model, context, tokens[:, 0], torch.tensor([0, C - 1]), torch.tensor([5, 7]))
+    given = model, context, tokens[:, 0], torch.tensor([0, C - 1]), torch.tensor([5, 7])
+    slopes = gradient(*given)
+    monkeypatch.setattr(maps, "GRADIENTS_AT_ONCE", 1)
+    torch.testing.assert_close(gradient(*given), slopes, **CLOSE)  # words are looked at apart
     assert slopes.shape == (B, L)
     assert (slopes >= 0).all()
     torch.testing.assert_close(slopes.sum(dim=-1), torch.ones(B).double(), **CLOSE)
     if context.mask is not None:
         assert not slopes[~context.mask].any()
-        assert not maps.transpose(1, 2)[~context.mask].any()
-
-
-def test_words_are_looked_at_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, (context, tokens) = build("spatial_transformer"), inputs(b=3, n=1)
-    given = model, context, tokens[:, 0], torch.tensor([1, 4, 0]), torch.tensor([5, 6, 7])
-    together = gradient(*given)
-    monkeypatch.setattr(maps, "GRADIENTS_AT_ONCE", 2)
-    torch.testing.assert_close(gradient(*given), together, **CLOSE)
-    assert all(parameter.grad is None for parameter in model.parameters())
+        assert not rolled.transpose(1, 2)[~context.mask].any()
 
 
 def test_gradients_are_differences(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,17 +85,24 @@ def what_it_sees(filters: Tensor, alpha: Tensor, grid: tuple[int, int]) -> Tenso
 
 @scores
 @pytest.mark.parametrize("first", [True, False])
-def test_scores_are_those_of_the_equation(equation: Any, kind: Any, width: int, settings: Any, first: bool) -> None:
-    score = randomised(kind(D, width, GRID, **settings))
+@pytest.mark.parametrize("grid", [GRID, (1, L), (L, 1)])
+def test_scores_are_those_of_the_equation(
+    equation: Any, kind: Any, width: int, settings: Any, first: bool, grid: tuple[int, int]
+) -> None:
+    if kind is not Location and grid != GRID:
+        return
+    score = randomised(kind(D, width, grid, **settings))
     vectors, queries = normal(B, L, D), normal(B, N, width, seed=3)
     alpha = normal(B, N, L, seed=4).softmax(-1)
-    found = score(score.keys(ContextSet(vectors, GRID, MASK)), queries, None if first else alpha)
+    found = score(score.keys(ContextSet(vectors, grid, MASK)), queries, None if first else alpha)
     assert found.shape == (B, N, L)
     p = dict(score.named_parameters())
+    if kind is Location:  # filters have the axes that the grid has, K + 1 taps of each
+        assert p["filters"].shape[2:] == tuple(min(3, side) for side in grid)
     for b in range(B):
         for n in range(N):
             before = MASK[b].double() / MASK[b].sum() if first else alpha[b, n]
-            seen = what_it_sees(p["filters"], before, GRID) if kind is Location else torch.zeros(L, 1)
+            seen = what_it_sees(p["filters"], before, grid) if kind is Location else torch.zeros(L, 1)
             expected = torch.stack([equation(p, vectors[b, i], queries[b, n], seen[i]) for i in range(L)])
             torch.testing.assert_close(found[b, n], expected, **CLOSE)
     values = score.values(vectors)
@@ -138,15 +145,3 @@ def test_a_linear_score_has_one_map_whatever_the_state() -> None:
     one, other = (attention(image, 30 * normal(B, N, QUERY, seed=seed)).alpha for seed in (1, 2))
     torch.testing.assert_close(one, other, **CLOSE)
     assert one.std(dim=-1).amin() > 1e-3
-
-
-@pytest.mark.parametrize("grid", [(1, 7), (7, 1)])
-def test_location_has_filters_along_the_axes_that_the_grid_has(grid: tuple[int, int]) -> None:
-    """A sequence: f_j = sum_k v_{k-j} alpha_k, of K + 1 taps."""
-    score = randomised(Location(D, QUERY, grid, A, filters=2, reach=4))
-    assert score.filters.numel() == 2 * 5
-    vectors, query, alpha = normal(1, 7, D), normal(1, 1, QUERY), normal(1, 1, 7).softmax(-1)
-    p = dict(score.named_parameters())
-    seen = what_it_sees(score.filters, alpha[0, 0], grid)
-    expected = torch.stack([location(p, vectors[0, i], query[0, 0], seen[i]) for i in range(7)])
-    torch.testing.assert_close(score(score.keys(ContextSet(vectors, grid)), query, alpha)[0, 0], expected, **CLOSE)
