@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stderr
 from functools import partial
 from itertools import islice
@@ -22,8 +22,9 @@ from captioning.backbones.images import ImageTransform
 from captioning.benchmark.material import examples, photographs, sentences, training_step
 from captioning.benchmark.measure import CPU, Measurement, Run, Variants, compare, isolated
 from captioning.benchmark.naive import OneFilePerImage
+from captioning.data.batch import Batch
 from captioning.data.dataset import Inputs
-from captioning.data.example import Example, Splits
+from captioning.data.example import Splits
 from captioning.data.module import CaptionData
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
@@ -54,7 +55,7 @@ def cache(config: DictConfig) -> Iterator[Measurement]:
         images = len(ours)
         name = f"{images} images ({ours.layout.total_bytes / 1e6:.0f} MB) in batches of {config.batch.images}"
         row = Measurement("cache", name, "images")
-        yield isolated(compare, row, partial(_epochs, config, ours, naive), (images, images), config.repeats, 1)
+        yield compare(row, partial(_epochs, config, ours, naive), (images, images), config.repeats, 1)
         (waits, steps), (naive_waits, naive_steps) = (isolated(_fed, config, inputs) for inputs in (ours, naive))
     yield Measurement(
         "cache",
@@ -87,14 +88,14 @@ def features(config: DictConfig, folder: Path) -> tuple[FeatureCache, OneFilePer
     return cache, OneFilePerImage(folder)
 
 
-def _cached_data(config: DictConfig, inputs: Inputs, workers: int) -> CaptionData:
-    made = examples(config.cache.images, config.batch.captions)
-    vocabulary = Vocabulary.from_captions((r.words for example in made for r in example.references), min_count=1)
-    return data_module(config, {"train": made}, {"train": inputs}, vocabulary, workers)
+def _loader(config: DictConfig, inputs: Inputs, workers: int) -> Iterable[Batch]:
+    words = [[text.split() for text in texts] for texts in sentences(config.cache.images, config.batch.captions)]
+    vocabulary = Vocabulary.from_captions((caption for each in words for caption in each), min_count=1)
+    return _data(config, {"train": examples(words)}, {"train": inputs}, vocabulary, workers).train_dataloader()
 
 
 def _epochs(config: DictConfig, ours: Inputs, naive: Inputs) -> Variants:
-    fast, slow = (_cached_data(config, inputs, 0).train_dataloader() for inputs in (ours, naive))
+    fast, slow = (_loader(config, inputs, 0) for inputs in (ours, naive))
     height, width = config.context.grid
     read = config.cache.images * 2 * height * width * config.context.features
     return Variants(lambda: [None for _ in fast], lambda: [None for _ in slow], CPU, read)
@@ -105,8 +106,7 @@ def _fed(config: DictConfig, inputs: Inputs) -> tuple[list[float], list[float]]:
     device, step = device_called(config.device), training_step(config, config.precisions[0])
     waits, steps = [], []
     begin = time.perf_counter()
-    loader = _cached_data(config, inputs, config.data.num_workers).train_dataloader()
-    for batch in islice(loader, STARTING + config.cache.steps):
+    for batch in islice(_loader(config, inputs, config.data.num_workers), STARTING + config.cache.steps):
         waits.append(time.perf_counter() - begin)
         step(batch.to(device), False)
         if device.type == "cuda":
@@ -116,10 +116,9 @@ def _fed(config: DictConfig, inputs: Inputs) -> tuple[list[float], list[float]]:
     return waits[STARTING:], steps[STARTING:]
 
 
-def data_module(
+def _data(
     config: DictConfig, splits: Splits, inputs: Mapping[str, Inputs], vocabulary: Vocabulary, workers: int
 ) -> CaptionData:
-    """Data of a run in the batches that are measured."""
     settings = {"batch_size": config.batch.images, "captions_per_image": config.batch.captions}
     settings |= {"max_words": config.data.max_words, "num_workers": workers}
     return CaptionData(splits, inputs, vocabulary, **settings)
@@ -160,36 +159,38 @@ def _coco_backbone(config: DictConfig) -> Backbone:
 
 
 def _make(config: DictConfig, folder: Path) -> int:
-    """Write photographs of one byte, captions and features; return the size of the features."""
+    """Write photographs of one byte, captions and finished caches; return the size of the features.
+
+    A cache has numbers in the rows on which the scale is measured, and holes in the others.
+    """
     texts = sentences(min(config.coco.images, 5000), config.batch.captions)
     entries = []
     for i in range(config.coco.images):
         (folder / f"{i}.jpg").write_bytes(b"x")
         captions = [{"raw": text, "tokens": text.split()} for text in texts[i % len(texts)]]
-        split = {0: "test", 1: "val"}.get(i % 25, "train")
-        entries.append({"filename": f"{i}.jpg", "cocoid": i, "split": split, "sentences": captions})
+        part = {0: "test", 1: "val"}.get(i % 25, "train")
+        entries.append({"filename": f"{i}.jpg", "cocoid": i, "split": part, "sentences": captions})
     (folder / ANNOTATIONS).write_text(json.dumps({"images": entries}))
-    splits = KarpathyReader(folder, folder / ANNOTATIONS)()
-    return sum(_make_features(_coco_backbone(config), folder, split) for split in splits.values())
-
-
-def _make_features(backbone: Backbone, folder: Path, split: Sequence[Example]) -> int:
-    """A finished cache with numbers in the rows on which the scale is measured, and holes in the others."""
-    digest, photographs = backbone.digest, fingerprints([example.path for example in split])
-    origins, layout = row_origins(digest, "float16", photographs), layout_of(backbone, len(split), "float16")
-    place = folder / cache_key(digest, "float16", photographs)
-    place.mkdir()
-    row = np.random.default_rng(0).standard_normal((layout.positions, layout.dim)).astype(np.float16).tobytes()
-    checksums = [checksum(bytes(layout.row_bytes), origin) for origin in origins]
-    with (place / DATA).open("wb") as file:
-        file.write(layout.header)
-        file.truncate(layout.total_bytes)
-        for i in np.linspace(0, len(split) - 1, min(len(split), SCALE_SAMPLE)).round().astype(int).tolist():
-            file.seek(len(layout.header) + i * layout.row_bytes)
-            file.write(row)
-            checksums[i] = checksum(row, origins[i])
-    np.array(checksums, CHECKSUM).tofile(place / CHECKSUMS)
-    return layout.total_bytes
+    backbone, size = _coco_backbone(config), 0
+    for split in KarpathyReader(folder, folder / ANNOTATIONS)().values():
+        photographs = fingerprints([example.path for example in split])
+        origins = row_origins(backbone.digest, "float16", photographs)
+        layout = layout_of(backbone, len(split), "float16")
+        shape = layout.positions, layout.dim
+        row = np.random.default_rng(0).standard_normal(shape).astype(np.float16).tobytes()
+        checksums = [checksum(bytes(layout.row_bytes), origin) for origin in origins]
+        place = folder / cache_key(backbone.digest, "float16", photographs)
+        place.mkdir()
+        with (place / DATA).open("wb") as file:
+            file.write(layout.header)
+            file.truncate(layout.total_bytes)
+            for i in np.linspace(0, len(split) - 1, min(len(split), SCALE_SAMPLE)).round().astype(int).tolist():
+                file.seek(len(layout.header) + i * layout.row_bytes)
+                file.write(row)
+                checksums[i] = checksum(row, origins[i])
+        np.array(checksums, CHECKSUM).tofile(place / CHECKSUMS)
+        size += layout.total_bytes
+    return size
 
 
 def _until_training(config: DictConfig, folder: Path) -> tuple[dict[str, float], float, float, list[int]]:
@@ -212,7 +213,7 @@ def _until_training(config: DictConfig, folder: Path) -> tuple[dict[str, float],
     caches = {name: build_features(backbone, [each.path for each in split], folder) for name, split in splits.items()}
     caches["train"].scale()
     passed("features")
-    data = data_module(config, splits, caches, vocabulary, config.coco.workers)
+    data = _data(config, splits, caches, vocabulary, config.coco.workers)
     passed("captions")
     private = [_private(os.getpid()) - before]
     loader = data.train_dataloader()

@@ -42,7 +42,7 @@ def random_task(config: DictConfig, images: int, captions: int) -> TrainingData:
     """Training set of those captions, for objectives that ask for it."""
     vocabulary = Vocabulary([f"w{i}" for i in range(len(NAMES), config.vocab_size)])
     texts = [[[f"w{i}" for i in ids] for ids in row] for row in _captions(config, images, captions)]
-    return TrainingData(_examples(texts), vocabulary)
+    return TrainingData(examples(texts), vocabulary)
 
 
 def _captions(config: DictConfig, images: int, captions: int) -> list[list[list[int]]]:
@@ -71,41 +71,31 @@ def sentences(images: int, captions: int) -> list[list[str]]:
     Captions of an image have words and word order in common, as references and a good caption do.
     """
     random = np.random.default_rng(0)
-    names = _words(random)
+    names: dict[str, None] = {}  # different words of one to three syllables, the frequent ones short
+    while len(names) < WORDS:
+        names["".join(random.choice(SYLLABLES, 1 + (len(names) >= 40) + (len(names) >= 400)))] = None
+    vocabulary = list(names)
     zipf = 1 / np.arange(1, WORDS + 1)
     zipf /= zipf.sum()
     made = []
     for _ in range(images):
-        topic = random.choice(WORDS, TOPIC, p=zipf)
+        topic = random.choice(vocabulary, TOPIC, p=zipf)
         texts = []
         for length in random.integers(6, 15, captions):
-            words = random.choice(WORDS, length, p=zipf)
+            words = random.choice(vocabulary, length, p=zipf)
             shared = random.random(length) < 0.5
             words[shared] = np.resize(topic, length)[shared]
-            texts.append(" ".join(names[word] for word in words))
+            texts.append(" ".join(words))
         made.append(texts)
     return made
 
 
-def examples(images: int, captions: int) -> list[Example]:
-    return _examples([[text.split() for text in texts] for texts in sentences(images, captions)])
-
-
-def _examples(captions: list[list[list[str]]]) -> list[Example]:
-    # their photographs do not exist and are never opened
+def examples(captions: list[list[list[str]]]) -> list[Example]:
+    """Of these words; their photographs do not exist and are never opened."""
     return [
         Example(i, Path(f"{i}.jpg"), tuple(Reference(" ".join(words), tuple(words)) for words in each))
         for i, each in enumerate(captions)
     ]
-
-
-def _words(random: np.random.Generator) -> list[str]:
-    """Different words of one to three syllables, the frequent ones short."""
-    words: dict[str, None] = {}
-    while len(words) < WORDS:
-        syllables = 1 + (len(words) >= 40) + (len(words) >= 400)
-        words["".join(random.choice(SYLLABLES, syllables))] = None
-    return list(words)
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -114,7 +104,6 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def built_model(config: DictConfig) -> nn.Module:
-    """Captioner on its device, in training mode."""
     torch.manual_seed(0)
     sizes = {"d_context": config.context.features, "grid": tuple(config.context.grid)}
     model: nn.Module = instantiate(plain(config)["model"], vocab_size=config.vocab_size, **sizes)
@@ -122,7 +111,6 @@ def built_model(config: DictConfig) -> nn.Module:
 
 
 def built_backbone(config: DictConfig) -> Backbone:
-    """Backbone on its device."""
     backbone: Backbone = instantiate(without_weights(OmegaConf.to_container(config.backbone, resolve=True)))
     return backbone.to(device_called(config.device))
 

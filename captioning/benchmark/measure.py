@@ -66,8 +66,6 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One row of the table."""
-
     part: str  # of the benchmark
     name: str  # within its part
     unit: str = ""  # of amounts: images or captions
@@ -81,16 +79,13 @@ class Measurement:
 
     @property
     def ratio(self) -> float | None:
-        """Our rate in multiples of the naive one."""
         return self.ours.rate / self.naive.rate if self.ours and self.naive else None
 
     @property
     def share(self) -> float | None:
-        """Share of the ceiling, 0-1."""
         return self.ceiling.work / self.ours.median / self.ceiling.per_second if self.ours and self.ceiling else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, with every second."""
         content = asdict(self) | {"ratio": self.ratio, "share": self.share}
         for name, run in (("ours", self.ours), ("naive", self.naive)):
             if run:
@@ -118,10 +113,17 @@ Build = Callable[[], Variants]
 def compare(
     row: Measurement, build: Build, amounts: tuple[int, int], repeats: int, first: int = WARM_UP
 ) -> Measurement:
-    """Complete a row: peak memory after the `first` runs of ours, then both variants and the ceiling in turn."""
+    """Complete a row in a process of its own.
+
+    Peak memory after the `first` runs of ours, then both variants and the ceiling in turn.
+    """
+    return isolated(_compared, row, build, amounts, repeats, first)
+
+
+def _compared(row: Measurement, build: Build, amounts: tuple[int, int], repeats: int, first: int) -> Measurement:
     variants = build()
     limit, device, ceiling = variants.limit, variants.device, None
-    peak = peak_after(variants.ours, device, first)
+    peak = _peak_after(variants.ours, device, first)
     actions = {"ours": variants.ours, "naive": variants.naive}
     if isinstance(limit, torch.dtype):
         with FlopCounterMode(display=False) as counter:
@@ -139,9 +141,13 @@ def compare(
 
 
 def peak_of(build: Build, variant: Literal["ours", "naive"], times: int = WARM_UP) -> int | None:
-    """Peak memory of one variant alone."""
+    """Peak memory of one variant alone, after some runs in a process of its own."""
+    return isolated(_peak_of, build, variant, times)
+
+
+def _peak_of(build: Build, variant: Literal["ours", "naive"], times: int) -> int | None:
     variants = build()
-    return peak_after(variants.ours if variant == "ours" else variants.naive, variants.device, times)
+    return _peak_after(variants.ours if variant == "ours" else variants.naive, variants.device, times)
 
 
 def timed(actions: Mapping[str, Action], repeats: int, device: torch.device) -> dict[str, list[float]]:
@@ -170,8 +176,8 @@ def _as_commands_start() -> None:
     set_start_method(None, force=True)
 
 
-def peak_after(action: Action, device: torch.device, times: int) -> int | None:
-    """Peak bytes of this process after some runs: of a GPU's tensors, or resident; None where the kernel has none."""
+def _peak_after(action: Action, device: torch.device, times: int) -> int | None:
+    # of a GPU's tensors, or of what is resident; None where the kernel counts none
     for _ in range(times):
         action()
     if device.type == "cuda":
@@ -182,7 +188,6 @@ def peak_after(action: Action, device: torch.device, times: int) -> int | None:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Hardware and versions, for the record."""
     cpuinfo = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text() if cpuinfo.exists() else "")
     return {
@@ -240,13 +245,11 @@ def _read(path: Path, evict: bool) -> None:
 
 
 def line(measurement: Measurement) -> str:
-    """One measurement on a line."""
     part, name, *cells = _cells(measurement)
     return f"{part}, {name}: " + "; ".join(label + cell for label, cell in zip(LABELS, cells, strict=True) if cell)
 
 
 def table(measurements: Sequence[Measurement]) -> str:
-    """All measurements in Markdown."""
     return markdown_table(COLUMNS, [_cells(measurement) for measurement in measurements])
 
 
@@ -276,5 +279,4 @@ def _prefixed(value: float) -> str:
 
 
 def gigabytes(size: float) -> str:
-    """Bytes in GB."""
     return f"{size / 1e9:.2f} GB"

@@ -39,7 +39,10 @@ class OnePerCaption(nn.Module):
     def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False, **path: Any) -> CaptionOutput:
         """As `Captioner` and `StochasticCaptioner`, but `hidden` holds logits, `[B, N, C, V]`."""
         b, n, c = tokens.shape
-        rows = {name: _one_per_caption(value, n) for name, value in path.items()}
+        rows = {  # `[B]` to `[B N]`, and `[B, N, C]` to `[B N, 1, C]`
+            name: value.repeat_interleave(n) if value.ndim == 1 else value.flatten(0, 1)[:, None]
+            for name, value in path.items()
+        }
         output = self.model(repeated(context, n), tokens.flatten(0, 1)[:, None], need_weights, **rows)
         attention, policy = output.attention, output.policy
         if attention is not None:
@@ -49,48 +52,31 @@ class OnePerCaption(nn.Module):
             policy = replace(policy, sampled=path["sampled"], **per_step)
         return CaptionOutput(self.model.readout(output.hidden).view(b, n, c, -1), attention, policy)
 
-    def readout(self, hidden: Tensor) -> Tensor:
-        """Identity: the forward pass gives logits already."""
+    def readout(self, hidden: Tensor) -> Tensor:  # the forward pass gives logits already
         return hidden
 
     def start(self, context: ContextSet, n: int) -> DecodeState:
-        """State of samples, each with an image of its own."""
         return self.model.start(repeated(context, n), 1)
 
-    def step(self, tokens: Tensor, state: DecodeState) -> Step:
-        """As `Captioner`; the state's hypotheses are images here, and cannot be reordered."""
+    def step(self, tokens: Tensor, state: DecodeState) -> Step:  # hypotheses are images here, and keep their order
         step = self.model.step(tokens.flatten()[:, None], state)
         return replace(step, logits=step.logits.view(*tokens.shape, -1), attention=None)
 
 
-def _one_per_caption(value: Tensor, n: int) -> Tensor:
-    """`[B]` to `[B N]`, and `[B, N, C]` to `[B N, 1, C]`."""
-    return value.repeat_interleave(n) if value.ndim == 1 else value.flatten(0, 1)[:, None]
-
-
 def repeated(context: ContextSet, n: int) -> ContextSet:
-    """Repeat each image `n` times."""
     mask = None if context.mask is None else context.mask.repeat_interleave(n, dim=0)
     return ContextSet(context.vectors.repeat_interleave(n, dim=0), context.grid, mask)
 
 
 @torch.no_grad()
 def naive_beam(
-    model: Captioner, context: ContextSet, width: int, max_length: int, forbidden: Sequence[int] = FORBIDDEN
-) -> list[Caption]:
-    """Captions of `beam_search` without length penalty, by a search with lists that keeps no state.
+    model: Captioner, image: ContextSet, width: int, max_length: int, forbidden: Sequence[int] = FORBIDDEN
+) -> Caption:
+    """Caption of `beam_search` without length penalty for one image, by a search with lists that keeps no state.
 
-    One image at a time; at each step the image, once for each of the K beams, and the whole of their t tokens go
-    through the parallel forward pass.
+    At each step the image, once for each of the K beams, and the whole of their t tokens go through the parallel
+    forward pass.
     """
-    return [
-        _search(model, ContextSet(context.vectors[i : i + 1], context.grid, mask), width, max_length, forbidden)
-        for i in range(len(context.vectors))
-        for mask in [None if context.mask is None else context.mask[i : i + 1]]
-    ]
-
-
-def _search(model: Captioner, image: ContextSet, width: int, max_length: int, forbidden: Sequence[int]) -> Caption:
     device = image.vectors.device
     unfinished: list[tuple[float, list[int]]] = [(0.0, [])]
     ended: list[tuple[float, list[int]]] = []
@@ -122,8 +108,7 @@ class OneFilePerImage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def rows(self, indices: Sequence[int]) -> Tensor:
-        """`[B, L, D]`."""
+    def rows(self, indices: Sequence[int]) -> Tensor:  # [B, L, D]
         return torch.stack([torch.load(self.folder / f"{i}.pt", weights_only=True) for i in indices])
 
 
@@ -133,20 +118,15 @@ def tokenized(captions: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     try:
-        tokens: dict[int, list[str]] = PTBTokenizer().tokenize(
-            {i: [{"caption": text} for text in texts] for i, texts in captions.items()}
-        )
+        entries = {i: [{"caption": text} for text in texts] for i, texts in captions.items()}
+        return PTBTokenizer().tokenize(entries)
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-    return tokens
 
 
 def raw_scores(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> dict[str, float]:
-    """The corpus scores, 0-1, of pycocoevalcap's own classes as its `COCOEvalCap.evaluate` calls them.
-
-    References are tokenised, candidates are not.
-    """
+    """Corpus scores, 0-1, as pycocoevalcap's `COCOEvalCap.evaluate` calls for them; references are tokenised."""
     captions = tokenized({i: [text] for i, text in candidates.items()})
     bleu, _ = Bleu(4).compute_score(references, captions, verbose=0)
     scores = {f"BLEU-{n}": score for n, score in enumerate(bleu, 1)}

@@ -20,18 +20,7 @@ from omegaconf import DictConfig
 
 from captioning.backbones.context import ContextSet
 from captioning.benchmark import material
-from captioning.benchmark.measure import (
-    CPU,
-    DTYPES,
-    Measurement,
-    Run,
-    Variants,
-    compare,
-    gigabytes,
-    isolated,
-    peak_of,
-    timed,
-)
+from captioning.benchmark.measure import CPU, DTYPES, Measurement, Run, Variants, compare, gigabytes, peak_of, timed
 from captioning.benchmark.naive import naive_beam, raw_scores, tokenized
 from captioning.decoding import FORBIDDEN, beam_search, greedy
 from captioning.features.build import build_features
@@ -61,8 +50,8 @@ def startup(config: DictConfig) -> Iterator[Measurement]:
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder) / "c.ckpt"
         torch.save(material.built_checkpoint(config), checkpoint)
-        actions = {name: partial(_python, arguments) for name, arguments in COMMANDS.items()}
-        actions[LOADED] = partial(_python, [*COMMANDS[LOADED], str(checkpoint)])
+        commands = COMMANDS | {LOADED: [*COMMANDS[LOADED], str(checkpoint)]}
+        actions = {name: partial(_python, arguments) for name, arguments in commands.items()}
         runs = {name: Run(1, seconds) for name, seconds in timed(actions, config.repeats, CPU).items()}
     for name, run in runs.items():
         note = "" if name == LIBRARIES else f"{run.median - runs[LIBRARIES].median:+.2f} s beside `{LIBRARIES}`"
@@ -88,10 +77,10 @@ def training(config: DictConfig) -> Iterator[Measurement]:
             yield replace(row, note=NO_BFLOAT16)
             continue
         build = partial(_training, config, precision, images)
-        row = replace(row, unit="captions", naive_peak=isolated(peak_of, build, "naive"))
-        yield isolated(compare, row, build, 2 * (images * captions,), config.repeats)
+        row = replace(row, unit="captions", naive_peak=peak_of(build, "naive"))
+        yield compare(row, build, 2 * (images * captions,), config.repeats)
     precision = config.precisions[0]
-    peak = isolated(peak_of, partial(_training, config, precision, largest), "ours")
+    peak = peak_of(partial(_training, config, precision, largest), "ours")
     yield Measurement("training", f"{precision}, {largest} x {captions} captions, memory alone", peak=peak)
 
 
@@ -103,21 +92,21 @@ def _training(config: DictConfig, precision: str, images: int) -> Variants:
 
 def decoding(config: DictConfig) -> Iterator[Measurement]:
     """Each width at each batch size, the naive search one image at a time; then memory by the number of batches."""
+
+    def row(width: int, images: int) -> Measurement:
+        return Measurement("decoding", f"{'greedy' if width == 1 else f'beam {width}'}, batch {images}", "images")
+
     for width in config.search.widths:
-        naive_peak = isolated(peak_of, partial(_decoding, config, width, 1), "naive", 1)
+        naive_peak = peak_of(partial(_decoding, config, width, 1), "naive", 1)
         for images in config.search.batches:
-            row = Measurement("decoding", _search_name(width, images), "images", naive_peak=naive_peak)
-            yield isolated(compare, row, partial(_decoding, config, width, images), (images, 1), config.repeats)
+            build = partial(_decoding, config, width, images)
+            yield compare(replace(row(width, images), naive_peak=naive_peak), build, (images, 1), config.repeats)
     width, images, few, many = (config.memory[key] for key in ("width", "images", "few_batches", "many_batches"))
-    build = partial(_decoding, config, width, images)
-    before, after = (isolated(peak_of, build, "ours", batches) for batches in (few, many))
+    before, after = (peak_of(partial(_decoding, config, width, images), "ours", batches) for batches in (few, many))
     note = f"after {many} batches; {gigabytes(before)} after {few}" if before else ""
     raw = {f"peak after {few} batches": before, f"peak after {many} batches": after}
-    yield Measurement("decoding", f"{_search_name(width, images)}, memory alone", peak=after, note=note, raw=raw)
-
-
-def _search_name(width: int, images: int) -> str:
-    return f"{'greedy' if width == 1 else f'beam {width}'}, batch {images}"
+    name = f"{row(width, images).name}, memory alone"
+    yield Measurement("decoding", name, peak=after, note=note, raw=raw)
 
 
 def _decoding(config: DictConfig, width: int, images: int) -> Variants:
@@ -133,12 +122,11 @@ def backbone(config: DictConfig) -> Iterator[Measurement]:
     """A feature cache of photographs made for it; naively, one photograph after the other, a file for each."""
     number, (width, height) = config.photographs.number, config.photographs.size
     network = config.backbone.get("name") or config.backbone._target_.rpartition(".")[2]
-    row = Measurement("backbone", f"{network}, {number} files of {width} x {height}", "images")
+    note = "memory without that of the decoding processes"
+    row = Measurement("backbone", f"{network}, {number} files of {width} x {height}", "images", note=note)
     with tempfile.TemporaryDirectory() as folder:
         build = partial(_backbone, config, material.photographs(Path(folder), number, width, height))
-        note = "memory without that of the decoding processes"
-        row = replace(row, naive_peak=isolated(peak_of, build, "naive", 1), note=note)
-        yield isolated(compare, row, build, (number, number), config.repeats)
+        yield compare(replace(row, naive_peak=peak_of(build, "naive", 1)), build, (number, number), config.repeats)
 
 
 def _backbone(config: DictConfig, paths: Sequence[Path]) -> Variants:
@@ -161,7 +149,7 @@ def scoring(config: DictConfig) -> Iterator[Measurement]:
     """Candidates are tokenised and scored; references are tokenised beforehand on both sides."""
     captions, references = config.scoring.captions, config.scoring.references
     row = Measurement("scoring", f"{captions:,} captions, {references} references each", "captions")
-    row = isolated(compare, row, partial(_scoring, captions, references), (captions, captions), config.repeats, 0)
+    row = compare(row, partial(_scoring, captions, references), (captions, captions), config.repeats, 0)
     (largest,) = row.raw.values()
     naive = f"naive: raw pycocoevalcap ({row.naive.median:.2f} s)" if row.naive else ""
     yield replace(row, note=f"{naive}; the largest Java process took {gigabytes(largest)}")

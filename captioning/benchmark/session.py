@@ -9,8 +9,9 @@ from annotated_types import MinLen
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.benchmark import data_parts, parts
+from captioning.benchmark.material import plain
 from captioning.benchmark.measure import DTYPES, Measurement, ceilings, isolated, line, machine, table
-from captioning.config.registry import build, of_parts
+from captioning.config.registry import build
 from captioning.config.settings import check_table
 from captioning.config.types import BatchSize, Count, PathText
 from captioning.errors import CaptioningError
@@ -18,13 +19,8 @@ from captioning.files import write_json
 from captioning.machine import device_called
 
 PARTS: Mapping[str, Callable[[DictConfig], Iterator[Measurement]]] = {
-    "startup": parts.startup,
-    "training": parts.training,
-    "decoding": parts.decoding,
-    "backbone": parts.backbone,
-    "cache": data_parts.cache,
-    "scoring": parts.scoring,
-    "coco": data_parts.coco,
+    **{part.__name__: part for part in (parts.startup, parts.training, parts.decoding, parts.backbone)},
+    **{part.__name__: part for part in (data_parts.cache, parts.scoring, data_parts.coco)},
 }
 SETTINGS: Mapping[str, Any] = {
     "parts": Annotated[list[Literal[*PARTS]], MinLen(1)],  # type: ignore[valid-type]
@@ -39,17 +35,16 @@ SETTINGS: Mapping[str, Any] = {
 def check(config: DictConfig) -> None:
     """Refuse settings that would fail after minutes."""
     check_table(SETTINGS, config)
-    settings = of_parts(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     for part in ("backbone", "model", "objective"):
-        build(part, {**settings[part], "_partial_": True}, None)
-    build("optimizer", {**settings["optimizer"], "_partial_": False}, None, [torch.nn.Parameter(torch.zeros(1))])
+        build(part, {**plain(config)[part], "_partial_": True}, None)
+    parameters = [torch.nn.Parameter(torch.zeros(1))]
+    build("optimizer", {**plain(config)["optimizer"], "_partial_": False}, None, parameters)
     device_called(config.device)
     if config.output is not None and not Path(config.output).absolute().parent.is_dir():
         raise CaptioningError(f"output={config.output} cannot be written: its folder does not exist")
 
 
 def measure(config: DictConfig) -> None:
-    """Measure the parts that `config` names."""
     check(config)
     device = device_called(config.device)
     content: dict[str, Any] = {
@@ -58,7 +53,8 @@ def measure(config: DictConfig) -> None:
         "ceilings": isolated(ceilings, device, config.repeats),
     }
     for title in ("machine", "ceilings"):
-        print(f"{title}: " + "; ".join(f"{name} {_shown(value)}" for name, value in content[title].items()))
+        shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in content[title].items()}
+        print(f"{title}: " + "; ".join(f"{name} {value}" for name, value in shown.items()))
     measurements: list[Measurement] = []
     for name in config.parts:
         for measurement in PARTS[name](config):
@@ -68,7 +64,3 @@ def measure(config: DictConfig) -> None:
                 content["measurements"] = [done.as_dict() for done in measurements]
                 write_json(Path(config.output), content)
     print(f"\n{table(measurements)}")
-
-
-def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

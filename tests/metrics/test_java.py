@@ -15,7 +15,7 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
-from captioning.metrics.java import TOKENIZER, Java, Meteor, find_java, java_version, ptb_tokenize
+from captioning.metrics.java import TOKENIZER, Java, Meteor, Spice, find_java, java_version, ptb_tokenize
 
 needs_shell = pytest.mark.skipif(sys.platform == "win32", reason="a script stands in for java")
 
@@ -143,9 +143,8 @@ SPICE = """#!{python}
 import json, sys
 if sys.argv[-1] == "-version":
     sys.exit(print('openjdk version "{version}" 2019-10-15', file=sys.stderr))
-if {fail}:
-    sys.exit(3)
-asked = json.load(open(sys.argv[sys.argv.index("-Xmx8G") + 2]))
+{fail}
+asked = json.load(open(sys.argv[sys.argv.index("-Xmx8G") + 3]))
 scores = [0.5 if "dog" in image["test"] else None for image in asked]
 answer = [{{"image_id": image["image_id"], "scores": {{"All": {{"f": f}}}}}} for image, f in zip(asked, scores)]
 json.dump(answer[::-1], open(sys.argv[sys.argv.index("-out") + 1], "w"))
@@ -156,12 +155,13 @@ json.dump(answer[::-1], open(sys.argv[sys.argv.index("-out") + 1], "w"))
 @pytest.mark.parametrize(
     ("version", "fail", "models", "refused"),
     [
-        ("1.8.0_312", False, True, None),
-        ("14", False, True, None),
-        ("8", True, True, "8 GB.*exit status 3"),
-        ("11.0.4", False, False, "download failed.*refused.*spice/lib"),
-        ("1.7.0_80", False, True, "version 8 to 14"),
-        ("15.0.1", False, True, "version 8 to 14"),
+        ("1.8.0_312", "", True, None),
+        ("14", "", True, None),
+        ("8", "sys.exit(3)", True, "8 GB.*exit status 3"),
+        ("8", "import time; time.sleep(60)", True, "did not end within 2 s"),
+        ("11.0.4", "", False, "download failed.*refused.*spice/lib"),
+        ("1.7.0_80", "", True, "version 8 to 14"),
+        ("15.0.1", "", True, "version 8 to 14"),
     ],
 )
 def test_spice(monkeypatch, tmp_path, capfd, version, fail, models, refused):
@@ -176,8 +176,11 @@ def test_spice(monkeypatch, tmp_path, capfd, version, fail, models, refused):
         (folder / "lib" / "stanford-corenlp-3.6.0.jar").touch()
     if refused:
         with pytest.raises(CaptioningError, match=f"(?s){refused}"):
-            Scorer([["a dog runs"]], metrics=["SPICE"]).score({0: "a dog"})
+            Spice(1 if "time" in fail else 60).compute_score({0: ["a dog runs"]}, {0: ["a dog"]})
     else:
+        if version == "14":
+            monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)  # as of a read-only installation
         scores = Scorer([["a dog runs"], ["Two dogs."]], metrics=["SPICE"]).score({0: "A dog!", 1: "The dog"})
         assert (scores.corpus, scores.per_image) == ({"SPICE": 50}, [{"SPICE": 50}] * 2)
+        assert ((folder / "cache").exists(), (folder / "tmp").exists()) == (version != "14", False)
     assert capfd.readouterr().out == ""
