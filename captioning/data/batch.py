@@ -18,12 +18,12 @@ class Batch:
     """B images with up to N captions each.
 
     Attributes:
-        index: `[B]`, each image's position in its split (image ids may be strings, which tensors cannot hold).
+        index: `[B]`, the position of each image in its split (image ids may be strings, which tensors cannot hold).
         inputs: features `[B, L, D]` of a frozen backbone, missing vectors marked as in `captioning.backbones.context`;
-            or images `[B, C, H, W]` uint8, C = 3 colours, or 4 channels where photographs are padded.
+            or images `[B, C, H, W]` uint8, with C = 3 colours, or C = 4 if photographs are padded.
         tokens: `[B, N, T]`; an image with fewer captions has rows of PAD.
-        word_index: `[W]`, the real target positions in the flattened `[B, N, C]` (a boolean mask would wait for the
-            GPU).
+        word_index: `[W]`, the real target positions in the flattened `[B, N, C]` (a boolean mask would force a
+            GPU sync).
         pixels: whether `inputs` are images.
     """
 
@@ -34,11 +34,11 @@ class Batch:
     pixels: bool
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """The batch on another device; Lightning calls this."""
+        """Move the batch to another device; called by Lightning."""
         return self._with_each(lambda tensor: tensor.to(*args, **kwargs))
 
     def pin_memory(self) -> Self:
-        """The batch in page-locked memory; the data loader calls this."""
+        """Copy the batch to page-locked memory; called by the data loader."""
         return self._with_each(Tensor.pin_memory)
 
     def _with_each(self, action: Callable[[Tensor], Tensor]) -> Self:
@@ -47,24 +47,24 @@ class Batch:
 
     @property
     def sources(self) -> Tensor:
-        """Input tokens of the model, `[B, N, C]`: BOS w1 .. wn."""
+        """Input tokens `[B, N, C]`: BOS w1 .. wn."""
         return self.tokens[..., :-1]
 
     @property
     def targets(self) -> Tensor:
-        """Target tokens at the real positions, `[W]`: w1 .. wn EOS."""
+        """Target tokens `[W]` at the real positions: w1 .. wn EOS."""
         return self.tokens[..., 1:].flatten()[self.word_index]
 
     @property
     def captions(self) -> Tensor:
-        """The number of captions `[]`, at most B * N, counted on the device."""
+        """Number of captions, a scalar tensor on the device; at most B * N."""
         return (self.tokens[..., 0] == BOS).sum()
 
 
 def collate(
     index: Sequence[int], inputs: Tensor, captions: Sequence[Sequence[Sequence[int]]], pixels: bool = False
 ) -> Batch:
-    """Make a batch of inputs `[B, ...]` and the captions of each image, if any, as word ids without BOS and EOS."""
+    """Build a batch from inputs `[B, ...]` and each image's captions, as word ids without BOS and EOS."""
     n = max(1, *map(len, captions))
     length = 2 + max((len(words) for image in captions for words in image), default=0)
     tokens = torch.full((len(captions), n, length), PAD)

@@ -20,22 +20,22 @@ from captioning.data.sampler import Request
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 
-_STREAM = 1  # tells the draws of views from others that are keyed by seed, epoch and position
+_STREAM = 1  # separates the draws of views from others keyed by seed, epoch and position
 
 
 class Inputs(Protocol):
     """The photographs of one split as tensors: a feature cache, or `Photographs`."""
 
     pixels: bool
-    """Whether the rows are images, which the backbone has still to see."""
+    """True if the rows are images, which the backbone has yet to process."""
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """Of the photographs at `indices` of the split: `[B, L, D]`, or with `pixels` `[B, C, H, W]` uint8."""
+        """`[B, L, D]`, or with `pixels` `[B, C, H, W]` uint8: the photographs at `indices` of the split."""
         ...
 
 
 class Photographs:
-    """The photographs themselves, decoded when asked for: `Inputs` of a trainable backbone."""
+    """Photographs decoded on demand: `Inputs` of a trainable backbone."""
 
     pixels = True
 
@@ -51,13 +51,13 @@ class Photographs:
 
 
 class Views:
-    """Several views of the same photographs, of which each epoch shows one, whatever batch a photograph is in."""
+    """Several views of the same photographs; each epoch draws one per photograph, independent of batches."""
 
     def __init__(self, views: Sequence[Inputs], seed: int) -> None:
         self._views, self._seed = list(views), seed
 
     def rows(self, indices: Sequence[int], epoch: int) -> Tensor:
-        """As `Inputs.rows`, each photograph in the view of `epoch`."""
+        """Like `Inputs.rows`, with each photograph in its view of `epoch`."""
         shown = np.array([self._shown(index, epoch) for index in indices])
         groups = [(shown == number).nonzero()[0] for number in range(len(self._views))]
         shares = ((view, group) for view, group in zip(self._views, groups, strict=True) if len(group))
@@ -65,21 +65,21 @@ class Views:
         return torch.cat(rows)[np.concatenate(groups).argsort()]
 
     def _shown(self, index: int, epoch: int) -> int:
-        # counted from the last, so that of two the draws are those of runs with `data.mirror=0.5`, which this was once
+        # counted from the last, so that two views are drawn as in older runs with `data.mirror=0.5`
         count = len(self._views)
         return count - 1 - int(count * np.random.default_rng((self._seed, epoch, index, _STREAM)).random())
 
 
 class CaptionDataset(Dataset[Batch]):
-    """One split; an item is a whole batch, so that features are gathered by one indexed read.
+    """One split, whose items are batches, so that features are gathered by one indexed read.
 
     Args:
-        inputs: of the photographs of `examples`, in the same order.
-        max_words: longer references are not read by the model (they stay references of the scores).
-        captions_per_image: N, the most captions an image contributes to a batch; where it has more, each epoch draws
-            anew, keyed by (seed, epoch, position).
-        drop_uncaptioned: leave out the images all of whose references are too long, as training does.
-        views: further views of the images, of which each epoch draws one for each, or `inputs`.
+        inputs: the photographs of `examples`, in the same order.
+        max_words: the model skips longer references (the scores still use them).
+        captions_per_image: N, the most captions an image contributes to a batch; from more, each epoch draws N, keyed
+            by (seed, epoch, position).
+        drop_uncaptioned: leave out images whose references are all too long, as in training.
+        views: further views of the images; each epoch draws one of these or `inputs` per image.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class CaptionDataset(Dataset[Batch]):
         self.examples, self.inputs = examples, inputs
         self._views = Views([inputs, *views], seed) if views else None
         self.captions_per_image, self.seed = captions_per_image, seed
-        # Arrays, because each worker process would soon have a copy of its own of every Python object that it reads.
+        # Arrays, because every Python object that a worker reads is soon copied into its process.
         usable = [[n for n, r in enumerate(e.references) if 0 < len(r.words) <= max_words] for e in examples]
         pairs = zip(examples, usable, strict=True)
         captions = [vocabulary.encode(e.references[n].words) for e, ns in pairs for n in ns]
@@ -109,17 +109,17 @@ class CaptionDataset(Dataset[Batch]):
         self.dropped = len(examples) - len(self.positions)
 
     def lengths(self) -> list[int]:
-        """The longest caption that each image of `positions` may contribute, in words."""
+        """Words in the longest caption that each image of `positions` may contribute."""
         lengths = np.diff(self._word_start)
         return [int(lengths[slice(*self._image_start[i : i + 2])].max(initial=0)) for i in self.positions]
 
     def chosen(self, position: int, epoch: int) -> list[Reference]:
-        """The references of the image at `position` of the split that make its rows of a batch, in row order."""
+        """The references that the image at `position` contributes to a batch, in row order."""
         references = self.examples[position].references
         return [references[self._reference[caption]] for caption in self._chosen(position, epoch)]
 
     def _chosen(self, position: int, epoch: int) -> list[int]:
-        """As `chosen`, but by the captions' numbers in the whole split."""
+        """Like `chosen`, as caption numbers in the split."""
         first, end = map(int, self._image_start[position : position + 2])
         if end - first <= self.captions_per_image:
             return list(range(first, end))
@@ -141,5 +141,5 @@ class CaptionDataset(Dataset[Batch]):
 
 
 def _starts(lengths: Iterable[int]) -> np.ndarray:
-    """Where each of some pieces that follow one another begins, and where the last ends."""
+    """Start offsets of consecutive pieces, and the end of the last."""
     return np.cumsum([0, *lengths], dtype=np.int64)

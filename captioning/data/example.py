@@ -12,7 +12,7 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """The box of an object that a word of a caption names; `word` counts from 0."""
+    """A word of a caption and the box of the object that it names; `word` counts from 0."""
 
     word: int
     box: Box
@@ -20,7 +20,7 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One human caption: as written, for the scorers, and as words, for the model."""
+    """One human caption, as written (for the scorers) and as words (for the model)."""
 
     text: str
     words: tuple[str, ...]
@@ -41,20 +41,20 @@ Splits = Mapping[str, Sequence[Example]]
 
 
 def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
-    """The references of each example as written, for the scorers: all of them, long ones too."""
+    """All references of each example as written, including long ones, for the scorers."""
     return [[reference.text for reference in example.references] for example in examples]
 
 
 def photographs(examples: Sequence[Example], root: str | Path | None) -> list[str]:
-    """The path of each photograph as text, relative to the folder `root` where it lies in it."""
+    """The path of each photograph as text, relative to the folder `root` if it is inside."""
     folder = None if root is None else Path(root).expanduser().absolute()
     paths = (example.path.absolute() for example in examples)
     names = (path.relative_to(folder) if folder and path.is_relative_to(folder) else path for path in paths)
-    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]  # not every path is text
+    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]  # a path may be invalid text
 
 
 def digest(splits: Splits) -> str:
-    """SHA-256 over ids, file names and captions of every split: equal digests, the same task."""
+    """SHA-256 over ids, file names and captions of all splits; equal digests mean equal data."""
     sha = hashlib.sha256()
     for name, examples in sorted(splits.items()):
         for e in examples:

@@ -1,4 +1,4 @@
-"""A folder of photographs as examples, with the captions of a file or without any."""
+"""Read a folder of photographs as examples, with captions from a file or without captions."""
 
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,10 +13,10 @@ from captioning.files import SUFFIXES, photographs_below
 
 
 def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], int]:
-    """The photographs in a folder and in those below it, sorted by path, and how many of a file are not among them.
+    """Find the photographs in a folder and its subfolders, sorted by path, and count missing ones.
 
-    An image's id is that of the file of references, or its path from the folder on. The names of photographs in the
-    file count from the folder on. No photograph is opened.
+    Missing are the photographs of the file `references` that the folder lacks. An image's id is that of the file, or
+    its path relative to the folder; file names are relative to the folder too. No photograph is opened.
     """
     paths = sorted(photographs_below(folder, _raise))
     if not paths:
@@ -42,7 +42,7 @@ def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], i
 
 
 def examples_of(folder: Path, references: Path) -> list[Example]:
-    """All examples of a file of captions: JSON in COCO's own layout or Karpathy's; other files are tables."""
+    """All examples of a caption file: JSON in COCO's or Karpathy's layout, otherwise a table."""
     if references.suffix.lower() != ".json":
         return table_examples(folder, references)
     if "annotations" in read_json(references, dict[str, Any], "COCO's or Karpathy's layout"):

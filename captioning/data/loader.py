@@ -1,4 +1,4 @@
-"""Items fetched ahead by worker processes, which ignore signals: the main process saves its work and ends them."""
+"""A DataLoader whose workers ignore signals; the main process saves its work and ends them."""
 
 import gc
 import multiprocessing
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class Loader(DataLoader[T]):
-    """Fetch an item for each request of its `sampler`; further settings are a `DataLoader`'s.
+    """Fetch an item for each request of the `sampler`; `settings` are those of `DataLoader`.
 
-    A worker's `CaptioningError` travels as an item and is raised where the items are read, in the words that it was
-    raised with: PyTorch itself would put the worker's traceback in their place.
+    A worker's `CaptioningError` is passed on as an item and raised in the main process with its message unchanged;
+    PyTorch would replace the message by the worker's traceback.
     """
 
     def __init__(self, fetch: Callable[[Any], T], **settings: Any) -> None:
-        # joblib's processes, of hydra/launcher=processes, have a way of their own that starts no workers.
+        # joblib's processes (hydra/launcher=processes) set a start method that cannot start workers.
         fork = settings.get("num_workers") and "fork" in multiprocessing.get_all_start_methods()
         super().__init__(
             _Fetched(fetch),
@@ -56,26 +56,26 @@ def _raising(items: Iterator[T | CaptioningError]) -> Iterator[T]:
     try:
         for item in items:
             if isinstance(item, CaptioningError):
-                del items  # or the traceback keeps the workers, which the garbage collector ends after seconds for each
+                del items  # otherwise the traceback keeps the workers alive, and ending each takes seconds
                 raise item
             yield item
     except (EOFError, ConnectionError, FileNotFoundError) as error:
-        # A worker that was killed after it announced a batch, and before this process took the file descriptors of
-        # its tensors: PyTorch has a RuntimeError of its own for a worker that is killed at any other moment.
+        # A worker was killed after it announced a batch and before this process received the file descriptors of its
+        # tensors. PyTorch raises a RuntimeError for a worker that is killed at any other moment.
         raise RuntimeError("DataLoader worker was killed while it handed over a batch") from error
 
 
 def _start_worker(worker: int) -> None:
-    # Signals of a terminal or a scheduler reach the workers too. SIGTERM of the main process is how PyTorch and Python
-    # end a worker; that of others goes on waiting, here and in all threads from here on. Where the system does not say
-    # who sent a signal (macOS, Windows), any SIGTERM ends it.
+    # Signals from a terminal or a scheduler reach the workers too. PyTorch and Python end a worker by SIGTERM from the
+    # main process; SIGTERM from other processes stays blocked, in all threads started from here on. On systems that do
+    # not report the sender (macOS, Windows), any SIGTERM ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):
         threading.Thread(target=_end_on_sigterm_of, args=(multiprocessing.parent_process(),), daemon=True).start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     elif hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    gc.freeze()  # or the garbage collector touches, and so copies, all that the main process has read
+    gc.freeze()  # otherwise the garbage collector touches, and so copies, all memory of the main process
 
 
 def _end_on_sigterm_of(main: Any) -> None:
@@ -86,7 +86,7 @@ def _end_on_sigterm_of(main: Any) -> None:
 
 @contextmanager
 def _starting_workers() -> Iterator[None]:
-    # Signals wait meanwhile, for workers until they come to `_start_worker`.
+    # Block signals meanwhile; workers inherit this until `_start_worker`.
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return

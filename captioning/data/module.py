@@ -20,13 +20,13 @@ class CaptionData(L.LightningDataModule):
     """Batches of `train`, `val` and `test`.
 
     Args:
-        inputs: the photographs' features or pixels, for each split.
-        batch_size: images per process and training step; `eval_batch_size` of validation and test.
-        captions_per_image: N of training.
-        max_words: longest caption of training, in words.
+        inputs: features or pixels of the photographs of each split.
+        batch_size: images per process and training step; `eval_batch_size` for validation and test.
+        captions_per_image: N in training.
+        max_words: longest training caption, in words.
         num_workers: worker processes of each loader; 0 loads in the training process.
-        seed: of the order of images and the choice of captions.
-        views: further views of the training images, see `CaptionDataset`.
+        seed: seed of the order of images and the choice of captions.
+        views: further views of the training images (see `CaptionDataset`).
     """
 
     @validated
@@ -66,15 +66,15 @@ class CaptionData(L.LightningDataModule):
             raise CaptioningError(f"no training image has a caption of at most max_words={max_words} words; raise it")
 
     def examples(self, split: str) -> Sequence[Example]:
-        """The examples that `Batch.index` counts."""
+        """The examples that `Batch.index` refers to."""
         return self.splits[split]
 
     def digest(self) -> str:
-        """Of the examples of all splits; equal digests, the same task."""
+        """Digest of the examples of all splits; equal digests mean equal data."""
         return digest(self.splits)
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch, and how many of its batches are done."""
+        """The epoch, and the number of its batches that are done."""
         loop = self.trainer.fit_loop  # type: ignore[union-attr]
         return {"epoch": self.trainer.current_epoch, "done": loop.epoch_loop.batch_progress.current.completed}  # type: ignore[union-attr]
 
@@ -82,7 +82,7 @@ class CaptionData(L.LightningDataModule):
         self._resumed = dict(state_dict)
 
     def train_dataloader(self) -> Loader[Batch]:
-        """Shuffled and bucketed; in a resumed run, the rest of its epoch."""
+        """Shuffled, bucketed batches; in a resumed run, the rest of the epoch first."""
         loader = self._loader("train", self.batch_size)
         cast(BucketSampler, loader.sampler).resume(**self._resumed)
         return loader

@@ -24,18 +24,18 @@ log = logging.getLogger(__name__)
 
 
 class Reading(Protocol):
-    """How a file becomes an image `[C, H, W]` uint8."""
+    """Conversion of a file to an image `[C, H, W]` uint8."""
 
     def read(self, source: Path) -> Tensor:
-        """Decode and resize one photograph; raises a `CaptioningError` with the reason where it cannot."""
+        """Decode and resize one photograph, or raise a `CaptioningError` with the reason."""
         ...
 
 
 def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool) -> Splits:
-    """The examples whose photographs can be read; rank 0 logs those that are skipped, if they may be.
+    """Keep the examples whose photographs decode; rank 0 logs skipped photographs.
 
-    Every photograph is decoded to know, once per data set: `folder` keeps which failed. Of several processes that ask
-    at the same time one decodes and the others wait.
+    Every photograph is decoded once per data set; `folder` caches which failed. If several processes start at the same
+    time, one decodes and the others wait.
     """
     paths = list(dict.fromkeys(example.path for examples in splits.values() for example in examples))
     broken = _broken(paths, transform, folder)
@@ -43,7 +43,7 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
     for name, examples in splits.items():
         skipped = [broken[example.path] for example in examples if example.path in broken]
         if skipped and not (skip_broken and kept[name]):
-            advice = f"no other of {name} can be read" if skip_broken else ADVICE
+            advice = f"no other photograph of {name} can be read" if skip_broken else ADVICE
             raise CaptioningError(f"{skipped[0]}; {advice}")
         for reason in skipped if is_first() else ():
             log.warning("skipped in %s: %s", name, reason)
@@ -51,8 +51,8 @@ def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool
 
 
 def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Path, str]:
-    """The photographs that cannot be read, and why."""
-    missing = {path for path in paths if not os.path.isfile(path)}  # noqa: PTH113, for `Path.is_file` may raise
+    """The unreadable photographs and the reasons."""
+    missing = {path for path in paths if not os.path.isfile(path)}  # noqa: PTH113, because `Path.is_file` may raise
     files = [path for path in paths if path not in missing]
     record = folder / hashlib.sha256(b"\n".join(fingerprints(files))).hexdigest()[:32]
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def _broken(paths: Sequence[Path], transform: Reading, folder: Path) -> dict[Pat
             suspects = [files[number] for number in json.loads(record.read_bytes())]
         except (FileNotFoundError, ValueError, TypeError, IndexError, RecursionError):  # or damaged
             suspects = None
-        # They are tried again, and so a damaged record excludes nothing.
+        # Try them again, so that a damaged record excludes no readable photograph.
         broken = _failures(suspects or [], transform)
         if suspects is None or len(broken) < len(suspects):
             broken = _failures(files, transform)
@@ -77,16 +77,16 @@ def _failures(paths: Sequence[Path], transform: Reading) -> dict[Path, str]:
             return str(error)
         return None
 
-    with ThreadPoolExecutor() as pool:  # threads are enough: Pillow decodes without Python's lock
-        reasons = counter("photographs tried", len(paths), "image", iterable=pool.map(failure, paths), delay=2)
+    with ThreadPoolExecutor() as pool:  # threads suffice: Pillow releases the GIL while decoding
+        reasons = counter("photographs checked", len(paths), "image", iterable=pool.map(failure, paths), delay=2)
         return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
 
 
 def fingerprints(paths: Sequence[Path]) -> list[bytes]:
-    """Identify photographs in a key: path below their common folder, size and time of modification.
+    """Identify photographs by path below their common folder, size and modification time.
 
-    Reading every byte of a large data set at each start would take minutes, and a changed file that keeps all three
-    does not come about by accident. A data set may move together; one copied without its times of modification is
+    Reading every byte of a large data set at each start would take minutes, and no file changes by accident without
+    changing one of the three. A data set may be moved; after a copy without modification times its features are
     computed again.
     """
     paths = [path.absolute() for path in paths]

@@ -1,4 +1,4 @@
-"""Bucketed batches of images with captions of similar length, dealt out over processes."""
+"""Bucketed batches of images with captions of similar length, split over processes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,11 +7,11 @@ import numpy as np
 from torch.utils.data import Sampler
 
 BUCKET_BATCHES = 50
-"""Images are shuffled, then sorted by length within this many batches: little padding, batches still random."""
+"""Images are shuffled, then sorted by length within this many batches: little padding, yet random batches."""
 
 
 class Request(NamedTuple):
-    """Positions of images, and the epoch, which keys the choice among their captions."""
+    """Positions of images, and the epoch, which determines the choice of captions."""
 
     epoch: int
     positions: list[int]
@@ -20,15 +20,15 @@ class Request(NamedTuple):
 class BucketSampler(Sampler[Request]):
     """Yield this process' part of each batch, as positions in `lengths`.
 
-    One global batch has `batch_size` images for every process, in parts as equal as possible, so that N processes see
-    together what one process with an N times larger batch would see. In training a last batch with fewer images than
-    processes is filled up by repeats, since every process takes part in every step; in evaluation each image comes
+    A global batch has `batch_size` images per process, in parts as equal as possible, so that N processes together see
+    the same images as one process with an N times larger batch. In training, a last batch with fewer images than
+    processes is padded with repeats, since every process takes part in every step; in evaluation each image occurs
     exactly once.
 
     Args:
-        lengths: longest caption of each image, in words.
+        lengths: words in the longest caption of each image.
         batch_size: images per process and batch.
-        shuffle: training order, another one each epoch; otherwise the order of `lengths`.
+        shuffle: use the training order, which differs in each epoch; otherwise the order of `lengths`.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class BucketSampler(Sampler[Request]):
         self.epoch, self._done = 0, (0, 0)
 
     def resume(self, epoch: int, done: int) -> None:
-        """Start with `epoch`, without its first `done` batches, which an interrupted run has trained on."""
+        """Start at `epoch`, after the `done` batches that an interrupted run has trained on."""
         self.epoch, self._done = epoch, (epoch, done)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, which keys the order; Lightning calls this."""
+        """Set the epoch, which determines the order; called by Lightning."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class BucketSampler(Sampler[Request]):
                 batch = np.resize(batch, self.world_size)
             part = np.array_split(batch, self.world_size)[self.rank].tolist()
             if part:
-                # Evaluation asks for the same captions in every epoch, so that its likelihoods can be compared.
+                # Evaluation uses the same captions in every epoch, so that likelihoods are comparable.
                 yield Request(self.epoch if self.shuffle else 0, part)
 
     def _batches(self) -> list[np.ndarray]:

@@ -1,7 +1,7 @@
 """Views of photographs: other qualities, sizes, crops and colours of the same picture.
 
-A view changes the upright photograph before a backbone's own preprocessing makes it a square. `NAMED` views are the
-same for every photograph; those of `RandomChange` are drawn for each of them.
+A view changes the upright photograph before the backbone's preprocessing makes it square. `NAMED` views are the same
+for all photographs; those of `RandomChange` are drawn per photograph.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ Ends = Annotated[tuple[T, T], Strict(False), AfterValidator(_rising)]
 KERNELS = ("box", "bilinear", "hamming", "bicubic", "lanczos")
 SUBSAMPLINGS = (0, 2)
 OFTEN = 2 / 3
-"""Share of drawn views that are resampled, and of those that are saved as JPEG."""
+"""Share of drawn views that are resampled; the same share is saved as JPEG."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ class Change:
     """One change of a photograph, in the order of its attributes.
 
     Attributes:
-        crop: shares of the width or height that are cut off: left, top, right, bottom.
+        crop: shares of the width or height to cut off: left, top, right, bottom.
         mirror: exchange left and right.
         brightness: factor of all colours.
         contrast: factor of the distances from the mean grey.
         blur: radius of a Gaussian, as a share of the shorter side.
-        side: the size to resample to, in units of the size that the backbone will use.
-        kernel: of that, by Pillow's name.
-        quality: of a JPEG file to save to and read from, on Pillow's scale.
-        subsampling: of the colours in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0.
+        side: size to resample to, in units of the size that the backbone will use.
+        kernel: resampling filter, by Pillow's name.
+        quality: quality of a JPEG file to save and reload, on Pillow's scale.
+        subsampling: chroma subsampling in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0.
     """
 
     crop: tuple[float, float, float, float] = (0, 0, 0, 0)
@@ -67,7 +67,7 @@ class Change:
         return repr(self)
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
-        """Change an upright RGB `image` of any size; the backbone will resize it to `size` (width, height)."""
+        """Change an upright RGB `image`, which the backbone will resize to `size` (width, height)."""
         if any(self.crop):
             (width, height), (left, top, right, bottom) = image.size, self.crop
             edges = left * width, top * height, (1 - right) * width, (1 - bottom) * height
@@ -99,23 +99,23 @@ NAMED: Mapping[str, Change | None] = {
     "blur": Change(blur=0.01),
     "dark": Change(brightness=0.5),
 }
-"""Ways to see a test split: as it is, made small without loss or as JPEG, blurred, at half the brightness."""
+"""Views of a test split: unchanged, resized losslessly or as JPEG, blurred, at half the brightness."""
 
 
 @dataclass(frozen=True)
 class RandomChange:
-    """How far views of photographs may be from them; what changes, and by how much, is drawn for each photograph.
+    """Ranges from which a change is drawn for each photograph.
 
     Attributes:
-        quality: lowest and highest of a JPEG file as which two of three are saved, half of these with colours at half
-            the resolution; null: none.
-        side: smallest and largest size to which two of three are resampled in between, with any of `KERNELS`, in units
-            of that which the backbone will give to the photograph; null: none.
-        crop: the largest share that is cut off at each edge.
+        quality: lowest and highest JPEG quality; two of three views are saved as JPEG, half of these with colours at
+            half the resolution. null: none.
+        side: smallest and largest intermediate size, in units of the size that the backbone will use; two of three
+            views are resampled to one, with any of `KERNELS`. null: none.
+        crop: largest share to cut off at each edge.
         brightness: b of a factor from 1 - b to 1 + b.
         contrast: likewise.
         mirror: probability that left and right are exchanged.
-        seed: of the draws. It is not that of a run, so that all runs share the cached features of their views.
+        seed: seed of the draws, independent of the run's seed, so that all runs share the cached features of views.
     """
 
     quality: Ends[Annotated[int, Interval(ge=1, le=100)]] | None = (40, 95)
@@ -127,13 +127,13 @@ class RandomChange:
     seed: Seed = 0
 
     def view(self, number: int) -> "RandomView":
-        """One of any number of views, counted from 1."""
+        """View `number`, counted from 1."""
         return RandomView(self, number)
 
     def change(self, *key: int) -> Change:
-        """The change that belongs to `key` under these settings."""
+        """The change drawn for `key`."""
         random = np.random.default_rng((self.seed, *key))
-        # all is drawn, whatever is used: a setting leaves what others draw as it is
+        # always draw every number, so that no setting affects the draws of another
         crop = random.uniform(0, self.crop, 4).tolist()
         mirror, resampled, saved = (random.random(3) < (self.mirror, OFTEN, OFTEN)).tolist()
         brightness, contrast, side, quality = random.random(4).tolist()
@@ -157,7 +157,7 @@ RandomChange.__init__ = validated(RandomChange.__init__)  # type: ignore[method-
 
 @dataclass(frozen=True, slots=True)
 class RandomView:
-    """Draws a change for each photograph, always the same for a photograph of that file name."""
+    """A change for each photograph, drawn by its file name."""
 
     changes: RandomChange
     number: int
@@ -168,8 +168,8 @@ class RandomView:
         return f"drawn {self.number} of {changes}"
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
-        """As `Change`; an image in memory, which has no name, is known by its pixels."""
-        # by the name alone: the photographs, and the features of their views with them, may move to another folder
+        """Like `Change`; an image in memory, which has no name, is identified by its pixels."""
+        # by name alone, so that photographs and the cached features of their views may move to another folder
         if isinstance(source, Image.Image):
             name = source.tobytes()
         else:

@@ -1,6 +1,6 @@
-"""Words of captions and their ids: made from the training captions once, then frozen and saved in the checkpoint.
+"""Vocabulary of words and ids, built from the training captions and saved in the checkpoint.
 
-V words in all, the special tokens included. Nothing here starts Java.
+V words, including the special tokens. Nothing here starts Java.
 """
 
 import re
@@ -17,27 +17,27 @@ from captioning.config.types import validated
 from captioning.errors import CaptioningError, did_you_mean
 from captioning.tokens import EOS, NAMES, UNK
 
-# Accents and vowel signs that have no composed form: without them a Hindi word would fall apart. All that living
-# scripts use lies below 0x10000.
+# Accents and vowel signs without a composed form; otherwise Hindi words would be split. Those of living scripts are
+# below 0x10000.
 _MARKS = "".join(char for char in map(chr, range(0x10000)) if unicodedata.category(char).startswith("M"))
 _LETTERS = rf"(?:[^\W_]++[{_MARKS}]*+)++"
 _WORD = re.compile(f"{_LETTERS}(?:'{_LETTERS})*+")
 OF_WORDS = ("prefix", "forbidden", "no_bad_ending")
-"""Settings of a search's filters that are lists of words."""
+"""Filter settings of a search that are lists of words."""
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """The words of a caption: lower case, letters and digits of any script, apostrophes only inside a word.
+    """Split a caption into lower-case words of letters, digits and inner apostrophes, in any script.
 
-    `"Two dogs' well-known T-shirts, don't ask!"` gives `two dogs well known t shirts don't ask`. The typographic
-    apostrophe counts as the plain one, and a letter with a combining accent as the composed letter.
+    `"Two dogs' well-known T-shirts, don't ask!"` gives `two dogs well known t shirts don't ask`. Typographic
+    apostrophes become plain ones, and letters with combining accents become composed letters.
     """
     composed = unicodedata.normalize("NFC", text.lower())
     return tuple(_WORD.findall(composed.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")))
 
 
 class Vocabulary:
-    """An immutable two-way mapping: ids 0..3 are the special tokens of `captioning.tokens`, then come the words.
+    """Immutable mapping between words and ids; ids 0..3 are the special tokens of `captioning.tokens`.
 
     Two vocabularies with the same words in the same order are equal.
     """
@@ -50,7 +50,7 @@ class Vocabulary:
         if len(self._ids) < len(self._names):
             twice = [name for name, count in Counter(self._names).items() if count > 1]
             raise CaptioningError(f"words of a vocabulary must differ from each other and {NAMES}: {twice[:5]!s:.200}")
-        for name in NAMES:  # a caption that really says "<eos>" must not end there
+        for name in NAMES:  # a caption with the literal word "<eos>" must not end there
             del self._ids[name]
 
     @classmethod
@@ -61,12 +61,12 @@ class Vocabulary:
         min_count: Annotated[int, Ge(1)] = 5,
         max_size: Annotated[int, Interval(gt=len(NAMES), le=1_000_000)] = 10000,
     ) -> Self:
-        """The words that occur at least `min_count` times, by falling count, equal counts in alphabetical order.
+        """Keep the words that occur at least `min_count` times, by descending count, then alphabetically.
 
         Args:
             captions: the words of each training caption.
             min_count: rarer words become UNK.
-            max_size: most entries V, the four special tokens included: the rows of the models' output layer.
+            max_size: largest V, including the four special tokens: the rows of the models' output layer.
         """
         counts = Counter(chain.from_iterable(captions))
         for name in NAMES:
@@ -95,11 +95,11 @@ class Vocabulary:
         return hash(self._names)
 
     def encode(self, words: Iterable[str]) -> list[int]:
-        """Ids of `words`, UNK for those not in the vocabulary; neither BOS nor EOS is added."""
+        """Ids of `words`, UNK for unknown words; without BOS and EOS."""
         return [self._ids.get(word, UNK) for word in words]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The caption of `ids`, words joined by a space: stops at EOS and leaves out special tokens."""
+        """Join the words of `ids` by spaces, up to EOS and without special tokens."""
         words = []
         for i in map(int, ids):
             if i == EOS:
@@ -111,11 +111,11 @@ class Vocabulary:
         return " ".join(words)
 
     def each_word(self, ids: Iterable[int]) -> list[str]:
-        """The word of every id but EOS; that of a special token is empty."""
+        """The word of each id except EOS; empty for other special tokens."""
         return [self.decode([i]) for i in map(int, ids) if i != EOS]
 
     def with_ids(self, search: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of a search with ids in place of its filters' words; what no caption can hold is left out."""
+        """Replace the words in a search's filters by ids, without words that no caption can contain."""
         filters = search.get("filters")
         if not isinstance(filters, Mapping):
             return dict(search)

@@ -1,4 +1,4 @@
-"""Build a feature cache: once, by one process; a killed build is resumed.
+"""Build a feature cache in one process; a killed build resumes.
 
 B images of C channels in a batch, H rows and W columns of pixels, L context vectors of D features.
 """
@@ -31,7 +31,7 @@ from captioning.files import write_json
 from captioning.progress import counter
 
 COPIED = 32
-"""Rows in a batch of which other caches have some."""
+"""Batch size where some rows are copied from other caches."""
 
 
 @validated
@@ -44,18 +44,18 @@ def build_features(
     dtype: Precision = "float16",
     progress: str = "features",
 ) -> FeatureCache:
-    """The features of `paths`, row i for `paths[i]`: computed where they are not cached below `folder` yet.
+    """Compute the features of `paths` unless they are cached below `folder`; row i belongs to `paths[i]`.
 
-    Rows of the same files are copied from other finished caches below `folder`. A build that was killed resumes with
-    the next image, and so does one that stopped at a broken image, once that is repaired or left out. Of several
-    processes that ask for the same cache one builds and the others wait.
+    Rows of the same files are copied from other finished caches below `folder`. A killed build resumes with the next
+    image; so does a build that stopped at a broken image, after that image is repaired or removed. If several processes
+    request the same cache, one builds it and the others wait.
 
     Args:
-        batch_size: B, which changes nothing but speed and memory. None: 32 on a GPU, and 8 on a CPU, where VGG-11
-            takes a fifth less time for an image than in batches of 32, which do not fit its caches.
-        num_workers: decoding processes; 0 decodes in this one. None: as many as there are cores for a backbone on a
-            GPU, which is faster than all of them, and 2 for one on the CPU, which needs the cores itself.
-        progress: text before the progress bar.
+        batch_size: B, which affects only speed and memory. None: 32 on a GPU, and 8 on a CPU, where VGG-11 takes a
+            fifth less time per image than in batches of 32, which do not fit its caches.
+        num_workers: decoding processes; 0 decodes in this one. None: one per core if the backbone is on a GPU, which is
+            faster than all of them, and 2 if it is on the CPU, which needs the cores itself.
+        progress: label of the progress bar.
     """
     photographs = fingerprints(paths)
     files = cache.file_digests(backbone.digest, dtype, paths, photographs)
@@ -77,10 +77,10 @@ def build_features(
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
-        multiprocessing.active_children()  # takes note of its end, or PyTorch raises again when the next process ends
+        multiprocessing.active_children()  # reap it, or PyTorch raises again when the next process ends
         raise CaptioningError(
-            f"a process that decodes photographs was killed, perhaps because memory ran out ({error}): free memory, or "
-            "shared memory where a container limits it, and the build resumes"
+            f"a process that decodes photographs was killed, perhaps because memory ran out ({error}): free "
+            "memory (in a container, perhaps shared memory) and run again; the build will resume"
         ) from error
 
 
@@ -93,16 +93,17 @@ def build_rows(
     progress: str,
     files: Sequence[bytes] | None = None,
 ) -> FeatureCache:
-    """The cache of the rows that `batches_from(done)` yields from row `done` on, as `[B, L, D]` in `dtype` on the CPU.
+    """Build a cache of the rows that `batches_from(done)` yields, starting at row `done`.
 
-    `photographs` are their fingerprints; by `file_digests` other caches find `files` to copy.
+    Batches are `[B, L, D]` in `dtype` on the CPU. `photographs` are the fingerprints of the rows, `files` their
+    `file_digests`, by which other caches find rows to copy.
     """
     digest = backbone.digest
     layout = layout_of(backbone, len(photographs), dtype)
     origins = cache.row_origins(digest, dtype, photographs)
     finished = folder / cache.cache_key(digest, dtype, photographs)
-    # An unfinished cache is named after its first row alone, so that it is found again when a photograph after the
-    # finished rows was repaired or taken out.
+    # An unfinished cache is named after its first row alone, so that it is found again after a later photograph was
+    # repaired or removed.
     part = folder / f"{cache.cache_key(digest, dtype, photographs[:1])}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +118,7 @@ def build_rows(
                     write_json(part / "meta.json", {"backbone": backbone.settings, "layout": asdict(layout)})
                     part.replace(finished)
     except OSError as error:
-        error.add_note(f"cannot write the feature cache {part}; its build resumes once there is room")
+        error.add_note(f"cannot write the feature cache {part}; its build resumes once there is disk space")
         raise
     return FeatureCache(finished, layout, origins)
 
@@ -127,7 +128,7 @@ def layout_of(backbone: Backbone, rows: int, dtype: Precision) -> Layout:
 
 
 def _only_process(path: Path) -> AbstractContextManager[object]:
-    lock = FileLock(path)  # the system releases it however the process ends
+    lock = FileLock(path)  # the system releases it even if the process is killed
     try:
         return lock.acquire(timeout=0)
     except Timeout:
@@ -136,7 +137,7 @@ def _only_process(path: Path) -> AbstractContextManager[object]:
 
 
 def _resume(part: Path, layout: Layout, origins: Numbers) -> int:
-    """Cut both files off after the rows of an earlier build that are rows of this one, whose number is returned."""
+    """Truncate both files to the rows of an earlier build that this build can keep; return the number of these rows."""
     done = 0
     with suppress(FileNotFoundError), (part / DATA).open("rb") as file:
         file.seek(len(layout.header))
@@ -148,7 +149,7 @@ def _resume(part: Path, layout: Layout, origins: Numbers) -> int:
     if needed > free:
         raise CaptioningError(
             f"the feature cache {part} needs {needed / 1e9:.2f} GB more, and {free / 1e9:.2f} GB are free there: "
-            "make room, and the build resumes, or choose another folder"
+            "free some disk space and run again, or choose another folder"
         )
     with (part / DATA).open("r+b" if done else "wb", buffering=0) as file:
         file.truncate(len(layout.header) + done * layout.row_bytes if done else 0)
@@ -159,13 +160,13 @@ def _resume(part: Path, layout: Layout, origins: Numbers) -> int:
 
 
 def _append(part: Path, batches: Iterator[Tensor], layout: Layout, origins: Numbers, done: int, progress: str) -> None:
-    """Bring both files in `part` to their full length; a row is finished when its checksum is written."""
-    # By plain writes, because a memory map on a full disk kills the process (SIGBUS) instead of raising; and
-    # unbuffered, because a buffer would try again to write what failed while the error is on its way.
+    """Append the remaining rows to both files in `part`; a row is finished when its checksum is written."""
+    # Plain writes, because a memory map on a full disk kills the process (SIGBUS) instead of raising; unbuffered,
+    # because a buffer would retry the failed write while the error propagates.
     with (
         (part / DATA).open("ab", buffering=0) as data,
         (part / CHECKSUMS).open("ab", buffering=0) as checksums,
-        # Any process may build, but only one does.
+        # Any rank may be the one that builds.
         counter(progress, layout.rows, "image", initial=done, disable=False) as bar,
     ):
         for features in batches:
@@ -180,7 +181,7 @@ def _append(part: Path, batches: Iterator[Tensor], layout: Layout, origins: Numb
         os.fsync(checksums.fileno())
 
 
-def _write(file: BinaryIO, content: bytes) -> None:  # a raw file may take a part of it
+def _write(file: BinaryIO, content: bytes) -> None:  # a raw file may write only part of the content
     view = memoryview(content)
     while view:
         view = view[file.write(view) :]
@@ -189,7 +190,7 @@ def _write(file: BinaryIO, content: bytes) -> None:  # a raw file may take a par
 def _computed(
     backbone: Backbone, paths: Sequence[Path], batch_size: int | None, num_workers: int | None, dtype: Precision
 ) -> Iterator[Tensor]:
-    """Features of `paths` in order, `[B, L, D]` on the CPU, finite where there are any."""
+    """Yield the features of `paths` in order, `[B, L, D]` on the CPU; existing vectors are finite."""
     device = backbone.scale.device
     gpu = device.type == "cuda"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

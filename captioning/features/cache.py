@@ -1,10 +1,9 @@
-"""A frozen backbone's features of a data set on disk: opened as a memory map, read by any number of processes.
+"""Memory-mapped features of a data set from a frozen backbone, read by any number of processes.
 
-R rows (one per photograph), B of them in a batch, L context vectors of D features. Missing vectors are NaN in all of D.
+R rows (one per photograph), B rows in a batch, L context vectors of D features. Missing vectors are NaN in all of D.
 
-A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` numbers in NumPy's format; `checksums`, one of
-32 bits for each row; `files`, by which other caches find rows to copy; and `meta.json`, which tells a person what the
-numbers are.
+A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` in NumPy's format; `checksums`, 32 bits per row;
+`files`, by which other caches find rows to copy; and `meta.json`, a description for human readers.
 """
 
 import hashlib
@@ -47,7 +46,7 @@ class Layout:
 
     @property
     def header(self) -> bytes:
-        """NumPy's header; it is as long for any R, so that a build may change R."""
+        """NumPy's header; its length does not depend on R, so that a resumed build may change R."""
         file = io.BytesIO()
         shape = (self.rows, self.positions, self.dim)
         descr = np.lib.format.dtype_to_descr(np.dtype(self.dtype))
@@ -72,21 +71,21 @@ def cache_key(backbone_digest: str, dtype: Precision, photographs: Sequence[byte
 
 
 def row_origins(backbone_digest: str, dtype: Precision, photographs: Sequence[bytes]) -> Numbers:
-    """A number `[R]` for the source of each row, with which its checksum begins."""
-    # So a row of another cache or of an earlier photograph has a wrong checksum, even where its bytes are intact.
+    """Initial values `[R]` of the rows' checksums, derived from their sources."""
+    # A row from another cache or of an earlier photograph thus fails its check, even if its bytes are intact.
     start = zlib.crc32(f"{backbone_digest} {dtype}\n".encode())
     return np.array([zlib.crc32(photograph, start) for photograph in photographs], CHECKSUM)
 
 
 def checksum(row: bytes | memoryview, origin: int) -> int:
-    """CRC-32 of a row's bytes; any single damage of up to 32 neighbouring bits changes it."""
+    """CRC-32 of a row's bytes; it detects any error burst of up to 32 bits."""
     return zlib.crc32(row, origin)
 
 
 class FeatureCache:
-    """Read access to the finished cache in `folder`, whose rows have the `layout` and these `row_origins`.
+    """Read access to the finished cache in `folder`, given its `layout` and `row_origins`.
 
-    Each row is checked when this process reads it for the first time.
+    Each process checks a row when it first reads it.
     """
 
     pixels = False
@@ -98,7 +97,7 @@ class FeatureCache:
         self._files()
 
     def _files(self) -> tuple[Numbers, Numbers]:
-        """The map `[R, L, D]` and the checksums `[R]`, opened once per process."""
+        """The memory map `[R, L, D]` and the checksums `[R]`, opened once per process."""
         if self._opened is None:
             data, header = self.folder / DATA, self.layout.header
             try:
@@ -106,7 +105,7 @@ class FeatureCache:
                     intact = file.read(len(header)) == header and data.stat().st_size == self.layout.total_bytes
                 checksums = np.fromfile(self.folder / CHECKSUMS, CHECKSUM)
                 if not intact or len(checksums) != len(self):
-                    raise ValueError("its files are cut short or of another shape")
+                    raise ValueError("its files are truncated or have another shape")
                 rows = np.lib.format.open_memmap(data, mode="r").view(np.ndarray)
             except (OSError, ValueError) as error:
                 advice = "delete the folder to build it again"
@@ -118,11 +117,11 @@ class FeatureCache:
         return self.layout.rows
 
     def __getitem__(self, row: int) -> Numbers:
-        """Features of one photograph, `[L, D]` in the cache's precision; an unscaled copy."""
+        """Unscaled copy of one photograph's features, `[L, D]` in the cache's precision."""
         return self._read(np.array([row]))[0]
 
     def rows(self, indices: Sequence[int]) -> Tensor:
-        """Features of several photographs in the order given, `[B, L, D]` in the cache's precision; unscaled copies."""
+        """Unscaled copies of several photographs' features, `[B, L, D]` in the cache's precision."""
         return torch.from_numpy(self._read(np.asarray(indices, np.int64)))
 
     def _read(self, indices: Numbers) -> Numbers:
@@ -138,10 +137,10 @@ class FeatureCache:
         return read
 
     def scale(self, train_rows: Sequence[int] | slice = slice(None)) -> float:
-        """The factor that brings the features to unit scale: 1 / their root mean square over the training rows.
+        """Factor to unit scale: 1 / root mean square of the features over the training rows.
 
-        One number for all of D, so that the features keep their proportions; every photograph counts alike, however
-        many vectors it has. At most 512, evenly spaced among `train_rows`, are measured: to well below a per cent.
+        One number for all D, so that the features keep their proportions; photographs have equal weight, regardless of
+        their numbers of vectors. It is measured to well below 1 % on at most 512 rows, evenly spaced in `train_rows`.
         """
         rows = np.arange(len(self))[train_rows if isinstance(train_rows, slice) else np.asarray(train_rows, np.int64)]
         sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SCALE_SAMPLE)).round().astype(np.int64)]
@@ -157,8 +156,8 @@ class FeatureCache:
 def file_digests(
     backbone_digest: str, dtype: Precision, paths: Sequence[Path], photographs: Sequence[bytes]
 ) -> list[bytes]:
-    """Digests of backbone, precision and file, by which rows are found in other caches."""
-    # Fingerprints alone would not do: the paths in them start at a folder that depends on all photographs.
+    """Digests of backbone, precision and file, by which other caches find rows."""
+    # Fingerprints do not suffice: their paths start at a folder that depends on all photographs.
     start, found = f"{backbone_digest} {dtype}\n".encode(), []
     for path, photograph in zip(paths, photographs, strict=True):
         size_and_time = photograph.partition(b"\0")[2]
@@ -177,9 +176,9 @@ def known_rows(folder: Path, files: Sequence[bytes], layout: Layout) -> list[tup
     """Find rows of these `file_digests` in the finished caches below `folder` whose rows have the `layout`."""
     found: dict[bytes, tuple[FeatureCache, int]] = {}
     for path in sorted(folder.glob(f"*/{FILES}")):
-        if path.parent.suffix:  # not finished
+        if path.parent.suffix:  # unfinished
             continue
-        # another process may delete a cache, and a damaged one is of no use here
+        # another process may delete a cache; a damaged one is skipped
         with suppress(OSError, CaptioningError):
             records = np.fromfile(path, RECORD)
             rows = {file: row for row, file in enumerate(records["file"].tolist())}

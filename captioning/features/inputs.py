@@ -17,7 +17,7 @@ from captioning.features.own import own_features
 
 
 class Joined:
-    """Features of a frozen `SideBySide`, whose members each have a cache of their own."""
+    """Features of a frozen `SideBySide`, with a separate cache for each member."""
 
     pixels = False
 
@@ -29,7 +29,7 @@ class Joined:
 
 
 def inputs_of(examples: Sequence[Example], backbone: Backbone, cache: Path, name: str) -> Inputs:
-    """Photographs for a trainable backbone; features of a frozen one, computed where they are not in `cache` yet."""
+    """Photographs for a trainable backbone, or features of a frozen one, computed unless they are cached."""
     paths = [example.path for example in examples]
     if backbone.trainable:
         return Photographs(paths, backbone.transform)
@@ -42,7 +42,7 @@ def inputs_of(examples: Sequence[Example], backbone: Backbone, cache: Path, name
 
 
 def cached_bytes(images: int, backbone: Backbone) -> int:
-    """Size on disk of the features of so many photographs, cached or yet to be; 0 for a trainable backbone."""
+    """Disk space of the cached features of `images` photographs; 0 for a trainable backbone."""
     if backbone.trainable:
         return 0
     if isinstance(backbone, SideBySide):
@@ -51,7 +51,7 @@ def cached_bytes(images: int, backbone: Backbone) -> int:
 
 
 def to_unit_scale(backbone: Backbone, train: Inputs) -> None:
-    """Set the factor of a backbone's features from those of the training split; pixels have none."""
+    """Set a backbone's scale from the training features; pixels have no scale."""
     if isinstance(train, FeatureCache):
         backbone.scale.fill_(train.scale())
     elif isinstance(train, Joined) and isinstance(backbone, SideBySide):

@@ -1,11 +1,11 @@
-"""Features of the user's own, computed elsewhere: arrays `[L, D]` by the image's name, copied into a cache.
+"""Precomputed features: arrays `[L, D]` by image name, copied into a cache.
 
-| path | holds |
+| path | contents |
 |---|---|
-| a folder | `NAME.npy`, or `NAME.npz` with one array, or one called `features`, `feat` or `x` |
-| `FILE.npz` | an array for each image, called by its name |
-| `FILE.npy` | `[R, L, D]`, with `FILE.txt` of R names, one a line |
-| `FILE.h5`, `FILE.hdf5` | a data set for each image, called by its name, stored in this file itself |
+| a folder | `NAME.npy`, or `NAME.npz` with a single array or one called `features`, `feat` or `x` |
+| `FILE.npz` | an array for each image, keyed by its name |
+| `FILE.npy` | `[R, L, D]`, with `FILE.txt` of R names, one per line |
+| `FILE.h5`, `FILE.hdf5` | a data set for each image, keyed by its name and stored in this file itself |
 
 B images in a batch, R images, at most L context vectors of D features.
 """
@@ -30,14 +30,14 @@ from captioning.features.cache import FeatureCache, Numbers
 BATCH = 32
 MAX_LISTED = 5
 ARRAYS = ("features", "feat", "x")
-"""Names of the features in an image's own `.npz`."""
+"""Preferred array names in the `.npz` of one image."""
 
 Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]
-"""Names, and a function that reads the array of one."""
+"""Image names, and a function that reads the array of an image."""
 
 
 def check_features(splits: Splits, backbone: Backbone) -> None:
-    """Refuse images without features, where `backbone` or a member of it reads them from files."""
+    """Check that every image has precomputed features if `backbone` or a member of it reads them."""
     examples = [example for examples in splits.values() for example in examples]
     for member in _members(backbone):
         with opened(member.path) as features:
@@ -45,20 +45,20 @@ def check_features(splits: Splits, backbone: Backbone) -> None:
 
 
 def move_features(backbones: Sequence[Backbone], path: Path) -> None:
-    """Read features of `backbones` or members of them from `path` from now on."""
+    """Point the precomputed members of `backbones` to `path`."""
     members = [member for backbone in backbones for member in _members(backbone)]
     paths = list(dict.fromkeys(quoted(member.path) for member in members))
     if len(paths) != 1:
         found = (
             f"are read from {', '.join(paths)}: put them there again" if paths else "are not read by this checkpoint"
         )
-        raise CaptioningError(f"features is the one path of features of your own, but they {found}")
+        raise CaptioningError(f"features must replace a single path of precomputed features, but they {found}")
     for member in members:
         member.path = path
 
 
 def own_features(examples: Sequence[Example], backbone: Precomputed, folder: Path, progress: str) -> FeatureCache:
-    """The features of `examples` in order, read where they are not cached below `folder` yet."""
+    """The features of `examples` in order, read from their files unless cached below `folder`."""
     regions = backbone.grid[1]
     with opened(backbone.path) as features:
         names = _names(examples, backbone, features.files)
@@ -68,7 +68,7 @@ def own_features(examples: Sequence[Example], backbone: Precomputed, folder: Pat
         def batches_from(done: int) -> Iterator[Tensor]:
             for first in range(done, len(names), BATCH):
                 batch = names[first : first + BATCH]
-                # missing vectors marked as in `captioning.backbones.context`
+                # missing vectors are NaN, as in `captioning.backbones.context`
                 rows = torch.full((len(batch), regions, backbone.dim), torch.nan, dtype=torch.float16)
                 for row, name in zip(rows, batch, strict=True):
                     vectors = features.features(name, backbone.dim, regions)
@@ -81,13 +81,13 @@ def own_features(examples: Sequence[Example], backbone: Precomputed, folder: Pat
 
 @dataclass(frozen=True, slots=True)
 class FeatureFiles:
-    """Opened features: each image's file by its name, and a function that reads the array of one."""
+    """Opened features: the file of each image by name, and a function that reads an image's array."""
 
     files: Mapping[str, Path]
     read: Callable[[str], Numbers]
 
     def features(self, name: str, dim: int, regions: int) -> Tensor:
-        """Features of one image in half precision, `[L, dim]` with L from 1 to `regions`, all finite."""
+        """Finite features of one image in half precision, `[L, dim]`, with L from 1 to `regions`."""
         with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))
             fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
@@ -99,7 +99,7 @@ class FeatureFiles:
             vectors = torch.tensor(array).half()
             if not vectors.isfinite().all():
                 raise ValueError(
-                    "half precision cannot hold it: divide all features by one number; their scale is free"
+                    "it exceeds half precision: divide all features by one number; their scale is arbitrary"
                 )
             return vectors
 
@@ -114,7 +114,7 @@ def opened(path: Path) -> Iterator[FeatureFiles]:
     with ExitStack() as stack:
         with _reading(f"backbone.path={quoted(path)}"):
             if path.suffix not in kinds or not path.is_file():
-                raise ValueError(f"it is not a folder of .npy or .npz files, nor a file of {', '.join(kinds)}")
+                raise ValueError(f"it is not a folder of .npy or .npz files, or a file of {', '.join(kinds)}")
             names, read = stack.enter_context(kinds[path.suffix](path))
         yield FeatureFiles(dict.fromkeys(names, path), read)
 
@@ -123,7 +123,7 @@ def opened(path: Path) -> Iterator[FeatureFiles]:
 def _reading(what: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # readers of damaged files raise anything
+    except Exception as error:  # damaged files make the readers raise any exception
         raise CaptioningError(f"cannot read {what}: {type(error).__name__}: {quoted(error)}") from error
 
 
@@ -140,7 +140,7 @@ def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[st
         raise CaptioningError(
             f"backbone.path={backbone.path} has features of {len(files)} images, but not of {len(missing)} of the "
             f"{len(examples)}: {', '.join(missing[:MAX_LISTED])}{more}. They are looked up by image_id, by file name, "
-            "and by file name without its ending"
+            "and by file name without its suffix"
         )
     return names
 
@@ -152,7 +152,7 @@ def _own_array(file: Path) -> Numbers:
             return loaded
         names = [name for name in ARRAYS if name in loaded.files] or loaded.files
         if len(names) > 1 and names[0] not in ARRAYS:
-            raise ValueError(f"it holds {', '.join(names)}, and none is called {' or '.join(ARRAYS)}")
+            raise ValueError(f"it contains {', '.join(names)}, none of which is called {' or '.join(ARRAYS)}")
         return np.asarray(loaded[names[0]])
 
 
@@ -181,10 +181,10 @@ def _hdf5(path: Path) -> Opened:
         raise ImportError("h5py is not installed: pip install 'captioning[hdf5]'") from error
 
     def read(name: str) -> Numbers:
-        # Links are not followed: even one within this file may lead into another one.
+        # Do not follow links: even a link within this file may lead to another file.
         found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
         if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
-            raise ValueError("it must be an array of this file itself, not a group, a link or a reference elsewhere")
+            raise ValueError("it must be an array stored in this file, not a group, a link or an external reference")
         return np.asarray(found[()])
 
     with h5py.File(path, "r") as file:

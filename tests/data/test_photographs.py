@@ -69,7 +69,7 @@ def test_a_broken_photograph_is_refused_with_what_to_do(folder: Path, tmp_path: 
     for name in ("cut", "text", "empty", "folder", "pipe", "absent"):
         with pytest.raises(CaptioningError, match=rf"^cannot read the image .*{name}\.jpg: .*data\.skip_broken=true$"):
             readable(splits(folder, "0 1", f"2 {name}"), Counted(), tmp_path, skip_broken=False)
-    with pytest.raises(CaptioningError, match=r"cut\.jpg: .*no other of test can be read"):
+    with pytest.raises(CaptioningError, match=r"cut\.jpg: .*no other photograph of test can be read"):
         readable(splits(folder, "0 1", "cut"), Counted(), tmp_path, skip_broken=True)
 
 

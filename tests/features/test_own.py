@@ -187,7 +187,7 @@ def test_hdf5_leads_into_no_other_file(way: str, tmp_path: Path) -> None:
 def test_an_archive_of_several_arrays_must_say_which(tmp_path: Path) -> None:
     path = folder_of(tmp_path / "features", {name: a for name, a in arrays().items() if name != "7"})
     np.savez(path / "7.npz", first=np.zeros((2, D)), second=np.zeros((2, D)))
-    with pytest.raises(CaptioningError, match="first, second, and none is called features or feat or x"):
+    with pytest.raises(CaptioningError, match="first, second, none of which is called features or feat or x"):
         brought(path, tmp_path)
 
 

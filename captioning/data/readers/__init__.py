@@ -1,1 +1,1 @@
-"""Captioned photographs, from the files that they come in."""
+"""Readers of caption files."""

@@ -1,8 +1,8 @@
-"""Captions and references that lie in files, for scoring without a model.
+"""Read captions and references from files, for scoring without a model.
 
-A file of captions is COCO's results format, `[{"image_id", "caption"}, ...]`, or the `captions.jsonl` of a run or an
-evaluation, one such object a line. References are one of COCO's annotation files, `{"images": [{"id"}, ...],
-"annotations": [{"image_id", "caption"}, ...]}`, or a `captions.jsonl`, whose lines hold a list `references`.
+Captions are in COCO's results format, `[{"image_id", "caption"}, ...]`, or in the `captions.jsonl` of a run or an
+evaluation, one such object per line. References are in a COCO annotation file, `{"images": [{"id"}, ...],
+"annotations": [{"image_id", "caption"}, ...]}`, or in a `captions.jsonl`, whose lines contain a list `references`.
 Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Server", 2015.
 """
 
@@ -17,7 +17,7 @@ from captioning.errors import CaptioningError
 RESULTS = 'a list of {"image_id", "caption"}'
 ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
 MAX_LISTED = 3
-"""Image ids that an error names."""
+"""Image ids listed in an error message."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ def read_captions(path: Path) -> dict[ImageId, str]:
 
 
 def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
-    """The references of each image, in the order of the images; only if `bare` may an image have none."""
+    """The references of each image, in order; `bare` allows images without references."""
     if path.suffix == ".jsonl":
         lines = read_json_lines(path, _References)
         with at(path):
@@ -54,9 +54,9 @@ def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
 def common_images(
     references: Mapping[ImageId, Collection[str]], files: Mapping[str, Mapping[ImageId, str]], common_only: bool
 ) -> list[ImageId]:
-    """The images to score, in the order of `references`: with `common_only` those that all have, else all must.
+    """The images to score, in the order of `references`; raise if files differ, unless `common_only`.
 
-    `files` are captions by image, and these by what the errors call them.
+    `files` are captions by image, keyed by their names in error messages.
     """
     for name, captions in {} if common_only else files.items():
         missing = [image_id for image_id in references if image_id not in captions]
@@ -67,8 +67,8 @@ def common_images(
         problems += [f"has {len(extra)} for images without references: {_listed(extra)}"] if extra else []
         if problems:
             raise CaptioningError(
-                f"{name} {'; and '.join(problems)}. Scores of a part of the images compare with nothing; "
-                "common_only=true scores the images that all files have, and records it in scores.json"
+                f"{name} {'; and '.join(problems)}. Scores on a subset of the images are not comparable; "
+                "common_only=true scores the images that all files share, and records this in scores.json"
             )
     images = [image_id for image_id in references if all(image_id in captions for captions in files.values())]
     if not images:

@@ -1,8 +1,8 @@
-"""Reader of COCO's own caption files: `captions_train2014.json`, `captions_val2014.json`, and those of other years.
+"""Reader of COCO's caption files, such as `captions_train2014.json` and `captions_val2014.json`.
 
 Layout: `{"images": [{"id", "file_name"}, ...], "annotations": [{"image_id", "caption"}, ...]}`.
-Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Server", 2015. The captions of its test
-images are not public, so a split for tests is cut from the others.
+Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Server", 2015. Captions of its test images
+are not public, so the test split is cut from the others.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ NAME = "the layout of COCO's captions_*.json (data=coco_official)"
 
 @dataclass(slots=True)
 class Image:
-    """An image as far as scores need it."""
+    """The fields of an image that scores need."""
 
     id: ImageId
 
@@ -35,7 +35,7 @@ AnyImage = TypeVar("AnyImage", bound=Image)
 
 @dataclass(slots=True)
 class Annotation:
-    """A caption of an image, also in files of results."""
+    """A caption of an image, also used in files of results."""
 
     image_id: ImageId
     caption: Text
@@ -43,7 +43,7 @@ class Annotation:
 
 @dataclass(slots=True)
 class CocoFile(Generic[AnyImage]):
-    """All of a file."""
+    """The contents of a file."""
 
     images: Each[AnyImage]
     annotations: Each[Annotation]
@@ -59,14 +59,14 @@ class CocoFile(Generic[AnyImage]):
 
 
 class CocoSplit:
-    """One split: a folder of photographs, a file of captions, and which of its images belong to the split.
+    """One split: a folder of photographs, a file of captions, and the part of it that is used.
 
-    The words are `split_words(caption)`; a caption without words is left out.
+    The words are `split_words(caption)`; captions without words are left out.
 
     Args:
         root: folder of the photographs; a photograph is `root/file_name`.
         annotations: the JSON file.
-        part: a share of its images, or a file with one image id per line.
+        part: a share of the images, or a file with one image id per line.
     """
 
     @validated
@@ -85,7 +85,7 @@ class CocoSplit:
 
 
 class CocoReader:
-    """The three splits, each from its own file or from a part of one."""
+    """The three splits, each from a file or a part of a file."""
 
     @validated
     def __init__(self, splits: OfEachSplit[CocoSplit]) -> None:

@@ -1,4 +1,4 @@
-"""Reader of the JSON in which Karpathy's splits of Flickr8k, Flickr30k and COCO are published.
+"""Reader of the JSON files with Karpathy's splits of Flickr8k, Flickr30k and COCO.
 
 Layout: `{"images": [{"filename", "filepath"?, "cocoid"?, "imgid", "split", "sentences": [{"raw", "tokens"}, ...]}]}`.
 Source of the splits: Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments for Generating Image Descriptions", 2015.
@@ -35,14 +35,14 @@ class KarpathyReader:
     """Photographs in a folder, captions and splits in one Karpathy JSON file.
 
     An image's id is its `cocoid`, or else its `imgid`, or else its file name. The words are the file's `tokens`, or
-    `split_words(raw)` where it has none. A sentence without words is left out.
+    else `split_words(raw)`. Sentences without words are left out.
 
     Args:
-        root: folder of the photographs; a photograph is `root/filepath/filename`, or `root/filename` where the file
-            names no `filepath`.
+        root: folder of the photographs; a photograph is `root/filepath/filename`, or `root/filename` without a
+            `filepath`.
         annotations: the JSON file.
-        restval: the split that images marked `restval` join (the 30,504 validation images of COCO that Karpathy left
-            over); None leaves them out.
+        restval: split for the images marked `restval` (the 30,504 validation images of COCO that Karpathy's splits do
+            not use); None leaves them out.
     """
 
     @validated
@@ -66,13 +66,13 @@ class KarpathyReader:
         return splits
 
     def examples(self) -> list[Example]:
-        """All images of the file, in its order, whatever their split."""
+        """All images of the file, in its order, regardless of their split."""
         images = self._images()
         with reading.at(self.annotations):
             return [self._example(image) for image in images]
 
     def photographs(self) -> list[Path]:
-        """The paths of all photographs that the file names, whether they are on disk or not."""
+        """The paths of all photographs in the file, including those that are not on disk."""
         return [self._path(image) for image in self._images()]
 
     def _images(self) -> list[_Image]:

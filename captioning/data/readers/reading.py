@@ -1,6 +1,6 @@
-"""What all readers share: types of entries, reading files into them, the choice of images for a split, and checks.
+"""Shared parts of the readers: types of entries, parsing, splits and checks.
 
-An error names the file and the place in it: `dataset.json: images[17].sentences[2].raw=3: must be a valid string`.
+Errors name the file and the position: `dataset.json: images[17].sentences[2].raw=3: must be a valid string`.
 """
 
 import gc
@@ -23,15 +23,15 @@ from captioning.data.example import Example, Reference, Splits
 from captioning.data.vocabulary import split_words
 from captioning.errors import CaptioningError, quoted
 
-# No data set of captions comes near; one of a million silences METEOR, hours after the start.
+# Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
 MAX_CHARACTERS = 10_000
 MAX_LISTED = 3
-"""Photographs that an error names."""
+"""Photographs listed in an error message."""
 T = TypeVar("T")
 
 
 def _below(name: str) -> str:
-    if os.path.isabs(name) or "\0" in name or ".." in re.split(r"[/\\]", name):  # noqa: PTH117, for a path is slower
+    if os.path.isabs(name) or "\0" in name or ".." in re.split(r"[/\\]", name):  # noqa: PTH117, because paths are slower
         raise ValueError("must be a path below the folder of photographs")
     return name
 
@@ -52,20 +52,20 @@ Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
 Part = str | Path | Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(_rising)]
-"""Which images of a file make a split: the two ends of a share of them, such as [0, 0.8], or a text file with one image
-per line, its id or, where photographs have no ids, its file name."""
+"""The images of a file that make a split: the two ends of a share, such as [0, 0.8], or a text file with one image id
+(or file name, if photographs have no ids) per line."""
 
 
 @dataclass(slots=True)
 class Sentence:
-    """A caption, and its words where the file has them."""
+    """A caption, and its words if the file has them."""
 
     raw: Text | None = None
     tokens: Annotated[tuple[Text, ...], MaxLen(MAX_CHARACTERS // 2)] | None = None
 
 
 def make_example(image_id: ImageId, path: Path, captions: Iterable[Sentence]) -> Example:
-    """A photograph with those of its captions that have words, which models and scorers need."""
+    """Make an example of a photograph and its captions, without captions that have no words."""
     references = []
     for caption in captions:
         text, words = caption.raw, caption.tokens
@@ -85,7 +85,7 @@ def make_example(image_id: ImageId, path: Path, captions: Iterable[Sentence]) ->
 
 
 def by_image(found: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
-    """Something of each image, by its id, which must not come twice."""
+    """A dictionary by image id; duplicate ids are errors."""
     values: dict[ImageId, T] = {}
     for image_id, value in found:
         if image_id in values:
@@ -95,10 +95,10 @@ def by_image(found: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
 
 
 def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]:
-    """The images of the file `source` that make a split: of a share in the file's order, of a list in its own.
+    """Choose the images of the file `source` that belong to a split.
 
-    For shares the images are put into an order of chance that depends on their ids alone: adjacent shares, such as
-    [0, 0.8] and [0.8, 1], have no image in common and leave none out.
+    Shares are taken from a pseudorandom order that depends on the ids alone, so that adjacent shares, such as [0, 0.8]
+    and [0.8, 1], are disjoint and complete; the result is in the file's order. A list keeps its own order.
     """
     if isinstance(part, tuple):
         start, end = (round(each * len(images)) for each in part)
@@ -113,8 +113,8 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
 
 
 def read(reader: Callable[[], Splits], photographs: bool = True) -> Splits:
-    """The examples of a reader, whose photographs must be on disk if a backbone reads `photographs`."""
-    # Nothing that a reader builds is garbage: the collector would take half of the time at the size of COCO.
+    """Call a reader; its photographs must be on disk if a backbone reads `photographs`."""
+    # Readers produce no garbage, and for COCO the garbage collector would take half of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -126,7 +126,7 @@ def read(reader: Callable[[], Splits], photographs: bool = True) -> Splits:
             raise CaptioningError(f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}")
         return splits
     except FileNotFoundError as error:
-        error.add_note("data.root must be the folder of the data set, or a setting in data.reader name this file")
+        error.add_note("set data.root to the folder of the data set, or name this file in data.reader")
         raise
     finally:
         if collecting:
@@ -134,10 +134,10 @@ def read(reader: Callable[[], Splits], photographs: bool = True) -> Splits:
 
 
 def check_splits(splits: Mapping[str, Sequence[Example]], source: object) -> None:
-    """Refuse splits without images, or with an image twice; `source` names the file or files."""
+    """Check that no split is empty and no image occurs twice; `source` names the file or files."""
     with at(source):
         if empty := [split for split, examples in splits.items() if not examples]:
-            raise CaptioningError(f"no images for {', '.join(empty)}; each split needs some")
+            raise CaptioningError(f"no images for {', '.join(empty)}; every split needs at least one")
         for key, other in (("image_id", "path"), ("path", "image_id")):
             counts = Counter(getattr(example, key) for examples in splits.values() for example in examples)
             ((value, count),) = counts.most_common(1)
@@ -149,26 +149,26 @@ def check_splits(splits: Mapping[str, Sequence[Example]], source: object) -> Non
 
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:
-    """Which of `paths` are not on disk, by one listing per folder: a call per file takes minutes on a network."""
+    """The paths that are not on disk, by one listing per folder, since network disks are slow per file."""
     folders: dict[Path, list[Path]] = defaultdict(list)
     for path in paths:
         folders[path.parent].append(path)
     absent: list[Path] = []
     for folder, files in folders.items():
-        present = set(os.listdir(folder)) if folder.is_dir() else ()  # noqa: PTH208, for paths are slower
+        present = set(os.listdir(folder)) if folder.is_dir() else ()  # noqa: PTH208, because paths are slower
         absent += [path for path in files if path.name not in present]
     return absent
 
 
 def read_json(path: Path, layout: type[T], name: str) -> T:
-    """Read a JSON file of a layout; errors call it `name`."""
+    """Parse a JSON file into `layout`, which errors call `name`."""
     content = path.read_bytes()
     with at(f"{path}, read as {name}"):
         return TypeAdapter(layout).validate_json(content.decode(json.detect_encoding(content)), strict=True)
 
 
 def read_json_lines(path: Path, layout: type[T]) -> list[T]:
-    """The JSON of each line."""
+    """Parse each line as JSON."""
     adapter, found = TypeAdapter(layout), []
     for place, line in read_lines(path):
         with at(place):
@@ -177,9 +177,9 @@ def read_json_lines(path: Path, layout: type[T]) -> list[T]:
 
 
 def read_lines(path: Path) -> list[tuple[str, str]]:
-    """The lines of a UTF-8 text that are not blank, each with its place, `FILE, line 3`.
+    """The non-blank lines of a UTF-8 text, each with its place, `FILE, line 3`.
 
-    Nothing but a line feed ends a line: some characters that Python also takes for line ends occur in captions.
+    Only line feeds end a line, because some characters that Python treats as line ends occur in captions.
     """
     content = path.read_bytes()
     try:

@@ -1,9 +1,8 @@
-"""Reader of captions in a table, one per line, with the splits apart.
+"""Reader of captions in a table, one per line, with separate splits.
 
-Two forms: CSV with a header that names the columns `image` and `caption`, in which Kaggle has Flickr8k and Flickr30k,
-or the same with tabs in the place of commas; and `name.jpg#0<TAB>caption` without a header, in which the authors of
-Flickr8k and Flickr30k published them (Hodosh, Young and Hockenmaier, "Framing Image Description as a Ranking Task",
-2013).
+Two forms: CSV or TSV with a header that names the columns `image` and `caption`, as Kaggle distributes Flickr8k and
+Flickr30k; and `name.jpg#0<TAB>caption` without a header, as the authors of Flickr8k and Flickr30k published them
+(Hodosh, Young and Hockenmaier, "Framing Image Description as a Ranking Task", 2013).
 """
 
 import csv
@@ -24,7 +23,7 @@ from captioning.errors import CaptioningError
 
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
 COLUMNS = ["image", "caption"]
-EXAMPLE = 'the first line must be image,caption, and a caption with a comma stands in quotes: 1.jpg,"a dog, running"'
+EXAMPLE = 'the first line must be image,caption, and a caption with a comma must be quoted: 1.jpg,"a dog, running"'
 
 
 @dataclass(slots=True)
@@ -34,15 +33,15 @@ class _Row:
 
 
 class TableReader:
-    """Photographs in a folder, captions in one table, splits by lists of file names or by shares.
+    """Photographs in a folder, captions in a table, splits by lists of file names or shares.
 
-    An image's id is its file name. The words are `split_words(caption)`; a caption without words is left out.
+    An image's id is its file name. The words are `split_words(caption)`; captions without words are left out.
 
     Args:
         root: folder of the photographs; a photograph is `root/image`.
         captions: the table, in UTF-8.
-        splits: for each of `train`, `val` and `test` a file with one file name per line, or a share of the photographs.
-            Photographs in none of the three are left out.
+        splits: for each of `train`, `val` and `test`, a file with one file name per line, or a share of the
+            photographs. Photographs in none of the three are left out.
     """
 
     @validated
@@ -95,7 +94,7 @@ def _captions(path: Path) -> dict[str, list[str]]:
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
-    # Each line on its own, so that a quote that is never closed cannot swallow the lines after it.
+    # Parse each line separately, so that an unclosed quote cannot swallow the lines after it.
     try:
         return next(csv.reader([line], delimiter=delimiter, strict=True))
     except csv.Error:

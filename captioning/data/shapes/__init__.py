@@ -1,4 +1,4 @@
-"""The embedded data set `data=shapes`: coloured shapes, drawn and captioned from a seed, a box for every noun."""
+"""The built-in data set `data=shapes`: captioned scenes of coloured shapes, with a box for every noun."""
 
 from captioning.data.shapes.dataset import ShapesReader
 

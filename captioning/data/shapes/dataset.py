@@ -1,6 +1,6 @@
-"""The reader of `data=shapes`: draws the data set at its first call, only reads it afterwards.
+"""Reader of `data=shapes`, which draws the data set on first use.
 
-Annotation files are in COCO form with a box for every noun, in pixels; `word` counts the caption's words from 0:
+Annotation files are in COCO's format with a box in pixels for every noun; `word` counts the caption's words from 0:
 
     {"info": {...}, "images": [{"id", "file_name", "width", "height"}],
      "annotations": [{"id", "image_id", "caption", "nouns": [{"word", "bbox": [x, y, width, height]}]}]}
@@ -29,15 +29,15 @@ from captioning.errors import CaptioningError
 from captioning.progress import counter
 
 FORMAT = 1
-"""Increase it with every change of what is drawn or written: older folders are then no longer read."""
+"""Increase this when drawings or files change; folders of older formats are then ignored."""
 SPLIT_LIMIT = 1_000_000
-"""Scenes of a split at most: image ids of the n-th split begin at n times this."""
+"""Largest number of scenes in a split; image ids of split n start at n times this."""
 USUAL_SIZE = 224
-"""Of pictures for backbones whose size is known once they are built."""
+"""Side of pictures for backbones whose size is unknown until they are built."""
 Scenes = Annotated[int, Interval(ge=1, le=SPLIT_LIMIT)]
 
 OVERSAMPLING = 4
-"""Scenes are drawn so many times too large, then averaged down, which smooths the edges."""
+"""Scenes are drawn at this multiple of their size and averaged down, which smooths the edges."""
 BACKGROUND = (236, 236, 236)
 INKS = {
     "red": (214, 32, 36),
@@ -62,23 +62,23 @@ OUTLINES = {
         *[(_ARM, 1.0), (-_ARM, 1.0), (-_ARM, _ARM), (-1.0, _ARM), (-1.0, -_ARM), (-_ARM, -_ARM)],
     ],
 }
-"""Corners of each shape but the circle, in a box from -1 to 1 all of whose sides they touch."""
+"""Corners of each shape except the circle, in a box from -1 to 1 whose four sides they touch."""
 
 
 @dataclass(frozen=True)
 class ShapesReader:
-    """Scenes of coloured shapes with five captions each, the same for the same arguments.
+    """Scenes of coloured shapes with five captions each, determined by the arguments.
 
-    Scene k of a split depends on `seed`, `max_objects` and k, not on how many scenes are asked for, and what it shows
-    not on `size`. No scene of one split is shown in another, and the pairs `HELD_OUT` of colour and shape are shown in
-    a share `HELD_OUT_SHARE` of validation and test scenes only (both in `captioning.data.shapes.scene`).
+    Scene k of a split depends on `seed`, `max_objects` and k, but not on the number of scenes; its content does not
+    depend on `size`. Splits share no scene. The pairs `HELD_OUT` of colour and shape occur only in a share
+    `HELD_OUT_SHARE` of the validation and test scenes (both in `captioning.data.shapes.scene`).
 
     Attributes:
-        root: the folder under which data sets are kept, each in a folder named by a digest of the arguments.
+        root: parent folder of the data sets, each in a folder named by a digest of the arguments.
         train: number of training scenes; `val` and `test` likewise.
-        max_objects: objects in a scene at most; each number up to it is as frequent.
-        size: side of the pictures in pixels; None: 224, for backbones whose size is known once they are built.
-        seed: chooses the scenes.
+        max_objects: most objects in a scene; all numbers up to it are equally frequent.
+        size: side of the pictures in pixels; None: 224, for backbones whose size is unknown until they are built.
+        seed: seed of the scenes.
     """
 
     root: str | Path
@@ -91,12 +91,12 @@ class ShapesReader:
 
     @property
     def writes_to(self) -> Path:
-        """The folder of this data set; a reader that only reads has no such attribute."""
+        """The folder of this data set; only readers that write files have this attribute."""
         digest = hashlib.sha256(json.dumps(self._arguments(), sort_keys=True).encode()).hexdigest()
         return Path(self.root).expanduser() / f"shapes-{digest[:16]}"
 
     def __call__(self) -> dict[str, list[Example]]:
-        """The examples of `train`, `val` and `test`, drawn first where they are not there yet."""
+        """Return the examples of `train`, `val` and `test`; draw the data set first if necessary."""
         folder = self.writes_to
         if not folder.is_dir():
             self._publish(folder)
@@ -112,7 +112,7 @@ class ShapesReader:
         return {"format": FORMAT, **numbers, "size": self.size or USUAL_SIZE, "seed": self.seed}
 
     def _publish(self, folder: Path) -> None:
-        # In a folder of its own, renamed when it is complete, so that nobody ever reads a part.
+        # Draw into a temporary folder and rename it, so that no process reads an incomplete data set.
         partial = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
         try:
             partial.mkdir(parents=True)
@@ -121,7 +121,7 @@ class ShapesReader:
                     self._draw_split(split, partial, progress)
             try:
                 partial.rename(folder)
-            except OSError:  # another process was faster: its files are the same, byte for byte
+            except OSError:  # another process was faster; its files are identical
                 if not folder.is_dir():
                     raise
         finally:
@@ -132,7 +132,7 @@ class ShapesReader:
         images, captions, side = [], [], self.size or USUAL_SIZE
         first = SPLITS.index(split) * SPLIT_LIMIT
         for number in range(getattr(self, split)):
-            rng = Random(f"{self.seed}/{split}/{number}")  # Python seeds from a string alike on every machine
+            rng = Random(f"{self.seed}/{split}/{number}")  # seeding with a string is the same on every machine
             scene = random_scene(rng, split, self.max_objects)
             image_id, file_name = first + number, f"{split}/{number:06d}.png"
             draw(scene, side).save(folder / file_name)

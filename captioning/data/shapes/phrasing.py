@@ -1,7 +1,7 @@
-"""Captions of a scene: five different phrasings of the same facts, with the place of every shape noun.
+"""Captions of a scene: five phrasings of the same facts, with the position of every shape noun.
 
-The words are a closed lexicon: the colours, shapes and sizes of `scene` and the words below. A phrasing is a template
-of plain words and of these marks, in which capitals are the scene's things in order:
+The lexicon is closed: the colours, shapes and sizes of `scene` and the words below. A phrasing is a template of plain
+words and the following marks, where capitals are the scene's things in order:
 
     A      the thing with its article            "a small red circle"
     -A     the thing without article             "small red circle"
@@ -10,7 +10,7 @@ of plain words and of these marks, in which capitals are the scene's things in o
     A>C    the direction from A to C             "left to right", "top to bottom"
     @A     where A is in the picture             "at the top left"
 
-Sizes are named where at most two things leave room for them, and "medium" never.
+Sizes are named in scenes of at most two things, except "medium".
 """
 
 import re
@@ -63,7 +63,7 @@ _MARK = re.compile(r"(?P<a>[A-D])?(?P<sign>[-@:>])?(?P<b>[A-D])?")
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A caption, and for each shape noun its position among the words and the thing that it names."""
+    """A caption, and the word position and thing of each shape noun."""
 
     text: str
     nouns: tuple[tuple[int, Thing], ...]

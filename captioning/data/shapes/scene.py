@@ -1,8 +1,8 @@
-"""Random scenes of one to four coloured shapes whose spatial relations no person would dispute.
+"""Random scenes of one to four coloured shapes with unambiguous spatial relations.
 
-Lengths are fractions of the picture's side; x grows to the right, y downwards. A scene is proposed at random and kept
-only if all that its captions may say of it is plain to see: boxes stand apart by `GAP`, one thing is "left of" another
-only where the horizontal distance is at least `DOMINANCE` times the vertical one, and so on.
+Lengths are fractions of the picture's side; x grows to the right, y downwards. A random scene is kept only if every
+statement that its captions may contain is obvious: boxes are at least `GAP` apart, a thing is "left of" another only if
+the horizontal distance is at least `DOMINANCE` times the vertical one, and so on.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from captioning.data.example import Box
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "black")
 SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross")
 SIZES = {"small": 0.075, "medium": 0.12, "large": 0.18}
-"""Half the side of a thing's box. Captions leave "medium" unsaid."""
+"""Half the side of a thing's box. Captions do not mention "medium"."""
 
 HELD_OUT = (
     ("red", "triangle"),
@@ -25,10 +25,10 @@ HELD_OUT = (
     ("purple", "square"),
     ("black", "cross"),
 )
-"""Pairs of colour and shape that no training scene shows."""
+"""Pairs of colour and shape that occur in no training scene."""
 SEEN = tuple((colour, shape) for colour in COLOURS for shape in SHAPES if (colour, shape) not in HELD_OUT)
 HELD_OUT_SHARE = 0.1
-"""The share of validation and of test scenes in which exactly one thing is of a held-out pair."""
+"""Share of validation and test scenes in which exactly one thing is a held-out pair."""
 
 SPLITS = ("train", "val", "test")
 MAX_OBJECTS = 4
@@ -36,14 +36,14 @@ LAYOUTS = {1: ("single",), 2: ("pair",), 3: ("corner", "row"), MAX_OBJECTS: ("gr
 
 MARGIN = 0.03  # between a box and the picture's edge
 GAP = 0.04  # between two boxes
-DOMINANCE = 2.5  # from this ratio of the two distances on, the longer one names the relation
-DIAGONAL = 1.6  # up to this ratio, two things are diagonal to each other
-EDGE_ZONE, CENTRE_ZONE = 0.26, 0.08  # a lone thing's centre: distance from an edge at most, from the middle at most
+DOMINANCE = 2.5  # smallest ratio of the two distances at which the longer one names the relation
+DIAGONAL = 1.6  # largest ratio at which two things are diagonal to each other
+EDGE_ZONE, CENTRE_ZONE = 0.26, 0.08  # a lone thing's centre: largest distances from an edge, from the middle
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """One shape: (x, y) is the centre of its box, which is a square."""
+    """One shape; (x, y) is the centre of its square box."""
 
     colour: str
     shape: str
@@ -64,9 +64,9 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A layout and its things, in the order in which its captions call them A, B, C, D.
+    """A layout and its things, in the order A, B, C, D of its captions.
 
-    `single`: A. `pair`: A left of B, or A above B. `corner`: A beside B and above or below C, B and C diagonal.
+    `single`: A. `pair`: A left of B, or A above B. `corner`: A left or right of B, above or below C; B, C diagonal.
     `row`: A, B, C from left to right or from top to bottom. `grid`: A left of B, both above C left of D.
     """
 
@@ -75,10 +75,10 @@ class Scene:
 
     @property
     def split(self) -> str:
-        """The one split that may show this scene, from a digest of its content: 8 of 10 are training scenes.
+        """The only split for this scene, by a digest of its content; 8 of 10 are training scenes.
 
         The content is each thing's size, colour, shape and cell of a 3 x 3 grid over the picture. Scenes of the same
-        content are therefore always of the same split, whatever the seed and however many scenes are asked for.
+        content are therefore always in the same split, for any seed and number of scenes.
         """
         content = sorted(f"{t.size} {t.colour} {t.shape} {int(3 * t.x)} {int(3 * t.y)}" for t in self.things)
         bucket = int.from_bytes(hashlib.sha256("; ".join(content).encode()).digest()[:8], "big") % 10
@@ -86,7 +86,7 @@ class Scene:
 
 
 def relation(a: Thing, b: Thing) -> str | None:
-    """Where `a` is, seen from `b`: "left", "right", "above", "below", or None where it is not plain to see."""
+    """Position of `a` relative to `b`: "left", "right", "above", "below", or None if ambiguous."""
     across, down = b.x - a.x, b.y - a.y
     reach = a.radius + b.radius + GAP
     if abs(across) >= max(reach, DOMINANCE * abs(down)):
@@ -116,7 +116,7 @@ def random_scene(rng: Random, split: str, max_objects: int) -> Scene:
 
 
 def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
-    """Propose where the things lie, seen from A."""
+    """Propose positions of the things relative to A."""
 
     def step(direction: str, longest: float = 0.65) -> tuple[float, float]:
         ahead = rng.uniform(0.2, longest)
@@ -143,7 +143,7 @@ def _offsets(rng: Random, layout: str) -> list[tuple[float, float]]:
 
 
 def _place(rng: Random, offsets: list[tuple[float, float]], sizes: list[str]) -> list[tuple[float, float]] | None:
-    """Move the whole arrangement to a random place inside the picture; None where it is too large for it."""
+    """Move the things together to a random place inside the picture; None if they do not fit."""
     axes = []
     for values in zip(*offsets, strict=True):
         low = MARGIN - min(value - SIZES[size] for value, size in zip(values, sizes, strict=True))
@@ -156,7 +156,7 @@ def _place(rng: Random, offsets: list[tuple[float, float]], sizes: list[str]) ->
 
 
 def _is_plain(scene: Scene) -> bool:
-    """Tell whether everything that a caption of this layout may say is true beyond dispute."""
+    """True if every statement that captions of this layout may contain is unambiguous."""
     things = scene.things
     if scene.layout == "single":
         centre = things[0].x, things[0].y
