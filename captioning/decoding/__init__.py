@@ -1,4 +1,4 @@
-"""Search over a model's verbs `start` and `step`: `search(model, context) -> list[Caption]`."""
+"""Searches over a model's `start` and `step`: `search(model, context) -> list[Caption]`."""
 
 from captioning.decoding.beam import beam_search, check_limits, diverse_beam_search
 from captioning.decoding.caption import FORBIDDEN, Caption

@@ -21,14 +21,14 @@ from captioning.tokens import BOS, EOS
 
 Normalisation = Literal["length", "gnmt"]
 Penalty = Annotated[float, Interval(ge=-100, le=100)]
-"""Beyond these, powers of lengths overflow."""
+"""Powers of lengths overflow beyond these bounds."""
 Past = tuple[Tensor, Tensor, Sequence[Tensor]]
-"""A step: the token that each hypothesis chose and the one of the step before that it extends, `[B, N]`, and the maps
-`Step.maps` before its choice."""
+"""A step: the token of each hypothesis and the row of the previous step that it extends, `[B, N]` each, and the maps
+`Step.maps` of that choice."""
 
 
 def check_limits(width: int = 1, groups: int = 1, n_best: int = 1) -> None:
-    """Raise ValueError for numbers of a beam that do not fit together."""
+    """Raise ValueError for inconsistent sizes of a beam."""
     if n_best > width:
         raise ValueError(f"n_best={n_best} is not allowed; a beam of width={width} finds no more than that")
     if width % groups:
@@ -48,13 +48,13 @@ def beam_search(
     normalisation: Normalisation = "length",
     n_best: Count = 1,
 ) -> list[Caption]:
-    """The `n_best` captions, or fewer, that a beam of `width` hypotheses per image finds.
+    """Find up to `n_best` captions per image with a beam of `width` hypotheses.
 
     At each step the continuations of all hypotheses are ranked together. An EOS among the best `width` ends its
-    hypothesis; the beam is filled up with open ones. The search of an image ends with `width` ended captions, or when
-    no open hypothesis can still come among the `n_best`. A caption cut at `max_length` competes by its score.
+    hypothesis; open hypotheses fill the beam. The search of an image ends after `width` complete captions, or when no
+    open hypothesis can reach the `n_best`. Captions cut at `max_length` compete by their scores.
 
-    Captions of T tokens, EOS included, are ranked by their log-probability divided by T^alpha with alpha =
+    The score of a caption of T tokens, including EOS, is its log-probability divided by T^alpha with alpha =
     `length_penalty` (1 is the mean per token, 0 ranks by probability), or by ((5 + T) / 6)^alpha (`gnmt`: Wu et al.,
     "Google's Neural Machine Translation System", 2016, Eq. 14).
     """
@@ -77,11 +77,11 @@ def diverse_beam_search(
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
 ) -> list[Caption]:
-    """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity: the best of each group, best first.
+    """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity.
 
-    Each group is a beam search of its own with `width / groups` hypotheses, but chooses continuations as if the
-    log-probability of a word were lower by `diversity` for each hypothesis of an earlier group with this word at the
-    same step. Scores are the model's own. (D) EOS does not count as a word, nor do groups that have ended.
+    Returns the best caption of each group, best first. Each group is a separate beam search with `width / groups`
+    hypotheses, which ranks a word lower by `diversity` for each hypothesis of an earlier group with this word at the
+    same step. Scores do not include this. (D) EOS does not count as a word, and ended groups do not count.
     """
     check_limits(width=width, groups=groups)
     ranking = _Ranking(length_penalty, normalisation, max_length, 1)
@@ -120,7 +120,7 @@ def _search(
     for length in range(1, ranking.max_length + 1):
         step = model.step(tokens, state)
         words = log_probs(step.logits, forbidden, filters, history)
-        # Before the first word all groups share one hypothesis; then the groups lie side by side.
+        # Before the first word all groups share one hypothesis; then the groups are concatenated.
         k = words.shape[1] if length == 1 else words.shape[1] // groups
         firsts = [0] * groups if length == 1 else range(0, words.shape[1], k)
         counts = torch.zeros_like(words[:, 0]) if diversity else None  # [B, V]: how often earlier groups chose it
@@ -157,7 +157,7 @@ def _distinct(captions: list[Caption]) -> list[Caption]:
 class _Beam:
     """The open hypotheses of one group for all images, and the best captions so far.
 
-    Rows of hypotheses are those of the model's state, where all groups lie side by side.
+    Hypotheses have the rows of the model's state, in which the groups are concatenated.
     """
 
     def __init__(self, b: int, width: int, ranking: _Ranking, device: torch.device) -> None:
@@ -171,12 +171,12 @@ class _Beam:
         self._cut = torch.zeros(b, ranking.n, dtype=torch.bool, device=device)
 
     def advance(self, words: Tensor, ranked: Tensor, first: int, length: int) -> tuple[Tensor, Tensor]:
-        """Extend the captions to `length` tokens by `words` `[B, k, V]`, chosen by `ranked` `[B, k, V]`.
+        """Extend the hypotheses to `length` tokens with the best continuations.
 
-        Returns the rows of the extended hypotheses (the first is `first`) and their tokens, `[B, K]` or fewer.
+        `words` are their log-probabilities, `ranked` the values they are ranked by, `[B, k, V]` each. Returns the rows
+        of the extended hypotheses (counted from `first`) and their tokens, `[B, K]` or fewer.
         """
-        # At most K continuations end, so the best 2K include K open ones; and these are among the best 2K of each
-        # hypothesis, so that only those are added up.
+        # At most K continuations end, so the best 2K include K open ones, all among the best 2K of each hypothesis.
         gains, tokens = ranked.topk(min(2 * self.width, ranked.shape[-1]), dim=-1)
         scores = (self.open[:, :, None] + gains).flatten(1)
         top, choice = scores.topk(min(2 * self.width, scores.shape[1]), dim=1)
@@ -191,21 +191,21 @@ class _Beam:
         order = ends.to(torch.uint8).argsort(dim=1, stable=True)[:, : self.width]
         self.open = top.masked_fill(ends, -torch.inf).gather(1, order)
         longest = self.ranking.max_length
-        if length < longest:  # at the last step open hypotheses are cut and compete, however many have ended
+        if length < longest:  # at the last step open hypotheses are cut and always compete
             self.done |= self._ended >= self.width
-            # The upper bound of an open hypothesis: no further loss, at the more favourable of the extreme lengths.
+            # Upper bound of an open hypothesis: no further loss, at the more favourable of the two extreme lengths.
             bounds = [self.open.amax(dim=1) / self.ranking.divisor(n) for n in (length + 1, longest)]
             self.done |= torch.stack(bounds).amax(dim=0) <= self._score[:, -1]
         return origin.gather(1, order) + first, tokens.gather(1, order)
 
     def cut(self, first: int) -> None:
-        """Let the open hypotheses, from row `first` on, compete as they are."""
+        """Let the open hypotheses, from row `first` on, compete unfinished."""
         rows = torch.arange(self.open.shape[1], device=self.open.device).expand_as(self.open)
         self._take(self.open, rows + first, self.ranking.max_length, cut=True)
 
     def _take(self, scores: Tensor, rows: Tensor, length: int, cut: bool) -> None:
-        """Keep the best of the previous captions and of these, `[B, K]`, minus infinity where there is none."""
-        # Searches that are done keep their result while those of other images in the batch continue.
+        """Keep the best of the previous and the new captions, `[B, K]`; minus infinity marks none."""
+        # Finished searches keep their result while those of other images in the batch continue.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)
         self._ended += (scores > -torch.inf).sum(dim=1)
         old = self._score, self._row, self._length, self._cut
@@ -216,7 +216,7 @@ class _Beam:
         self._row, self._length, self._cut = (x.gather(1, order) for x in others)
 
     def captions(self, past: Sequence[Past]) -> list[list[Caption]]:
-        """The captions of each image, best first; at least one."""
+        """At least one caption of each image, best first."""
         columns = (x.tolist() for x in (self._score, self._row, self._length, self._cut))
         return [
             [
@@ -229,7 +229,7 @@ class _Beam:
 
 
 def _caption(past: Sequence[Past], i: int, row: int, score: float, cut: bool) -> Caption:
-    """Image i's caption, read backwards from the hypothesis `row`: cut after the last step, or ended at it by EOS."""
+    """Trace image i's caption backwards from `row` of the last step, where EOS ended it unless `cut`."""
     tokens, maps = [], []
     for step, (chosen, parents, shown) in reversed(list(enumerate(past, start=1))):
         ends = step == len(past) and not cut

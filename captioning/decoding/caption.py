@@ -1,4 +1,4 @@
-"""Generated captions, and the log-probabilities that every search builds them from.
+"""Generated captions, and the log-probabilities that searches rank them by.
 
 B images, N hypotheses per image, V words, L context vectors, T tokens.
 """
@@ -23,11 +23,11 @@ class Caption:
 
     Attributes:
         tokens: the T generated ids without BOS; the last is EOS unless the caption was cut at the maximum length.
-        score: by which the search ranked: the log-probability of `tokens`, length-normalised in beam search.
+        score: the log-probability of `tokens`, length-normalised in beam search.
         attention: `[T, L]` on the CPU, the map of the step that predicted each token; None without attention.
-        alternatives: further captions of the image, best first; these have no alternatives of their own.
+        alternatives: further captions of the image, best first, without `alternatives`.
         attended: `[T, L]`, the location that hard attention took at each step; None if it took the expected context.
-        entropy: in nats, of the distribution that each token was chosen from, if measured (`with_entropy`).
+        entropy: entropy in nats of the distribution of each token, if measured (`with_entropy`).
     """
 
     tokens: list[int]
@@ -39,18 +39,18 @@ class Caption:
 
     @classmethod
     def of(cls, tokens: list[int], score: float, maps: Sequence[Tensor]) -> Self:
-        """A caption whose steps had the maps `Step.maps`, each `[T, L]`."""
+        """Make a caption from its steps' `Step.maps`, each `[T, L]`."""
         attention, attended = (*maps, None, None)[:2]
         return cls(tokens, score, attention, attended=attended)
 
     @property
     def finished(self) -> bool:
-        """True if the caption ended by itself, False if it was cut."""
+        """True if the caption ends with EOS, False if it was cut."""
         return bool(self.tokens) and self.tokens[-1] == EOS
 
 
 def best_first(captions: list[Caption]) -> Caption:
-    """The caption of the highest score (of equal ones the first), with the others as its alternatives."""
+    """The first caption with the highest score, with the others as its alternatives."""
     best, *others = sorted(captions, key=lambda caption: -caption.score)
     return replace(best, alternatives=others)
 
@@ -58,13 +58,12 @@ def best_first(captions: list[Caption]) -> Caption:
 def log_probs(
     logits: Tensor, forbidden: Sequence[int], filters: Filter | None = None, history: Tensor | None = None
 ) -> Tensor:
-    """Log-softmax over logits `[B, N, V]`, minus infinity at forbidden ids; at least single precision.
+    """Log-softmax of logits `[B, N, V]` in at least single precision; minus infinity at forbidden ids.
 
-    `filters` depend on `history`, the ids generated so far, `[B, N, T]`; a hypothesis to which they leave nothing may
-    end.
+    `filters` depend on `history` `[B, N, T]`, the ids generated so far; a hypothesis without allowed words may end.
     """
     result = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
-    # Not renormalised: the score of a caption stays the model's own log-probability.
+    # Not renormalised, so that the score of a caption is the model's log-probability.
     eos = result[..., EOS].clone()
     result[..., list(forbidden)] = float("-inf")
     if filters is not None:

@@ -1,7 +1,7 @@
-"""How sure a captioner is: of a caption by its score, of each token by the entropy of its distribution.
+"""Confidence of captions from their scores, and entropy of each token's distribution.
 
-A score is a log-probability per token: it ranks captions of one search, and means little by itself. Its rank among the
-scores of validation captions of the same captioner and search does: the confidence. B images, T tokens, V words.
+A score is a log-probability per token, which ranks captions of one search but means little in itself. Confidence is its
+rank among the scores of validation captions of the same captioner and search. B images, T tokens, V words.
 """
 
 import math
@@ -21,29 +21,29 @@ from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, PAD
 
 COUNT = 101
-"""Quantiles: percentiles, with the smallest and the largest score."""
+"""Number of quantiles: percentiles, including the smallest and the largest score."""
 Search = Callable[[Captioner, ContextSet], list[Caption]]
 
 
 def quantiles_of(scores: Iterable[float]) -> list[float]:
-    """The percentiles of scores, ascending; empty if there are no scores or some are not finite."""
+    """The percentiles of scores, ascending; empty without scores or if some are not finite."""
     values = np.array(list(scores))
     return np.quantile(values, np.linspace(0, 1, COUNT)).tolist() if values.size and np.isfinite(values).all() else []
 
 
 def are_quantiles(value: Any) -> bool:
-    """True if a value of a file has the form of `quantiles_of`."""
+    """True if a value read from a file is a valid result of `quantiles_of`."""
     numbers = isinstance(value, list) and all(isinstance(each, float) and math.isfinite(each) for each in value)
     return numbers and len(value) in (0, COUNT) and value == sorted(value)
 
 
 def confidence(score: float, quantiles: Sequence[float]) -> float | None:
-    """The share of lower scores, 0 to 1, rounded to a hundredth; None without quantiles."""
+    """Share of lower validation scores, 0 to 1, rounded to 0.01; None without quantiles."""
     return round(bisect_left(quantiles, score) / len(quantiles), 2) if quantiles else None
 
 
 def with_entropy(search: Search) -> Search:
-    """The same search, whose captions also have their `entropy`."""
+    """Wrap a search so that its captions have their `entropy`."""
 
     def decode(model: Captioner, context: ContextSet) -> list[Caption]:
         captions = search(model, context)
@@ -55,9 +55,9 @@ def with_entropy(search: Search) -> Search:
 
 @torch.no_grad()
 def entropies(model: Captioner, context: ContextSet, captions: Sequence[Sequence[int]]) -> list[list[float]]:
-    """The entropy in nats of the model's distribution over all V ids before each token of B captions.
+    """Entropy in nats of the model's distribution over all V ids, for each token of B captions.
 
-    One pass of teacher forcing after any search; filters and forbidden ids belong to the search and play no part.
+    One teacher-forcing pass after any search, without the search's filters and forbidden ids.
     """
     read = [torch.tensor([BOS, *tokens[:-1]]) for tokens in captions]
     inputs = pad_sequence(read, batch_first=True, padding_value=PAD)[:, None].to(context.vectors.device)

@@ -16,7 +16,7 @@ from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, St
 
 
 class Contexts(tuple[ContextSet, ...]):
-    """The same B images from each member's backbone; a search sees those of the first member."""
+    """The same B images from each member's backbone; `vectors` and `mask` are the first member's."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class EnsembleState:
 
 
 class Ensemble:
-    """A `Captioner` of captioners over one vocabulary, whose probabilities at every step are the mean of theirs."""
+    """A `Captioner` whose probabilities are the mean of its members', over one vocabulary."""
 
     def __init__(self, models: Sequence[Captioner]) -> None:
         self.models = tuple(models)
@@ -57,7 +57,7 @@ class Ensemble:
         return EnsembleState(tuple(m.start(c, n) for m, c in zip(self.models, context, strict=True)))
 
     def step(self, tokens: Tensor, state: EnsembleState) -> Step:
-        """Attention is the mean of the members' maps if all have maps of one size, and None otherwise."""
+        """One step; attention is the mean of the members' maps, or None if these differ in size."""
         steps = [model.step(tokens, member) for model, member in zip(self.models, state.members, strict=True)]
         maps = [s.attention for s in steps if s.attention is not None]
         alike = len(maps) == len(steps) and len({x.shape for x in maps}) == 1

@@ -1,8 +1,8 @@
-"""Which words may follow a prefix.
+"""Filters of the words that may come next.
 
 B images, N hypotheses per image, V words, T tokens so far. A filter is any function of `log_probs` `[B, N, V]` and
 `history` `[B, N, T]`, the ids that each hypothesis has generated (without BOS; PAD after its end), that returns
-log-probabilities `[B, N, V]` with minus infinity at what it forbids.
+log-probabilities `[B, N, V]` with minus infinity at forbidden words.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ Filter = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The usual filters together. Where they forbid everything, the caption ends."""
+    """The usual filters, combined. If they forbid every word, the caption ends."""
 
     min_length: Words = 0  # the smallest number of words, EOS not counted
     no_repeat_ngram: Words = 0  # no sequence of this many words occurs twice in a caption; 0 allows all
@@ -55,19 +55,19 @@ Filters.__init__ = validated(Filters.__init__)  # type: ignore[method-assign]
 
 
 def without(log_probs: Tensor, words: Sequence[int]) -> Tensor:
-    """Forbid some ids."""
+    """Forbid the ids `words`."""
     log_probs = log_probs.clone()
     log_probs[..., list(words)] = -torch.inf
     return log_probs
 
 
 def _no_repeated_ngram(log_probs: Tensor, history: Tensor, n: int) -> Tensor:
-    """Forbid every word that would make the last `n` words a sequence that `history` contains."""
+    """Forbid every word that would repeat an n-gram of `history`."""
     length, v = history.shape[-1], log_probs.shape[-1]
     if length < n:
         return log_probs
     ngrams = history.unfold(-1, n, 1)  # [B, N, T - n + 1, n]
     begun = (ngrams[..., :-1] == history[..., None, length - n + 1 :]).all(dim=-1)
-    ending = ngrams[..., -1].masked_fill(~begun, v)  # a column of its own for those that have not begun
+    ending = ngrams[..., -1].masked_fill(~begun, v)  # an extra column for those that have not begun
     forbidden = torch.zeros(*log_probs.shape[:-1], v + 1, dtype=torch.bool, device=log_probs.device)
     return log_probs.masked_fill(forbidden.scatter_(-1, ending, True)[..., :v], -torch.inf)

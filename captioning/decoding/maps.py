@@ -1,11 +1,11 @@
-"""Attention maps of decoded captions: of every layer and head, and followed through all layers.
+"""Attention maps of decoded captions: per layer and head, and propagated through all layers.
 
 - Attention rollout: Abnar and Zuidema, "Quantifying Attention Flow in Transformers", 2020.
 - Gradient x attention: Chefer, Gur, Wolf, "Generic Attention-model Explainability for Interpreting Bi-Modal and
   Encoder-Decoder Transformers", 2021, whose numbers of equations are given.
 
-B images with a caption each of T words, M maps (layers x H heads, or one), L context vectors on a grid of (h, w), of
-which the encoder makes K; V words.
+B images with one caption of T words each, M maps (layers x H heads, or one), L context vectors on a grid of (h, w), K
+vectors after the encoder, V words.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,14 +21,14 @@ from captioning.models.protocol import Captioner, LayeredCaptioner, LayerWeights
 from captioning.tokens import BOS, EOS
 
 GRADIENTS_AT_ONCE = 8
-"""Words whose gradients are in memory at once: each has one of every weight of the encoder."""
+"""Words whose gradients are in memory at once; each has a gradient of every encoder weight."""
 
 
 @torch.no_grad()
 def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -> dict[str, Tensor]:
-    """The maps `[T, h, w]` on the CPU of the steps that predicted the words of one image's caption, without EOS.
+    """Maps `[T, h, w]` on the CPU for the words of one image's caption, without EOS, by name.
 
-    They are called as `inter 1 5`, the fifth head of the first layer; for models without `heads` maps are numbered.
+    `inter 1 5` is the fifth head of the first layer; maps of models without `heads` are numbered.
     """
     read = torch.tensor([[[BOS, *tokens[:-1]]]], device=context.vectors.device)  # [1, 1, T]
     heads = getattr(model, "heads", None)
@@ -44,8 +44,8 @@ def caption_maps(model: Captioner, context: ContextSet, tokens: Sequence[int]) -
 def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> dict[str, np.ndarray]:
     """All attention maps of a caption, float32 `[T, h, w]` by name; empty without attention.
 
-    First `mean`, the attention of its decoding, then `attended` if hard attention took locations, then the
-    `caption_maps` if there are several. `model` is None for an ensemble, which has no maps of its own.
+    First `mean`, the attention during decoding, then `attended` if hard attention took locations, then the
+    `caption_maps` if there are several. `model` is None for an ensemble, which has no `caption_maps`.
     """
     if caption.attention is None:
         return {}
@@ -58,10 +58,10 @@ def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> 
 
 @torch.no_grad()
 def rollout(weights: LayerWeights) -> Tensor:
-    """Attention rollout: the share of each context vector in each position, `[B, T, L]`, rows of sum one.
+    """Attention rollout: the share of each context vector in each position, `[B, T, L]`.
 
-    Every layer passes on half of its input and half of what it attends to, heads averaged (section 3 of the paper;
-    between decoder and encoder likewise (D)). The share of words in a position is left out.
+    Every layer passes on half of its input and half of the vectors attended to, heads averaged (section 3 of the paper;
+    likewise between decoder and encoder (D)). The share of words is left out; rows sum to one.
     """
     layers = weights.encoder, weights.text, weights.inter
     encoder, text, inter = ([alpha.mean(dim=1) for alpha in part] for part in layers)
@@ -76,10 +76,10 @@ def rollout(weights: LayerWeights) -> Tensor:
 def gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step: Tensor, word: Tensor) -> Tensor:
     """Gradient x attention: the relevance of each context vector to one word per caption, `[B, L]`.
 
-    For captions `tokens` `[B, T]` that begin with BOS, and the words `word` `[B]` that the positions `step` `[B]`
-    predict. Rows have the sum one, or are zeros. Weights count by what the word's logit gains from them, A = mean over
-    heads of max(0, dy/dA * A) (Eq. 5), and are followed through all layers (Eq. 6, 7, and 8 and 9 for the image). (D)
-    Eq. 10 without its factor of words: what earlier words have gathered comes by the self-attention of later layers.
+    Captions `tokens` `[B, T]` begin with BOS; the position `step` `[B]` predicts the word `word` `[B]`. Rows sum to one
+    or are zero. Weights are replaced by their contributions to the word's logit, A = mean over heads of
+    max(0, dy/dA * A) (Eq. 5), and propagated through all layers (Eq. 6, 7, and 8 and 9 for the image). (D) Eq. 10
+    without its factor for words: relevance of earlier words arrives by the self-attention of later layers.
     """
     parts = []
     for rows in torch.arange(len(tokens), device=tokens.device).split(GRADIENTS_AT_ONCE):
@@ -110,7 +110,7 @@ def _gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step
 
 
 def _encoded(encoder: Iterable[Tensor], like: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """The share of each input of the encoder in its outputs, `[K, K]` or `[B, K, K]`."""
+    """The share of each encoder input in each output, `[K, K]` or `[B, K, K]`."""
     image = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
     for vectors in encoder:
         image = join(image, vectors @ image)

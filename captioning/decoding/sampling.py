@@ -31,7 +31,7 @@ def greedy(
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
 ) -> list[Caption]:
-    """The most probable word at every step; scores are sums of log-probabilities, EOS included."""
+    """Greedy decoding; scores are sums of log-probabilities, including EOS."""
     generated = follow(model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters)
     return [caption for (caption,) in _captions(generated)]
 
@@ -51,15 +51,15 @@ def sample(
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
 ) -> list[Caption]:
-    """N independent samples, the most probable first, with scores as for `greedy`.
+    """N independent samples, the most probable first, with scores as in `greedy`.
 
-    Every word is drawn from the model's distribution, which is narrowed by `temperature`, a divisor of the
-    log-probabilities, then to the `top_k` most probable words (Fan et al., "Hierarchical Neural Story Generation",
-    2018), then to the nucleus, the most probable words that together have at least the probability `top_p` (Holtzman et
-    al., "The Curious Case of Neural Text Degeneration", 2020).
+    Every word is drawn from the model's distribution after dividing log-probabilities by `temperature` and keeping the
+    `top_k` most probable words (Fan et al., "Hierarchical Neural Story Generation", 2018), then the nucleus, the most
+    probable words with a total probability of at least `top_p` (Holtzman et al., "The Curious Case of Neural Text
+    Degeneration", 2020).
 
-    The draws are a function of the seed, the image's context vectors, the sample and the step: neither the order of
-    images nor the batch changes a caption, and equal images have equal samples.
+    Draws depend only on the seed, the image's context vectors, the sample and the step: neither the order of images
+    nor the batch changes a caption, and equal images have equal samples.
     """
     keys = image_keys(context)
     draws = uniform(derived(keys, torch.full_like(keys, seed)), n, max_length)
@@ -71,14 +71,14 @@ def sample(
 
 
 def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
-    """One id `[...]` for each row of unnormalised log-probabilities `[..., V]`, by `uniform` `[...]` in [0, 1).
+    """Draw ids `[...]` from unnormalised log-probabilities `[..., V]`, by `uniform` `[...]` in [0, 1).
 
-    It is where the sum of the probabilities, the largest first, first exceeds `uniform`.
+    The id is where the sum of the probabilities, in descending order, first exceeds `uniform`.
     """
     size = scores.shape[-1] if top_k is None else min(top_k, scores.shape[-1])
     scores, ids = scores.double().topk(size, dim=-1)
     sums = scores.softmax(dim=-1).cumsum(dim=-1)
-    # The first id whose sum reaches top_p is the last of the nucleus; what rounding leaves above it is not drawn.
+    # The first id whose sum reaches top_p is the last of the nucleus; rounding errors above it are never drawn.
     last = (sums < top_p * sums[..., -1:]).sum(dim=-1, keepdim=True).clamp(max=size - 1)
     height = uniform[..., None].double() * sums.gather(-1, last)
     rank = torch.minimum(torch.searchsorted(sums, height, right=True), last)
@@ -86,14 +86,14 @@ def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float
 
 
 def draw_any(scores: Tensor, uniform: Tensor) -> Tensor:
-    """As `draw` from all ids, summed from the lowest id: nothing is sorted, which takes longer than all else."""
+    """Like `draw` from all ids, but summed in the order of ids, which avoids a slow sort."""
     sums = scores.double().softmax(dim=-1).cumsum(dim=-1)
     height = uniform[..., None].double() * sums[..., -1:]
     return torch.searchsorted(sums, height, right=True).squeeze(-1)
 
 
 def image_keys(context: ContextSet) -> Tensor:
-    """A number for each image, `[B]` int64, from the bits of its context vectors: the same in every batch."""
+    """Hash of each image's context vectors, `[B]` int64, independent of the batch."""
     vectors = context.vectors.contiguous()
     bits = vectors.view(BITS[vectors.element_size()]).long()
     if context.mask is not None:
@@ -123,7 +123,7 @@ def follow(
     forbidden: Sequence[int],
     filters: Filter | None = None,
 ) -> Generated:
-    """N captions of each of B images; `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]` at step t."""
+    """Decode N captions per image; `choose` gives ids `[B, N]` from log-probabilities `[B, N, V]` and step t."""
     b, device = context.vectors.shape[0], context.vectors.device
     state = model.start(context, n)
     token = torch.full((b, n), BOS, device=device)
