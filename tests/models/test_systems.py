@@ -82,7 +82,7 @@ def test_the_narrow_systems_of_the_comparison_are_of_one_size() -> None:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", ["experiment=zoo_shapes"], return_hydra_config=True)
         for name in config.hydra.sweeper.params.model.split(","):
-            one = compose("config", ["experiment=zoo_shapes", f"model={name}"])
+            one = compose("config", ["experiment=zoo_shapes", f"model={name}", "~callbacks", "~logger", "~decoding"])
             with torch.device("meta"):
                 backbone = instantiate(one.backbone)
                 model = instantiate(model_settings(one), vocab_size=40, **backbone.sizes)
