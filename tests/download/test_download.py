@@ -24,13 +24,11 @@ from pydantic import ValidationError
 from server import Site, serving
 from support import composed
 
-from captioning.config.command import start
 from captioning.data.readers.reading import read
 from captioning.download.__main__ import SOURCES, main
 from captioning.errors import CaptioningError
 
 DATA_SETS = sorted(path.stem for path in (SOURCES / "data").glob("[!_]*.yaml"))
-SPLITS = ("train", "train", "val", "test")
 LAYOUT = {
     data: {f"dataset_{data}.json", *(f"{folder}/{i}.jpg" for folder in folders for i in range(5))}
     for data, folders in {"flickr8k": ["images"], "flickr30k": ["images"], "coco": ["train2014", "val2014"]}.items()
@@ -49,12 +47,13 @@ def zipped(files: dict[str, bytes]) -> bytes:
 
 
 def splits(folders: tuple[str | None, ...]) -> bytes:
-    images: list[dict[str, Any]] = []
-    for folder in folders:
-        for i, split in enumerate(SPLITS):
-            sentence = {"raw": "A dog runs .", "tokens": ["a", "dog", "runs"]}
-            image = {"filename": f"{i}.jpg", "imgid": len(images), "split": split, "sentences": [sentence]}
-            images.append(image | ({"filepath": folder} if folder else {}))
+    sentences = [{"raw": "A dog runs .", "tokens": ["a", "dog", "runs"]}]
+    images = [
+        {"filename": f"{i}.jpg", "imgid": 4 * k + i, "split": split, "sentences": sentences}
+        | ({"filepath": folder} if folder else {})
+        for k, folder in enumerate(folders)
+        for i, split in enumerate(("train", "train", "val", "test"))
+    ]
     return json.dumps({"images": images}).encode()
 
 
@@ -146,15 +145,6 @@ def test_a_run_reads_what_is_downloaded(site: Site, tmp_path: Path, data: str, c
     assert files(tmp_path) == LAYOUT[data]
 
 
-def test_archives_are_kept_on_request(site: Site, tmp_path: Path) -> None:
-    kept = {"caption_datasets.zip", "Flickr8k_Dataset.zip"}
-    download(site, "flickr8k", tmp_path, "keep_archives=true")
-    assert files(tmp_path) == LAYOUT["flickr8k"] | kept
-    shutil.rmtree(tmp_path / "images")
-    assert download(site, "flickr8k", tmp_path) == []
-    assert files(tmp_path) == LAYOUT["flickr8k"] | {"caption_datasets.zip"}  # of which nothing was missing
-
-
 def test_only_what_is_missing_and_wanted_is_downloaded(site: Site, tmp_path: Path) -> None:
     given = [setting for setting in overrides(site, "coco") if ".annotations." not in setting]
     composed_and_run(*given, "~data.archives.annotations", f"root={tmp_path}")
@@ -165,14 +155,18 @@ def test_only_what_is_missing_and_wanted_is_downloaded(site: Site, tmp_path: Pat
     assert files(tmp_path) == LAYOUT["coco"] - {"train2014/4.jpg"}
 
 
-def test_archives_got_by_other_means(site: Site, archives: dict[str, bytes], tmp_path: Path) -> None:
-    (tmp_path / "caption_datasets.zip").write_bytes(archives["caption_datasets.zip"])
-    damaged = archives["Flickr8k_Dataset.zip"][:-1] + b"!"
-    (tmp_path / "Flickr8k_Dataset.zip").write_bytes(damaged)
+def test_archives_got_by_other_means_or_kept(site: Site, archives: dict[str, bytes], tmp_path: Path) -> None:
+    names, photographs = ("caption_datasets.zip", "Flickr8k_Dataset.zip"), tmp_path / "Flickr8k_Dataset.zip"
+    for name in names:
+        (tmp_path / name).write_bytes(archives[name])
+    photographs.write_bytes(damaged := archives[photographs.name][:-1] + b"!")
     with pytest.raises(CaptioningError, match=r"Flickr8k_Dataset\.zip has md5:.*delete it"):
         download(site, "flickr8k", tmp_path)
-    assert (tmp_path / "Flickr8k_Dataset.zip").read_bytes() == damaged
-    (tmp_path / "Flickr8k_Dataset.zip").write_bytes(archives["Flickr8k_Dataset.zip"])
+    assert photographs.read_bytes() == damaged
+    photographs.unlink()
+    assert download(site, "flickr8k", tmp_path, "keep_archives=true") == [photographs.name]
+    assert files(tmp_path) == {*LAYOUT["flickr8k"], photographs.name}
+    shutil.rmtree(tmp_path / "images")
     assert download(site, "flickr8k", tmp_path) == []
     assert files(tmp_path) == LAYOUT["flickr8k"]
 
@@ -198,23 +192,23 @@ def test_killed_and_given_again(site: Site, archives: dict[str, bytes], tmp_path
     assert files(tmp_path / "there") == LAYOUT["flickr8k"]
 
 
-@pytest.mark.parametrize(
-    ("keep", "part", "gigabytes"),
-    [("false", 0, "19000000.00"), ("true", 0, "28000000.00"), ("false", 10**9, "18999999.00")],
-)
-def test_the_fullest_moment_must_fit_the_disk(site: Site, tmp_path: Path, keep: str, part: int, gigabytes: str) -> None:
+def test_the_fullest_moment_must_fit_the_disk(site: Site, tmp_path: Path) -> None:
     """Of 9 PB and 5 PB, unpacked in turn: 9 + 9, then 9 + 5 + 5, and 9 more where the first archive is kept."""
-    with (tmp_path / "train2014.zip.part").open("wb") as file:
-        file.truncate(part)  # sparse
     sizes = [f"data.archives.{key}.size={size}" for key, size in (("train2014", 9 * 10**15), ("val2014", 5 * 10**15))]
-    with pytest.raises(CaptioningError, match=f"^{gigabytes} GB are needed .* root=FOLDER"):
-        download(site, "coco", tmp_path, *sizes, f"keep_archives={keep}")
+    for keep, part, gigabytes in (("false", 0, "19000000"), ("true", 0, "28000000"), ("false", 10**9, "18999999")):
+        with (tmp_path / "train2014.zip.part").open("wb") as file:
+            file.truncate(part)  # sparse
+        with pytest.raises(CaptioningError, match=rf"^{gigabytes}\.00 GB are needed .* root=FOLDER"):
+            download(site, "coco", tmp_path, *sizes, f"keep_archives={keep}")
     assert site.requests == []
 
 
 def test_offline(site: Site, tmp_path: Path, refused: Callable[..., str]) -> None:
     """One line that names host, files and ways out; what is there already is not asked for."""
-    (tmp_path / "dataset_flickr8k.json").write_bytes(splits((None,)))
+    site.files["/Flickr8k_Dataset.zip"] = zipped({"Flicker8k_Dataset/0.jpg": b"0"})
+    with pytest.raises(CaptioningError, match=r"3 of 4 photographs .*1\.jpg"):  # of other splits
+        download(site, "flickr8k", tmp_path)
+    shutil.rmtree(tmp_path / "images")
     with socket.socket() as closed:  # bound, so that nobody else gets the port meanwhile, and not listening
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/Flickr8k_Dataset.zip"
@@ -226,41 +220,30 @@ def test_offline(site: Site, tmp_path: Path, refused: Callable[..., str]) -> Non
     assert files(tmp_path) == {"dataset_flickr8k.json"}
 
 
-def test_photographs_of_other_splits(site: Site, tmp_path: Path) -> None:
-    site.files["/Flickr8k_Dataset.zip"] = zipped({"Flicker8k_Dataset/0.jpg": b"0"})
-    with pytest.raises(CaptioningError, match=r"3 of 4 photographs .*1\.jpg"):
-        download(site, "flickr8k", tmp_path)
+KEY = "data.archives.val2014"
+REFUSED = [
+    *((f"root={value}", "root") for value in ("null", "''")),
+    ("keep_archives=1", "keep_archives"),
+    *((f"connection.timeout={value}", "connection.timeout") for value in ("soon", "0", "inf")),
+    *((f"{KEY}.url={url}", f"{KEY}.url") for url in ("ftp://host/a.zip", "http://a/")),
+    *((f"{KEY}.size={size}", f"{KEY}.size") for size in (0, "big", 1.5)),
+    *((f"{KEY}.checksum={kind}:0", f"{KEY}.checksum") for kind in ("md5", "crc32")),
+    *((f"{KEY}=null", KEY), (f"+{KEY}.sha256=0", f"{KEY}.sha256")),
+]
 
 
-@pytest.mark.parametrize(
-    ("override", "key"),
-    [
-        *((f"root={value}", "root") for value in ("null", "''")),
-        ("keep_archives=1", "keep_archives"),
-        *((f"connection.timeout={value}", "connection.timeout") for value in ("soon", "0", "inf")),
-        *(
-            (f"data.archives.val2014.url={url}", "data.archives.val2014.url")
-            for url in ("ftp://host/a.zip", "http://a/")
-        ),
-        *((f"data.archives.val2014.size={size}", "data.archives.val2014.size") for size in (0, "big", 1.5)),
-        *((f"data.archives.val2014.checksum={kind}:0", "data.archives.val2014.checksum") for kind in ("md5", "crc32")),
-        ("data.archives.val2014=null", "data.archives.val2014"),
-        ("+data.archives.val2014.sha256=0", "data.archives.val2014.sha256"),
-    ],
-)
+@pytest.mark.parametrize(("override", "key"), REFUSED)
 def test_settings_that_cannot_be(override: str, key: str) -> None:
     with pytest.raises(ValidationError) as refused:
         composed_and_run("data=coco", override)
     assert [".".join(map(str, error["loc"])) for error in refused.value.errors()] == [key]
 
 
-def test_the_command_names_its_data_sets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_names_its_data_sets(printed: Callable[..., str]) -> None:
     """Each has sizes and checksums of its archives."""
     with pytest.raises(CaptioningError, match=", ".join(DATA_SETS)):
         composed_and_run()
-    monkeypatch.setattr(sys, "argv", ["download", "--help"])
-    start(main)
-    shown = capsys.readouterr().out
+    shown = printed(main, "--help")
     for data in DATA_SETS:
         assert f"python -m captioning.download data={data}" in shown
         assert all(archive.size > 10**7 and archive.checksum for archive in published(data).values())

@@ -11,19 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from counting import (
-    ALL,
-    BATCH,
-    COUNT,
-    HEADER_BYTES,
-    ROW_BYTES,
-    CountingCNN,
-    build,
-    counted,
-    folders,
-    photographs,
-    unfinish,
-)
+from counting import ALL, BATCH, COUNT, HEADER_BYTES, ROW_BYTES, CountingCNN, build, counted, folders, unfinish
+from counting import photographs as photographs_in
 from PIL import Image
 from processes import PROCESSES
 from pydantic import ValidationError
@@ -56,22 +45,22 @@ def killed_at(point: int) -> None:
     os.fsync, Path.replace = mortal(os.fsync), mortal(Path.replace)  # type: ignore[assignment, method-assign]
 
 
-def killed_builds(paths: list[Path], folder: Path) -> None:
+def killed_builds(paths: list[Path], folder: Path) -> list[int]:
     """One build for each point at which it is killed, each forked off this process, which imported all already."""
+    ended = []
     for point in range(1, len(FINISHED) + 1):
         child = os.fork()
         if child == 0:
             killed_at(point)
             build(CountingCNN(), paths, folder / str(point))
             os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, point
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    return ended
 
 
 def test_killed_at_any_point_nothing_finished_is_computed_again(tmp_path: Path, paths: list[Path]) -> None:
-    process = PROCESSES.Process(target=killed_builds, args=(paths, tmp_path))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    with PROCESSES.Pool(1) as pool:
+        assert pool.apply(killed_builds, (paths, tmp_path)) == [-signal.SIGKILL] * len(FINISHED)
     whole = build(CountingCNN(), paths, tmp_path / "whole").rows(ALL)
     for point, rows in enumerate(FINISHED, 1):
         folder, log = tmp_path / str(point), tmp_path / f"log{point}"
@@ -113,7 +102,7 @@ def build_in_process(paths: list[Path], folder: Path, log: Path, num_workers: in
 def test_killed_with_decoding_processes_the_next_build_does_not_wait_for_them(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    paths = photographs(tmp_path / "photographs", 60)
+    paths = photographs_in(tmp_path / "many", 60)
     folder, log, again = tmp_path / "cache", tmp_path / "log", tmp_path / "again"
     child = PROCESSES.Process(target=build_in_process, args=(paths, folder, log, 2))
     child.start()
@@ -129,12 +118,8 @@ def test_killed_with_decoding_processes_the_next_build_does_not_wait_for_them(
 
 def test_two_processes_build_once(tmp_path: Path, paths: list[Path]) -> None:
     log = tmp_path / "log"
-    children = [PROCESSES.Process(target=build_in_process, args=(paths, tmp_path / "cache", log, 0)) for _ in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()
-    assert [child.exitcode for child in children] == [0, 0]
+    with PROCESSES.Pool(2) as pool:
+        pool.starmap(build_in_process, [(paths, tmp_path / "cache", log, 0)] * 2, chunksize=1)
     assert counted(log) == COUNT
 
 
@@ -188,43 +173,34 @@ def test_a_killed_decoding_process_is_told(tmp_path: Path, paths: list[Path]) ->
     assert len(build(CountingCNN(), paths, tmp_path / "cache")) == COUNT
 
 
-def full_disk(paths: list[Path], folder: Path, message: Path) -> None:
+def full_disk(paths: list[Path], folder: Path) -> str:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     try:
         build(CountingCNN(), paths, folder)
     except OSError as error:
-        message.write_text(explain(error))
+        return explain(error)
+    return ""
 
 
 def test_full_disk_is_an_error_and_the_build_goes_on_later(tmp_path: Path, paths: list[Path]) -> None:
-    folder, message, log = tmp_path / "cache", tmp_path / "message", tmp_path / "log"
-    child = PROCESSES.Process(target=full_disk, args=(paths, folder, message))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    assert "cannot write the feature cache" in message.read_text()
+    folder, log = tmp_path / "cache", tmp_path / "log"
+    with PROCESSES.Pool(1) as pool:
+        assert "cannot write the feature cache" in pool.apply(full_disk, (paths, folder))
     assert folders(folder) == [".part"]
     build(CountingCNN(log), paths, folder)
     assert counted(log) == COUNT - (1000 - HEADER_BYTES) // ROW_BYTES
 
 
-def test_too_little_room_is_told_before_computing(
-    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = tmp_path / "log"
+def test_refused_before_computing(tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    for kind, given, settings in (
+        (ValidationError, paths, {"dtype": "int8"}),
+        (FileNotFoundError, [tmp_path / "absent.png"], {}),
+        (FileExistsError, paths, {"folder": tmp_path / "file"}),
+    ):
+        with pytest.raises(kind):
+            build(CountingCNN(), given, **{"folder": tmp_path / "cache", **settings})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 90, 10))
     with pytest.raises(CaptioningError, match=r"0\.00 GB are free"):
-        build(CountingCNN(log), paths, tmp_path / "cache")
-    assert counted(log) == 0
-
-
-def test_refused_arguments(tmp_path: Path, paths: list[Path]) -> None:
-    (tmp_path / "file").touch()
-    refused: list[tuple[type[Exception], Any, Any, Any]] = [
-        (ValidationError, CountingCNN(), paths, {"dtype": "int8"}),
-        (FileNotFoundError, CountingCNN(), [tmp_path / "absent.png"], {}),
-        (FileExistsError, CountingCNN(), paths, {"folder": tmp_path / "file"}),
-    ]
-    for kind, backbone, given, settings in refused:
-        with pytest.raises(kind):
-            build(backbone, given, **{"folder": tmp_path / "cache", **settings})
+        build(CountingCNN(tmp_path / "log"), paths, tmp_path / "cache")
+    assert counted(tmp_path / "log") == 0
