@@ -30,8 +30,6 @@ from captioning.metrics.wording import wording
 from captioning.runs import attention_file
 from captioning.runs.checkpoint import with_digest
 
-pytestmark = pytest.mark.usefixtures("elsewhere")
-
 REFERENCES = {
     31: ["A man's dog runs across the green field.", "The dog is running; it looks happy!"],
     7: ["Two well-dressed people are standing in front of a bus", 'A "no parking" sign next to two people.'],
@@ -73,13 +71,10 @@ def annotations(path: str, references: dict[Any, list[str]] = REFERENCES) -> Non
     Path(path).write_text(json.dumps({"images": [{"id": i} for i in references], "annotations": entries}))
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _files(elsewhere: Path) -> None:
     results("ours.json", OURS)
     annotations("references.json")
-
-
-files = pytest.mark.usefixtures("_files")
 
 
 def read(name: str | Path) -> tuple[dict[str, float], dict[str, Any], list[dict[str, Any]]]:
@@ -88,7 +83,6 @@ def read(name: str | Path) -> tuple[dict[str, float], dict[str, Any], list[dict[
     return record["scores"], record["provenance"], captions_of(Path("runs") / name)
 
 
-@files
 def test_equal_to_pycocoevalcap_and_pycocotools(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the same files, read by COCO's own tools."""
     monkeypatch.setenv("PATH", str(find_java().parent), prepend=os.pathsep)
@@ -114,7 +108,6 @@ def test_equal_to_pycocoevalcap_and_pycocotools(command: Command, monkeypatch: p
     assert min(score for name, score in scores.items() if name not in WORDING) > 0
 
 
-@files
 def test_what_it_leaves_and_prints(command: Command) -> None:
     results("ours.json", OURS | {2: "a 🍕\u2028on a table"})
     printed = command(*FILES, "metrics=[CIDEr,BLEU]")
@@ -123,11 +116,9 @@ def test_what_it_leaves_and_prints(command: Command) -> None:
     scores, provenance, lines = read("evaluate")
     assert set(scores) == {*BLEU, *(f"{name} (no brevity penalty)" for name in BLEU), "CIDEr", *WORDING}
     assert {"commit", "versions", "tokenizer"} <= set(provenance)
-    assert provenance["captions"]["file"] == "ours.json"
-    assert len(provenance["references"]["sha256"]) == 64
+    assert (provenance["captions"]["file"], len(provenance["references"]["sha256"])) == ("ours.json", 64)
     assert (provenance["images"], provenance["images_with_references"], provenance["captions_left_out"]) == (5, 5, 0)
-    assert {line["image_id"]: line["references"] for line in lines} == REFERENCES
-    assert [line["image_id"] for line in lines] == list(REFERENCES)
+    assert [(line["image_id"], line["references"]) for line in lines] == list(REFERENCES.items())
     assert yaml.safe_load((folder / "config.yaml").read_text())["metrics"] == ["CIDEr", "BLEU"]
     assert printed.startswith("images: 5\nrun folder: runs/evaluate\n")
     assert f"\nBLEU-1{scores['BLEU-1']:>33.1f}\n" in printed
@@ -139,16 +130,25 @@ def test_what_it_leaves_and_prints(command: Command) -> None:
     assert Path("runs/evaluate-2/captions.jsonl").read_bytes() == (folder / "captions.jsonl").read_bytes()
 
 
-@files
-def test_shuffled_is_each_caption_with_the_next_images_references(command: Command) -> None:
+def test_captions_of_the_next_image_and_of_some_images(command: Command) -> None:
     ids = list(REFERENCES)
     results("moved.json", {here: OURS[there] for here, there in zip(ids, [*ids[1:], ids[0]], strict=True)})
     command(*FILES, "shuffled=true", QUICK)
     command("captions=moved.json", "references=references.json", "name=moved", QUICK)
     assert captions_of(Path("runs/evaluate")) == captions_of(Path("runs/moved"))
 
+    two = {31: OURS[31], 7: "people"}
+    results("part.json", two | {99: "nobody asked", 98: "nor here"})
+    printed = command("captions=part.json", "references=references.json", "common_only=true", QUICK, "name=part")
+    assert printed.startswith("images: 2 of 5; 2 captions of captions=part.json left out\n")
+    scores, provenance, _ = read("part")
+    assert (provenance["images"], provenance["images_with_references"], provenance["captions_left_out"]) == (2, 5, 2)
+    results("two.json", two)
+    annotations("two_references.json", {i: REFERENCES[i] for i in two})
+    command("captions=two.json", "references=two_references.json", QUICK, "name=two")
+    assert (read("two")[0], read("two")[2]) == (scores, read("part")[2])
 
-@files
+
 def test_against_other_captions(command: Command) -> None:
     results("theirs.json", dict(reversed(THEIRS.items())))
     arguments = ["references=references.json", "metrics=[BLEU,ROUGE-L]", "bootstrap.samples=300", "bootstrap.seed=4"]
@@ -172,54 +172,6 @@ def test_against_other_captions(command: Command) -> None:
     assert all(row["difference"] == row["low"] == row["high"] == 0 and row["p"] == 1 for row in same.values())
 
 
-@files
-def test_only_the_common_images_and_it_says_so(command: Command) -> None:
-    results("part.json", {31: "A dog is running.", 7: "people", 99: "nobody asked", 98: "nor here"})
-    printed = command("captions=part.json", "references=references.json", "common_only=true", QUICK)
-    assert printed.startswith("images: 2 of 5; 2 captions of captions=part.json left out\n")
-    scores, provenance, lines = read("evaluate")
-    assert (provenance["images"], provenance["images_with_references"], provenance["captions_left_out"]) == (2, 5, 2)
-    assert [line["image_id"] for line in lines] == [31, 7]
-    results("two.json", {31: OURS[31], 7: "people"})
-    annotations("two_references.json", {i: REFERENCES[i] for i in (31, 7)})
-    command("captions=two.json", "references=two_references.json", QUICK, "name=two")
-    assert read("two")[0] == scores
-
-
-@files
-@pytest.mark.parametrize(
-    ("arguments", "key"),
-    [
-        ([], "either checkpoint=FILE"),
-        (["captions=ours.json", "checkpoint=x.ckpt"], "either checkpoint=FILE"),
-        (["checkpoint=x.ckpt", "references=references.json"], "leave references out"),
-        (["checkpoint=x.ckpt"], "checkpoint=x.ckpt is not there"),
-        (["captions=ours.json"], "ours.json"),
-        (["captions=no.json", "references=references.json"], "no.json"),
-        ([*FILES, "against=no.json"], "no.json"),
-        (["captions=deep.json", "references=references.json"], "deep.json"),
-        (["captions=part.json", "references=references.json"], "captions=part.json has no caption for 4 of 5 images"),
-        ([*FILES, "against=part.json"], "against=part.json has no"),
-        ([*FILES, "metrics=[BLUE]"], "metrics"),
-        ([*FILES, "metrics=[]"], "metrics"),
-        ([*FILES, "common_only=1"], "common_only"),
-        ([*FILES, "bootstrap.samples=0"], "bootstrap.samples"),
-        ([*FILES, "timeout=inf"], "timeout"),
-        ([*FILES, "name=null"], "name"),
-        ([*FILES, "split=train"], "split"),
-        ([*FILES, "refs=x"], "there is no setting refs"),
-        ([*FILES, "images=."], "checkpoint=FILE"),
-        ([*FILES, "views=[png]"], "checkpoint=FILE"),
-    ],
-)
-def test_refused(refused: Command, arguments: list[str], key: str) -> None:
-    results("part.json", {31: "a dog"})
-    Path("deep.json").write_text("[" * 100_000)
-    assert key in refused(evaluate.main, *arguments)
-    assert not Path("runs").exists()
-
-
-@files
 def test_captions_are_on_disk_when_the_scorer_fails(refused: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     assert "Java" in refused(evaluate.main, *FILES, out=None)
@@ -301,59 +253,25 @@ def test_a_checkpoint_on_its_own_test_split(at_home: Run, command: Command) -> N
 def test_scenes_are_drawn_again_where_they_are_not(shapes_run: Run, elsewhere: Path, command: Command) -> None:
     command(f"checkpoint={shapes_run.checkpoint}", QUICK, "cache=scenes")
     assert [line["caption"] for line in read("evaluate")[2]] == shapes_run.captions
-    assert {path.name for path in elsewhere.iterdir()} == {"runs", "scenes"}
+    assert {path.name for path in elsewhere.iterdir()} == {"runs", "scenes", "ours.json", "references.json"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "keys"),
-    [
-        (["+data.reader.seed=5"], ["not the data set that the checkpoint was trained on"]),
-        (["data.root=."], ["there is no setting data.root", "eval_batch_size"]),
-        (["+data.reader.colour=red"], ["no setting data.reader.colour", "max_objects"]),
-        (["data.eval_batch_size=0"], ["data.eval_batch_size"]),
-        (["decoding.width=0"], ["decoding.width=0"]),
-        (["decoding=greedy", "decoding.width=2"], ["no setting decoding.width", "max_length"]),
-        (["device=abacus"], ["device=abacus"]),
-        (["calibrate=true"], ["calibrate=true", "split=val"]),
-        (["calibrate=true", "split=val", "decoding.width=2"], ["calibrate=true", "decoding"]),
-        (["calibrate=true", "split=val", "bfloat16=true"], ["calibrate=true", "bfloat16"]),
-        (["calibrate=true", "split=val", "images=."], ["calibrate=true", "images"]),
-        (["calibrate=true", "split=val", "views=[dark]"], ["calibrate=true", "views"]),
-        (["calibrate=true", "split=val", "data=shapes"], ["calibrate=true", "other data"]),
-    ],
-)
-def test_refused_with_a_checkpoint(shapes_run: Run, refused: Command, arguments: list[str], keys: list[str]) -> None:
-    shutil.copytree(shapes_run.home / "cache", "cache")  # so that nothing is drawn and no progress printed
-    message = refused(evaluate.main, f"checkpoint={shapes_run.checkpoint}", *arguments)
-    assert [key for key in keys if key not in message] == []
-    assert not Path("runs").exists()
-
-
-TOUCH = {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": ["sprung"]}]}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (TOUCH, "names pathlib.Path.touch, which is no part of captioning"),
-        ({"root": "../sprung"}, "outside of cache=."),
-        ({"root": "~/sprung"}, "outside of cache=."),
-    ],
-)
-def test_what_only_a_checkpoint_says_is_not_done(
-    shapes_run: Run, refused: Command, change: dict[str, Any], message: str
-) -> None:
-    saved = torch.load(shapes_run.checkpoint, weights_only=True)
+def test_what_only_a_checkpoint_says_is_not_done(shapes_run: Run, refused: Command) -> None:
+    saved: dict[str, Any] = torch.load(shapes_run.checkpoint, weights_only=True)
     del saved["digest"]
     data = saved["captioning"]["config"]["data"]
-    data["reader"] = change if "_target_" in change else data["reader"] | change
-    torch.save(with_digest(saved), "poisoned.ckpt")
-    assert message in refused(evaluate.main, "checkpoint=poisoned.ckpt", "cache=.")
-    assert not Path(change.get("root", "sprung")).expanduser().exists()
+    touch = {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": ["sprung"]}]}
+    for reader, message in (
+        (touch, "names pathlib.Path.touch, which is no part of captioning"),
+        (data["reader"] | {"root": "../sprung"}, "outside of cache=."),
+        (data["reader"] | {"root": "~/sprung"}, "outside of cache=."),
+    ):
+        data["reader"] = reader
+        torch.save(with_digest(saved), "poisoned.ckpt")
+        assert message in refused(evaluate.main, "checkpoint=poisoned.ckpt", "cache=.")
+        assert not any(Path(path).expanduser().exists() for path in ("sprung", "../sprung", "~/sprung"))
 
 
-SIZE = 48
-"""Of the backbone's squares."""
 NAMES = ["a.png", "d.png", "sub/b.png", "sub/c.png"]
 TOLD = {
     "a.png": ["A dog runs.", "Two dogs."],
@@ -371,25 +289,11 @@ def seen(cached_run: CachedRun, elsewhere: Path) -> str:
     """The checkpoint of a frozen backbone, and a folder of noise, the size of the backbone's squares."""
     folder = elsewhere / "photographs"
     (folder / "sub").mkdir(parents=True)
-    noise = np.random.default_rng(7).integers(0, 256, (4, SIZE, SIZE, 3), np.uint8)
+    noise = np.random.default_rng(7).integers(0, 256, (4, 48, 48, 3), np.uint8)
     for name, pixels in zip(NAMES, noise, strict=True):
         Image.fromarray(pixels).save(folder / name)
     (folder / "notes.txt").touch()
     return f"checkpoint={cached_run.checkpoint}"
-
-
-def coco(path: Path) -> None:
-    ids = {name: 70 + number for number, name in enumerate(TOLD)}
-    texts = [{"image_id": ids[name], "caption": text} for name, each in TOLD.items() for text in each]
-    images = [{"id": image_id, "file_name": name} for name, image_id in ids.items()]
-    path.write_text(json.dumps({"images": images, "annotations": texts}))
-
-
-def karpathy(path: Path) -> None:
-    """All in one split."""
-    told = {name: [{"raw": text} for text in texts] for name, texts in TOLD.items()}
-    images = [{"filename": name, "split": "test", "sentences": sentences} for name, sentences in told.items()]
-    path.write_text(json.dumps({"images": images}))
 
 
 def table(path: Path, references: dict[str, list[str]] = TOLD) -> None:
@@ -397,9 +301,6 @@ def table(path: Path, references: dict[str, list[str]] = TOLD) -> None:
         writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
         writer.writerow(["image", "caption"])
         writer.writerows([name, text] for name, texts in references.items() for text in texts)
-
-
-FORMS = {"coco.json": coco, "karpathy.json": karpathy, "captions.csv": table, "captions.tsv": table}
 
 
 def test_a_folder_without_references(cached_run: CachedRun, seen: str, command: Command) -> None:
@@ -421,26 +322,37 @@ def test_a_folder_without_references(cached_run: CachedRun, seen: str, command: 
     assert not Path("runs/evaluate/views.md").exists()
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_references_of_every_form(name: str, seen: str, command: Command) -> None:
+def test_references_of_every_form(seen: str, command: Command) -> None:
     """As if the captions were scored alone, of those photographs that have references."""
-    FORMS[name](Path(name))
-    printed = command(seen, BOTH, "images=photographs", f"references={name}")
-    scores, provenance, lines = read("evaluate")
-    counts = "photographs_without_references", "references_without_photograph", "images", "images_with_references"
-    assert [provenance[key] for key in counts] == [1, 1, 4, 3]
-    assert "d.png" in printed
-    by_name = {line["photograph"]: line for line in lines}
-    assert by_name["d.png"] == {**by_name["d.png"], "image_id": "d.png", "references": [], "scores": {}}
-    assert by_name["sub/c.png"]["image_id"] == (72 if name == "coco.json" else "sub/c.png")
+    forms = [Path(name) for name in ("captions.csv", "captions.tsv", "karpathy.json", "coco.json")]
+    for form in forms[:2]:
+        table(form)
+    images = [{"id": 70 + number, "file_name": name} for number, name in enumerate(TOLD)]
+    texts = [{"image_id": image["id"], "caption": text} for image in images for text in TOLD[str(image["file_name"])]]
+    forms[3].write_text(json.dumps({"images": images, "annotations": texts}))
+    split = [{"filename": k, "split": "test", "sentences": [{"raw": text} for text in v]} for k, v in TOLD.items()]
+    forms[2].write_text(json.dumps({"images": split}))
+    found = []
+    for form in forms:
+        printed = command(seen, BOTH, "images=photographs", f"references={form}", f"name={form.name}")
+        assert "d.png" in printed
+        scores, provenance, lines = read(form.name)
+        counts = "photographs_without_references", "references_without_photograph", "images", "images_with_references"
+        assert [provenance[key] for key in counts] == [1, 1, 4, 3]
+        by_name = {line["photograph"]: line for line in lines}
+        assert by_name["d.png"] == {**by_name["d.png"], "image_id": "d.png", "references": [], "scores": {}}
+        assert by_name["sub/c.png"]["image_id"] == (72 if form.name == "coco.json" else "sub/c.png")
+        told = {name: line for name, line in by_name.items() if line["references"]}
+        found.append((scores, {name: (line["caption"], line["scores"]) for name, line in told.items()}))
+    assert found == [found[0]] * len(forms)
 
-    told = {line["image_id"]: line for line in lines if line["references"]}
-    results("ours.json", {image_id: line["caption"] for image_id, line in told.items()})
-    annotations("theirs.json", {by_name[name]["image_id"]: texts for name, texts in TOLD.items() if name in by_name})
+    scores, captions = found[0]
+    results("ours.json", {name: caption for name, (caption, _) in captions.items()})
+    annotations("theirs.json", {name: TOLD[name] for name in captions})
     command("captions=ours.json", BOTH, "references=theirs.json", "name=alone")
     alone, _, rows = read("alone")
     assert {key: scores[key] for key in scores.keys() - OF_WORDS} == {key: alone[key] for key in alone.keys() - WORDING}
-    assert {row["image_id"]: row["scores"] for row in rows} == {i: line["scores"] for i, line in told.items()}
+    assert {row["image_id"]: (row["caption"], row["scores"]) for row in rows} == captions
 
 
 def test_views_of_a_folder(seen: str, command: Command) -> None:
@@ -526,30 +438,6 @@ def test_photographs_that_have_moved(cached_run: CachedRun, seen: str, command: 
     assert "not the data set" in refused(evaluate.main, seen, QUICK, "data.root=moved")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "keys"),
-    [
-        (["images=photographs", "views=[full,sepia]"], ["views[1]=sepia"]),
-        (["images=photographs", "views=[]"], ["views=[]"]),
-        (["images=photographs", "views=[png,png]"], ["views=", "twice"]),
-        (["images=nothing"], ["images=nothing"]),
-        (["images=photographs/a.png"], ["images=photographs/a.png"]),
-        (["images=empty"], ["no photographs in images=empty"]),
-        (["images=photographs", "references=no.json"], ["no.json"]),
-        (["images=photographs", "references=others.csv"], ["references=others.csv", "no photograph in common"]),
-        (["images=photographs", "against=others.csv"], ["against", "references=FILE"]),
-        (["references=others.csv"], ["leave references out", "images=FOLDER"]),
-        (["images=photographs", "data.root=empty"], ["empty/dataset_flickr8k.json"]),
-    ],
-)
-def test_refused_with_photographs(seen: str, refused: Command, arguments: list[str], keys: list[str]) -> None:
-    Path("empty").mkdir()
-    table(Path("others.csv"), {"elsewhere.png": ["A dog."]})
-    message = refused(evaluate.main, seen, *arguments)
-    assert [key for key in keys if key not in message] == []
-    assert not Path("runs").exists()
-
-
 def test_features_from_elsewhere_have_no_photographs(cached_run: CachedRun, seen: str, refused: Command) -> None:
     """Alone, and in an ensemble with a network that sees."""
     saved: dict[str, Any] = torch.load(cached_run.checkpoint, weights_only=True)
@@ -562,3 +450,59 @@ def test_features_from_elsewhere_have_no_photographs(cached_run: CachedRun, seen
     for checkpoint in ("checkpoint=features.ckpt", f"decoding.ensemble=[{cached_run.checkpoint},features.ckpt]"):
         for setting in ("images=photographs", "views=[full,png]"):
             assert "backbone=features" in refused(evaluate.main, checkpoint, setting)
+
+
+REFUSED = {
+    "": ["either checkpoint=FILE"],
+    "captions=ours.json checkpoint=x.ckpt": ["either checkpoint=FILE"],
+    "checkpoint=x.ckpt references=references.json": ["leave references out"],
+    "checkpoint=x.ckpt": ["checkpoint=x.ckpt is not there"],
+    "captions=ours.json": ["ours.json"],
+    "captions=no.json references=references.json": ["no.json"],
+    "captions=deep.json references=references.json": ["deep.json"],
+    "captions=part.json references=references.json": ["captions=part.json has no caption for 4 of 5 images"],
+    "{files} against=no.json": ["no.json"],
+    "{files} against=part.json": ["against=part.json has no"],
+    "{files} metrics=[BLUE]": ["metrics"],
+    "{files} bootstrap.samples=0": ["bootstrap.samples"],
+    "{files} split=train": ["split"],
+    "{files} refs=x": ["there is no setting refs"],
+    "{files} images=.": ["checkpoint=FILE"],
+    "{files} views=[png]": ["checkpoint=FILE"],
+    "{shapes} +data.reader.seed=5": ["not the data set that the checkpoint was trained on"],
+    "{shapes} data.root=.": ["there is no setting data.root", "eval_batch_size"],
+    "{shapes} +data.reader.colour=red": ["no setting data.reader.colour", "max_objects"],
+    "{shapes} decoding.width=0": ["decoding.width=0"],
+    "{shapes} decoding=greedy decoding.width=2": ["no setting decoding.width", "max_length"],
+    "{shapes} device=abacus": ["device=abacus"],
+    "{shapes} calibrate=true": ["calibrate=true", "split=val"],
+    "{shapes} calibrate=true split=val decoding.width=2": ["calibrate=true", "decoding"],
+    "{shapes} calibrate=true split=val bfloat16=true": ["calibrate=true", "bfloat16"],
+    "{shapes} calibrate=true split=val images=.": ["calibrate=true", "images"],
+    "{shapes} calibrate=true split=val views=[dark]": ["calibrate=true", "views"],
+    "{shapes} calibrate=true split=val data=shapes": ["calibrate=true", "other data"],
+    "{cached} images=photographs views=[full,sepia]": ["views[1]=sepia"],
+    "{cached} images=photographs views=[]": ["views=[]"],
+    "{cached} images=photographs views=[png,png]": ["views=", "twice"],
+    "{cached} images=photographs references=no.json": ["no.json"],
+    "{cached} images=photographs references=others.csv": ["references=others.csv", "no photograph in common"],
+    "{cached} images=photographs against=others.csv": ["against", "references=FILE"],
+    "{cached} images=photographs data.root=empty": ["empty/dataset_flickr8k.json"],
+    "{cached} images=photographs/a.png": ["images=photographs/a.png"],
+    "{cached} images=empty": ["no photographs in images=empty"],
+    "{cached} references=others.csv": ["leave references out", "images=FOLDER"],
+}
+
+
+@pytest.mark.parametrize(("arguments", "keys"), REFUSED.items())
+def test_refused(shapes_run: Run, seen: str, refused: Command, arguments: str, keys: list[str]) -> None:
+    results("part.json", {31: "a dog"})
+    Path("deep.json").write_text("[" * 100_000)
+    Path("empty").mkdir()
+    table(Path("others.csv"), {"elsewhere.png": ["A dog."]})
+    if "{shapes}" in arguments:
+        shutil.copytree(shapes_run.home / "cache", "cache")  # so that nothing is drawn and no progress printed
+    given = arguments.format(files=" ".join(FILES), shapes=f"checkpoint={shapes_run.checkpoint}", cached=seen)
+    message = refused(evaluate.main, *given.split())
+    assert [key for key in keys if key not in message] == []
+    assert not Path("runs").exists()
