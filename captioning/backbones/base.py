@@ -1,6 +1,6 @@
 """Base of all backbones: preprocessing, freezing, digest and scale of features.
 
-B images of C channels (3 colours; with padding also where the photograph is), H rows and W columns of pixels; L
+B images of C channels (3 colours; with padding a 4th that marks the photograph), H rows and W columns of pixels; L
 context vectors of D features on a grid of (h, w).
 """
 
@@ -22,14 +22,14 @@ Trainable = Annotated[bool | str, DocInfo("true, false or the node from which on
 
 
 class Backbone(nn.Module):
-    """A network that turns normalised images `[B, 3, H, W]` into a feature map `[B, D, h, w]`, as context vectors.
+    """A network from normalised images `[B, 3, H, W]` to a feature map `[B, D, h, w]`, as context vectors.
 
-    `settings` are its architecture, for the digest; its parameters are in the order of use. The output of a frozen
+    `settings` describe the architecture, for the digest; parameters are in the order of use. The output of a frozen
     network may be cached.
     """
 
-    scale: Tensor  # brings features to unit scale, measured on the training set; a buffer, which checkpoints hold
-    located = True  # cells of the grid are places of the photograph, so that maps and boxes can be laid over it
+    scale: Tensor  # factor to unit scale, measured on the training set; a buffer, saved in checkpoints
+    located = True  # grid cells correspond to places of the photograph, so that maps and boxes can be overlaid
     reads_photographs = True
 
     def __init__(
@@ -43,7 +43,7 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.settings, self.dim, self.grid, self.transform = settings, dim, grid, transform
-        # Twice as fast on a CPU in this memory format, and the map then lies in memory as context vectors.
+        # Twice as fast on a CPU in this memory format, in which the map has the layout of context vectors.
         self.network = network.to(memory_format=torch.channels_last)
         self.size = transform.size
         self.partial = transform.resize == "pad"  # an image may have fewer than L vectors
@@ -57,7 +57,7 @@ class Backbone(nn.Module):
 
     @property
     def digest(self) -> str:
-        """SHA-256 over architecture, weights as they are now, and preprocessing: equal digests, equal features."""
+        """SHA-256 over architecture, current weights and preprocessing; equal digests mean equal features."""
         sha = hashlib.sha256(f"{self.settings}\n{self.transform.settings}\n".encode())
         for name, tensor in sorted(self.network.state_dict().items()):
             sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -66,13 +66,13 @@ class Backbone(nn.Module):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Arguments of a model."""
+        """Constructor arguments of a model."""
         return {"d_context": self.dim, "grid": self.grid}
 
     def forward(self, images: Tensor) -> Tensor:
-        """Context vectors of images, unscaled: `[B, C, H, W]` uint8 to `[B, L, D]`, L in row order of the grid.
+        """`[B, C, H, W]` uint8 to `[B, L, D]`: unscaled context vectors, L in row order of the grid.
 
-        Vectors next to a padded photograph are not numbers.
+        Vectors in the padding are NaN.
         """
         with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
             colours = self.transform.normalise(images[:, :3])
@@ -82,39 +82,39 @@ class Backbone(nn.Module):
             return features if present is None else features.masked_fill(~present[..., None], torch.nan)
 
     def present(self, inputs: Tensor) -> Tensor | None:
-        """`[B, L]` bool, the vectors that exist, of images `[B, C, H, W]` or of features `[B, L, D]`; None: all."""
+        """`[B, L]` bool: the vectors that exist, for images `[B, C, H, W]` or features `[B, L, D]`; None: all."""
         if not self.partial:
             return None
         return on_photograph(inputs[:, 3], self.grid) if inputs.dim() == 4 else ~inputs[..., 0].isnan()
 
     def context(self, features: Tensor) -> ContextSet:
-        """The context set of features `[B, L, D]` of any precision, from `forward` or from a cache, at unit scale."""
+        """The context set, at unit scale, of features `[B, L, D]` from `forward` or a cache, in any precision."""
         mask = self.present(features)
         if mask is not None:
             features = features.masked_fill(~mask[..., None], 0)
-        # The cast is to the model's precision, which the buffer shares; a product alone would stay in half precision.
+        # Cast to the model's precision, which the buffer has; the product alone would stay in half precision.
         return ContextSet(features.to(self.scale.dtype) * self.scale, self.grid, mask)
 
     def context_of(self, inputs: Tensor, pixels: bool) -> ContextSet:
-        """The context set of images `[B, C, H, W]` if these are `pixels`, else of features `[B, L, D]`."""
+        """The context set of images `[B, C, H, W]` (`pixels`) or of features `[B, L, D]`."""
         return self.context(self(inputs) if pixels else inputs)
 
     def viewed(self, view: View | None) -> "Backbone":
-        """This network, weights shared, for photographs that are changed by `view` first."""
+        """A copy with shared weights whose transform applies `view` first."""
         other = copy.copy(self)
         other.transform = replace(self.transform, view=view)
         return other
 
     def train(self, mode: bool = True) -> "Backbone":
-        # (D) The network stays in evaluation mode, also while it is trained: batch statistics would make N processes
-        # differ from one, and captioning batches are too small to estimate them.
+        # (D) The network stays in evaluation mode even in training: batch statistics would make N processes differ
+        # from one, and captioning batches are too small to estimate them.
         super().train(mode)
         self.network.eval()
         return self
 
 
 def _freeze_before(network: nn.Module, node: str) -> None:
-    """Keep gradients from the parameters before `node`, which is named as they are."""
+    """Freeze the parameters before `node`, a prefix of parameter names."""
     parameters = {name.removeprefix("extractor."): parameter for name, parameter in network.named_parameters()}
     nodes = {name.rsplit(".", depth)[0]: None for name in parameters for depth in range(1, 1 + name.count("."))}
     check_name("backbone.trainable", node, list(nodes), "true, false or a node of the network")
@@ -125,7 +125,7 @@ def _freeze_before(network: nn.Module, node: str) -> None:
 
 
 def feature_map(network: nn.Module, node: str | None, size: int) -> tuple[int, int, int]:
-    """D, h and w of the output of a network, cut off after `node`, for images of `size`."""
+    """D, h and w of the output of a network, truncated after `node`, for images of `size`."""
     with torch.no_grad():
         output = network(torch.zeros(1, 3, size, size))
     if output.ndim != 4:

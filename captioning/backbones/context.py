@@ -1,9 +1,9 @@
-"""Context sets: what every backbone gives and every model reads.
+"""Context sets: the output of every backbone and the input of every model.
 
 B images of H rows and W columns of pixels, L context vectors of D features on a grid of h rows and w columns.
 
-A vector that is not there, such as one next to a padded photograph, is not-a-number until the context set is made: so
-the mark goes wherever features go, into batches, caches and their checksums.
+A missing vector, such as one in the padding of a photograph, is NaN until the context set is made, so that batches,
+caches and checksums need no separate mask.
 """
 
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ class ContextSet:
 
     vectors: Tensor  # `[B, L, D]`, L in row order of the grid
     grid: Grid  # (h, w) with h * w = L
-    mask: Tensor | None = None  # `[B, L]` bool, True = may be attended; None where all may
+    mask: Tensor | None = None  # `[B, L]` bool, True = may be attended; None: all may
 
     def mean(self) -> Tensor:
-        """`[B, D]`, over the vectors that may be attended."""
+        """`[B, D]`, over the unmasked vectors."""
         if not self.vectors.shape[1]:
             raise ValueError(f"the context set of grid {self.grid} is empty; a mean needs at least one vector")
         if self.mask is None:
@@ -38,10 +38,10 @@ class ContextSet:
 
 
 def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
-    """`[B, L]` bool: the cells of the grid that lie on the photographs, where `coverage` `[B, H, W]` is not 0.
+    """`[B, L]` bool: the grid cells on the photographs, where `coverage` `[B, H, W]` is not 0.
 
-    (D) A cell lies on one if its centre does, edges included; where a photograph is so narrow that it meets no centre,
-    the cells in the middle do, where it is.
+    (D) A cell is on a photograph if its centre is, edges included; if a photograph is too narrow for any centre, the
+    cells in the middle are.
     """
     covered = coverage > 0
     rows, columns = _centres_on(covered.any(dim=2), grid[0]), _centres_on(covered.any(dim=1), grid[1])
@@ -49,7 +49,7 @@ def on_photograph(coverage: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def _centres_on(covered: Tensor, cells: int) -> Tensor:
-    """Which cells along a side have their centre on one of the `covered` pixels: `[B, pixels]` to `[B, cells]`."""
+    """`[B, pixels]` to `[B, cells]`: the cells along a side whose centre is on a `covered` pixel."""
     numbers = torch.arange(cells, device=covered.device)
     centres = (2 * numbers + 1) * covered.shape[1]  # in pixels, times 2 cells
     found = covered[:, centres // (2 * cells)] | covered[:, (centres - 1) // (2 * cells)]  # an edge is on both sides

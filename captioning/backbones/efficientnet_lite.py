@@ -1,7 +1,7 @@
-"""EfficientNet-Lite as timm has it, by the same names and to the bit, without timm: its import takes seconds of CPU.
+"""EfficientNet-Lite, identical to timm's in names and bits, without timm's slow import.
 
 Tan and Le, "EfficientNet", ICML 2019, Table 1, without squeeze-and-excitation and with ReLU6, as TensorFlow's
-`efficientnet/lite` has it. Channels of the stem are not scaled, nor is the depth of the first and the last stage.
+`efficientnet/lite` has it. Neither the channels of the stem nor the depth of the first and last stage are scaled.
 """
 
 import math
@@ -24,7 +24,7 @@ VARIANTS: Mapping[str, tuple[float, float, int, str]] = {
 
 
 class EfficientNetLite(nn.Module):
-    """The stages of one of `VARIANTS` with random weights, and the attributes of timm's networks."""
+    """The stages of one of `VARIANTS` with random weights and the attributes of timm's networks."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class EfficientNetLite(nn.Module):
         self.feature_info = [{"module": f"blocks.{i}"} for i, last in enumerate(coarser) if last]
 
     def prune_intermediate_layers(self, indices: list[int], **_: Any) -> list[int]:
-        """Leave out what follows one of the nodes in `feature_info`."""
+        """Remove the stages after one of the nodes in `feature_info`."""
         last = int(self.feature_info[indices[0]]["module"].rpartition(".")[2])
         self.blocks = self.blocks[: last + 1]
         return indices
@@ -56,7 +56,7 @@ class EfficientNetLite(nn.Module):
 
 
 class _Conv(nn.Conv2d):
-    """A convolution without bias, padded as TensorFlow's "SAME": an odd pixel goes to the right and the bottom."""
+    """A convolution without bias, with TensorFlow's "SAME" padding: an odd pixel at the right and bottom."""
 
     def __init__(self, d_in: int, d_out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
         padding = (kernel - 1) // 2 if stride == 1 else 0
@@ -75,7 +75,7 @@ class _Conv(nn.Conv2d):
 
 
 class _Block(nn.Sequential):
-    """Expansion by a 1x1 convolution, a convolution of each channel, projection; the input is added where it fits."""
+    """Inverted residual: 1x1 expansion, depthwise convolution, projection; the input is added if shapes match."""
 
     def __init__(self, d_in: int, d_out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -98,6 +98,6 @@ class _Block(nn.Sequential):
 
 
 def _divisible(channels: float) -> int:
-    """The nearest multiple of 8 that is not smaller by more than a tenth."""
+    """The nearest multiple of 8 that is at least 0.9 times `channels`."""
     near = max(8, int(channels + 4) // 8 * 8)
     return near if near >= 0.9 * channels else near + 8

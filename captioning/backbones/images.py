@@ -1,7 +1,7 @@
-"""Photographs to tensors: what happens between a file and a backbone's first layer.
+"""Preprocessing from image files to a backbone's first layer.
 
-B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, blue, and a fourth channel where the
-photograph does not fill the square: 255 on the photograph, 0 next to it.
+B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, blue, and with padding a fourth channel:
+255 on the photograph, 0 in the padding.
 """
 
 import stat
@@ -32,21 +32,21 @@ TURNS = {
 }
 """Transpositions that turn a photograph upright, by EXIF orientation; rotations are counterclockwise."""
 Resize = Literal["squash", "crop", "pad"]
-"""From a photograph to a square, see `ImageTransform`."""
+"""Conversion of a photograph to a square, see `ImageTransform`."""
 Source = str | Path | Image.Image
 """A file, or an image in memory."""
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
-"""Between pixels, by Pillow's names."""
+"""Resampling filters, by Pillow's names."""
 
 
 class View(Protocol):
-    """A change of a photograph before it becomes a square, as those of `captioning.data.views`."""
+    """A change of a photograph before it is made square, as in `captioning.data.views`."""
 
     @property
-    def settings(self) -> str: ...  # one line of text; equal lines, equal changes
+    def settings(self) -> str: ...  # one line of text; equal lines mean equal changes
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: Source) -> Image.Image:
-        """The RGB image changed; it will be given `size`, and comes from `source`."""
+        """Change the RGB image from `source`, which will be resized to `size`."""
         ...
 
 
@@ -54,38 +54,38 @@ class View(Protocol):
 class ImageTransform:
     """The preprocessing of one backbone.
 
-    By default the whole photograph is squashed to a square, its aspect ratio lost (D: cropping would remove objects
-    that the captions name; for the same reason there is no random crop in training), with antialiasing. `crop` takes
-    the largest square in the middle. `pad` keeps all of it and the aspect ratio, in the middle of a square whose rest
-    has the mean colour (D: it is near 0 once normalised, as the zeros are with which convolutions pad).
+    By default the photograph is squashed to a square with antialiasing, losing its aspect ratio (D: cropping would
+    remove objects that captions name; for the same reason there is no random crop in training). `crop` takes the
+    largest square in the middle. `pad` keeps the aspect ratio and centres the photograph in a square of the mean colour
+    (D: near 0 after normalisation, like the zero padding of convolutions).
     """
 
     size: int  # side of the square in pixels
     mean: tuple[float, float, float] = IMAGENET_MEAN  # of each colour on the scale 0-1, subtracted
     std: tuple[float, float, float] = IMAGENET_STD  # divided by
     resize: Resize = "squash"
-    interpolation: str = "bilinear"  # as in torchvision's own presets for its weights (D)
+    interpolation: str = "bilinear"  # as in torchvision's presets for its weights (D)
     view: View | None = None  # changes the photograph before it is resized
 
     @property
     def settings(self) -> str:
-        """One line of text for a digest; equal lines, equal tensors."""
+        """One line of text for a digest; equal lines mean equal tensors."""
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
         view = "" if self.view is None else f", view {self.view.settings}"
         resizing = f"{self.resize} {self.size} {self.interpolation} antialias"
         return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{view}"
 
     def read(self, source: Source) -> Tensor:
-        """Decode a photograph and make it an upright square: uint8 `[3, H, W]`, with `pad` `[4, H, W]`.
+        """Decode a photograph to an upright square: uint8 `[3, H, W]`, with `pad` `[4, H, W]`.
 
-        The rotation in the EXIF data is applied; transparency is laid over white (D); grey, palette, CMYK and 16-bit
-        images are converted; of an animation the first picture counts. Large JPEG files are decoded at a fraction of
-        their resolution, never below twice `size`.
+        EXIF rotation is applied; transparent images are composited over white (D); grey, palette, CMYK and 16-bit
+        images are converted; animations are represented by their first frame. Large JPEG files are decoded at a reduced
+        resolution, never below twice `size`.
         """
         with self._opened(source) as image:
             image, square = _to_rgb(image), (self.size, self.size)
             if self.view is not None:
-                # width and height that the photograph will have in, or around, the square
+                # width and height of the photograph after resizing, inside or around the square
                 reference = {"squash": image.size, "crop": 2 * (min(image.size),), "pad": 2 * (max(image.size),)}
                 pairs = zip(image.size, reference[self.resize], strict=True)
                 width, height = (max(1, round(self.size * side / whole)) for side, whole in pairs)
@@ -99,14 +99,14 @@ class ImageTransform:
             return _tensor(image.resize(square, sampling))
 
     def whole(self, source: Source, longest: int) -> Tensor:
-        """The upright photograph in its own aspect ratio, uint8 `[3, H, W]`, made smaller where a side is too long."""
+        """The upright photograph with its aspect ratio, uint8 `[3, H, W]`, no side above `longest`."""
         with self._opened(source) as image:
             image = _to_rgb(image)
             image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
             return _tensor(image)
 
     def frame(self, source: Source) -> Frame:
-        """The place of the square on the photograph; with `pad` it reaches beyond 0 and 1."""
+        """The position of the square on the photograph; with `pad` it extends beyond 0 and 1."""
         if self.resize == "squash":
             return WHOLE
         with self._opened(source) as image:
@@ -114,25 +114,25 @@ class ImageTransform:
 
     @contextmanager
     def _opened(self, source: Source) -> Iterator[Image.Image]:
-        """The upright image; errors meanwhile name its file."""
+        """Open the upright image; errors inside the context name its file."""
         try:
             if isinstance(source, Image.Image):
                 yield _upright(source)
                 return
-            if not stat.S_ISREG(Path(source).stat().st_mode):  # a pipe would be waited for
+            if not stat.S_ISREG(Path(source).stat().st_mode):  # reading a pipe would block
                 raise ValueError("not a regular file")
             with Image.open(source, formats=FORMATS) as image:
                 image.draft(None, (2 * self.size, 2 * self.size))
                 yield _upright(image)
-        except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
+        except Exception as error:  # Pillow's decoders raise almost any exception on a broken file
             reason = f"{type(error).__name__}: {quoted(error)}"
             if isinstance(error, UnidentifiedImageError):
                 reason = f"it is not a complete {', '.join(FORMATS)}"
             raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
 
     def normalise(self, images: Tensor) -> Tensor:
-        """`[B, 3, H, W]` uint8 to float32 with the mean and standard deviation that the weights were trained with."""
-        # Python numbers per colour, because tensors made here would be a copy to the device in every step.
+        """`[B, 3, H, W]` uint8 to float32, normalised as in the training of the weights."""
+        # Python numbers per colour, because tensors would be copied to the device in every step.
         colours = zip(images.float().unbind(1), self.mean, self.std, strict=True)
         return torch.stack([(colour - 255 * mean) / (255 * std) for colour, mean, std in colours], dim=1)
 
@@ -142,11 +142,11 @@ def _tensor(image: Image.Image) -> Tensor:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    image.load()  # here, so that what fails below is the EXIF data alone
-    # Pillow's `exif_transpose` also writes the rest of the EXIF data anew, and fails where that is damaged.
+    image.load()  # here, so that only the EXIF data can fail below
+    # Pillow's `exif_transpose` also rewrites the remaining EXIF data, and fails if that is damaged.
     try:
         turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged from its start on, it raises what it likes
+    except Exception:  # damaged EXIF data raise any exception
         return image
     return image if turn is None else image.transpose(turn)
 

@@ -1,4 +1,4 @@
-"""Features that were computed elsewhere, such as the regions of Anderson et al. 2018, in the place of a network."""
+"""Precomputed features in place of a network, such as the regions of Anderson et al. 2018."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ from captioning.errors import CaptioningError
 
 
 class Precomputed(Backbone):
-    """Context sets of up to L vectors from files (`captioning.features.own`), without a place on the photograph."""
+    """Context sets of up to L vectors from files (`captioning.features.own`), without image positions."""
 
     located = False
     reads_photographs = False
@@ -29,8 +29,8 @@ class Precomputed(Backbone):
 
     def forward(self, images: Tensor) -> Tensor:
         raise CaptioningError(
-            "this captioner reads features that were computed elsewhere, and has no network that makes them of "
-            "photographs: captioning.evaluate captions the data set whose features there are"
+            "this captioner reads precomputed features and has no network that computes them from photographs: use "
+            "captioning.evaluate to caption the data set with these features"
         )
 
     def viewed(self, view: View | None) -> Backbone:

@@ -1,4 +1,4 @@
-"""Backbones that are trained from scratch with the captioner: a small convolutional network, and patches of pixels.
+"""Backbones trained from scratch with the captioner: a small CNN, and patches of pixels.
 
 B images, D features, a square grid of G rows and columns; images are squares of `size` pixels.
 """
@@ -19,11 +19,11 @@ Cells = Annotated[int, Interval(ge=1, le=512)]
 
 
 class SmallCNN(Backbone):
-    """3x3 convolutions with stride 2 until the grid is reached, then one more at the grid's resolution.
+    """3x3 convolutions with stride 2 down to the grid, then one at the grid's resolution.
 
-    Each is followed by a normalisation over one image's whole feature map (GroupNorm with one group), which leaves
-    images independent of the batch they come in: N processes compute what one would. The last has no ReLU, so that
-    the features start with mean 0 and root mean square 1. At the default size a context vector sees 31x31 pixels.
+    Each is followed by a normalisation over the feature map of an image (GroupNorm with one group), so that images are
+    independent of their batch and N processes equal one. The last has no ReLU, so that the features start with mean 0
+    and root mean square 1. At the default size the receptive field of a context vector is 31x31 pixels.
     """
 
     @validated
@@ -41,7 +41,7 @@ class SmallCNN(Backbone):
                 f"backbone.size={size} cannot be halved down to backbone.grid={grid}; "
                 f"with this grid it can be {grid * 4}, {grid * 8}, {grid * 16}, ..."
             )
-        # Narrow where the map is large: most of the work is then the last layer's, on G x G positions.
+        # Few channels for large maps, so that most of the work is in the last layer, on G x G positions.
         widths = [3, *(max(8, dim >> (stages - stage)) for stage in range(stages)), dim]
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
@@ -52,10 +52,10 @@ class SmallCNN(Backbone):
 
 
 class Patches(Backbone):
-    """c_i = W patch_i + b: one matrix for all patches, each the pixels around the middle of a cell of the grid.
+    """c_i = W patch_i + b: one matrix for all patches, which are centred on the grid cells.
 
-    The stride is size / G pixels. Patches as large (None) lie side by side; larger ones overlap, and reach beyond the
-    edges over the mean colour. The features start with root mean square 1 for pixels of mean 0 and variance 1.
+    The stride is size / G pixels. Patches of that size (None) do not overlap; larger ones overlap, and extend beyond
+    the edges into the mean colour. The features start with root mean square 1 for pixels of mean 0 and variance 1.
     """
 
     @validated

@@ -18,22 +18,22 @@ from captioning.errors import CaptioningError
 
 
 class SideBySide(Backbone):
-    """Two backbones that see the same pixels; each is brought to unit scale by a number of its own.
+    """Two backbones on the same pixels, each scaled separately to unit scale.
 
-    Along `features` a place has the features of both, of one grid: D = D_1 + D_2. Along `set` the vectors of the second
-    follow those of the first, of one D: L = L_1 + L_2, on a grid of (1, L) without a place on the photograph.
+    Along `features`, both have the same grid and their features are concatenated: D = D_1 + D_2. Along `set`, both have
+    the same D and their vectors are concatenated: L = L_1 + L_2, on a grid of (1, L) without image positions.
     """
 
     @validated
     def __init__(self, first: Backbone, second: Backbone, along: Literal["features", "set"] = "features") -> None:
         members = (first, second)
-        # each has a mean and a standard deviation of its own
+        # mean and standard deviation may differ
         reading = [replace(each.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for each in members]
         both_read = first.reads_photographs and second.reads_photographs
         if first.trainable != second.trainable or (both_read and reading[0] != reading[1]):
             raise CaptioningError(
-                "backbones side by side see the same pixels, both trained or both frozen: set trainable, size, resize "
-                f"and timm's interpolation alike (torchvision's is bilinear), not {' and '.join(reading)}"
+                "backbones side by side need the same pixels, and both trained or both frozen: set the same trainable, "
+                f"size, resize and interpolation (torchvision's is bilinear), not {' and '.join(reading)}"
             )
         if first.grid != second.grid if along == "features" else first.dim != second.dim:
             raise CaptioningError(
@@ -67,7 +67,7 @@ class SideBySide(Backbone):
         return torch.cat([each(images) for each in self.members], dim=self.axis)
 
     def present(self, inputs: Tensor) -> Tensor | None:
-        """As of any backbone: along `features` a place that either has, along `set` those of both in a row."""
+        """The vectors of either member (along `features`) or of both, concatenated (along `set`)."""
         if not self.partial:
             return None
         found = []
@@ -83,7 +83,7 @@ class SideBySide(Backbone):
         return ContextSet(vectors, self.grid, self.present(features))
 
     def _parts(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Images `[B, C, H, W]` for both, or the features of each out of `[B, L, D]`."""
+        """Images `[B, C, H, W]` for both members, or the features `[B, L, D]` split by member."""
         if inputs.dim() == 4:
             return inputs, inputs
         sizes = [each.dim if self.axis == 2 else each.grid[0] * each.grid[1] for each in self.members]

@@ -17,11 +17,11 @@ from captioning.errors import CaptioningError
 
 
 class TimmBackbone(Backbone):
-    """A network of timm up to and including one of its nodes, by its own mean, deviation and interpolation.
+    """A timm network up to and including one of its nodes, with its mean, deviation and interpolation.
 
-    The output at a node of a vision transformer is that of its patches, in rows of the grid and after the final
-    normalisation (D: without it few of the D features drown the others); class and register tokens are left out.
-    Node, size and interpolation are the network's last and own unless given; learned positions are resized.
+    The output at a node of a vision transformer is that of its patches, in row order of the grid, after the final
+    normalisation (D: without it a few of the D features dominate), without class and register tokens. Defaults are the
+    network's last node and its own size and interpolation; learned positions are resized.
     """
 
     @validated
@@ -59,13 +59,11 @@ class TimmBackbone(Backbone):
 
 
 class _Truncated(nn.Module):
-    """The output at one node."""
-
     def __init__(self, network: Any, index: int) -> None:
         super().__init__()
         self.extractor: Any = network
         (self.index,) = network.prune_intermediate_layers([index], prune_norm=False, prune_head=True)
-        self.norm = not type(network).__name__.startswith("Hiera")  # whose feature maps timm does not normalise
+        self.norm = not type(network).__name__.startswith("Hiera")  # timm does not normalise its feature maps
 
     def forward(self, images: Tensor) -> Tensor:
         output: Tensor
@@ -76,26 +74,26 @@ class _Truncated(nn.Module):
 
 
 def _network(name: str, weights: str | None, checkpointing: bool) -> Any:
-    """The whole network; ours, which equals timm's and imports faster, where a checkpoint fills it."""
+    """The full network; for loading a checkpoint our equal implementation, which imports faster."""
     lite = name.removesuffix(".in1k")
     if lite in VARIANTS and weights is None and not checkpointing:
         return EfficientNetLite(lite)
-    import timm  # here, because that takes seconds
+    import timm  # here, because it takes seconds
 
     names = sorted({*timm.list_models(), *timm.list_models(pretrained=True)})
     check_name("backbone.name", name, names, "one of timm's networks, which timm.list_models() lists")
-    with noted(f"no weights of {name}; fetch them by other means and set backbone.weights=FILE"):
+    with noted(f"no weights of {name}; download them by other means and set backbone.weights=FILE"):
         return timm.create_model(name, pretrained=weights == "DEFAULT")
 
 
 def _resize(network: Any, name: str, own: int, size: int | None) -> int:
-    """Set another image size than a network's own, where it has to know."""
+    """Set an image size other than the network's default, if the network needs to know it."""
     if size is None or size == own:
         return own
     patch = getattr(getattr(network, "patch_embed", None), "patch_size", None) or 1
     side = max(patch) if isinstance(patch, tuple) else patch
-    if size % side:  # timm would leave out the last rows and columns
-        raise CaptioningError(f"backbone.size={size} is not a multiple of the patches of {name}, {side} pixels")
+    if size % side:  # timm would ignore the last rows and columns
+        raise CaptioningError(f"backbone.size={size} is not a multiple of the patch size of {name}, {side} pixels")
     if hasattr(network, "set_input_size"):
         network.set_input_size(img_size=(size, size))
     return size

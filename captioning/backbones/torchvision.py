@@ -20,17 +20,17 @@ from captioning.config.types import PixelSize, validated
 from captioning.errors import CaptioningError
 
 Dilation = Literal[1, 2, 4]
-"""By how much a grid is finer than the network's own."""
+"""Factor by which the grid is finer than the network's own."""
 
 
 class TorchvisionBackbone(Backbone):
-    """A torchvision classification network up to and including one node; nothing after the node is computed.
+    """A torchvision classification network up to and including one node.
 
     Nodes with a 14x14 grid: vgg11 `features.19` (D = 512), vgg19 `features.35` (512), resnet50 and resnet101 `layer3`
     (1024), all at size 224, and squeezenet1_1 `features.12` (512) at size 240.
 
-    Weights are downloaded (`DEFAULT`), random (None; while frozen, the same in every process and for every seed), or
-    from a file, with or without the layers after the node.
+    Weights are downloaded (`DEFAULT`), random (None; if frozen, the same in every process and for every seed), or from
+    a file, with or without the layers after the node.
     """
 
     @validated
@@ -62,7 +62,7 @@ class TorchvisionBackbone(Backbone):
 
 
 class _Truncated(nn.Module):
-    """The one output of a feature extractor, which returns a dict."""
+    """Unwrap the single output of a feature extractor, which returns a dict."""
 
     def __init__(self, extractor: nn.Module) -> None:
         super().__init__()
@@ -74,20 +74,20 @@ class _Truncated(nn.Module):
 
 
 def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
-    """The whole network; with `fixed` its random weights are the same each time."""
+    """The full network; with `fixed`, random weights are always the same."""
     check_name("backbone.name", name, torchvision.models.list_models(torchvision.models), "a torchvision network")
     url = str(torchvision.models.get_model_weights(name).DEFAULT.url)
     place = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
-    advice = f"no weights of {name}; fetch {url} by other means as {place}, or anywhere and set backbone.weights=FILE"
+    advice = f"no weights of {name}; download {url} by other means as {place}, or set backbone.weights=FILE"
     with fixed_draws(fixed), warnings.catch_warnings(), noted(advice):
-        # Two old networks warn that their random initialisation is slow.
+        # Two old networks warn about slow random initialisation.
         warnings.filterwarnings("ignore", "The default weight initialization", FutureWarning)
         network: Any = torchvision.models.get_model(name, weights="DEFAULT" if download else None)
         return network
 
 
 def _published(path: Path, name: str) -> bool:
-    """Tell whether a file is one of torchvision's own for this network, whose names end in their hashes."""
+    """True if a file is one of torchvision's for this network, whose names end in their hashes."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -99,10 +99,10 @@ def _published(path: Path, name: str) -> bool:
 def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
     """Make the grid of a chain of layers such as VGG finer, in place (Yu and Koltun 2016).
 
-    Its last poolings keep their window and lose their stride, and the layers after them read every second, or fourth,
-    place: every kernel finds what it was trained on, and the features of the coarse grid are among those of the fine
-    one, at every second, or fourth, row and column. (D) Without the window they would not be. Convolutions and poolings
-    of 2x2 pixels must come in the order in which the network applies them.
+    The last poolings keep their window but lose their stride, and later layers are dilated by 2 or 4, so that every
+    kernel gets the inputs it was trained on: the fine grid contains the features of the coarse one at every second or
+    fourth row and column. (D) Without the window it would not. Convolutions and 2x2 poolings must be registered in the
+    order in which the network applies them.
     """
     if dilation == 1:
         return
@@ -118,14 +118,14 @@ def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
         if isinstance(layer, nn.Conv2d):
             layer.dilation = layer.padding = (spread, spread)
         else:
-            # as many places as came in, where the window reaches beyond the edge too
+            # as many positions as in the input, including windows that extend beyond the edge
             edge = nn.ConstantPad2d((0, spread, 0, spread), float("-inf"))
             network.set_submodule(path, nn.Sequential(edge, nn.MaxPool2d(2, stride=1, dilation=spread)))
             spread *= 2
 
 
 def _is_vggs(layer: nn.Module) -> bool:
-    """Tell whether a layer is a 3x3 convolution without stride or a 2x2 pooling as VGG's are."""
+    """True for a 3x3 convolution without stride, or a 2x2 pooling, as in VGG."""
     if isinstance(layer, nn.Conv2d):
         return (layer.kernel_size, layer.stride, layer.padding, layer.groups) == ((3, 3), (1, 1), (1, 1), 1)
     own = isinstance(layer, nn.MaxPool2d) and (layer.kernel_size, layer.stride, layer.padding, layer.dilation)

@@ -1,4 +1,4 @@
-"""Weights of libraries' networks: from a file, without running code; and where the stages of a ResNet have strides."""
+"""Load weights of library networks without running code; place the strides of ResNets."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from captioning.errors import CaptioningError, quoted
 
 
 def check_name(key: str, name: str, allowed: Sequence[str], what: str) -> None:
-    """Refuse a name that is not among those allowed, with some of these that are near."""
+    """Raise unless a name is among those allowed, suggesting close matches."""
     if name not in allowed:
         near = ", ".join(get_close_matches(name, allowed, 5) or allowed[-5:])
         raise CaptioningError(f"{key}={quoted(name)} is not {what}; near it: {near}")
@@ -22,7 +22,7 @@ def check_name(key: str, name: str, allowed: Sequence[str], what: str) -> None:
 
 @contextmanager
 def noted(note: str) -> Iterator[None]:
-    """Add a note to an exception."""
+    """Add a note to exceptions raised in the context."""
     try:
         yield
     except Exception as error:
@@ -32,7 +32,7 @@ def noted(note: str) -> Iterator[None]:
 
 @contextmanager
 def fixed_draws(enabled: bool) -> Iterator[None]:
-    """Fork the random number generator with a fixed seed; the caller's own draws stay as they were."""
+    """Fork the RNG with a fixed seed; the global RNG state is unchanged."""
     with torch.random.fork_rng(devices=[], enabled=enabled):
         if enabled:
             torch.manual_seed(0)
@@ -40,13 +40,13 @@ def fixed_draws(enabled: bool) -> Iterator[None]:
 
 
 def fill(network: nn.Module, known: Collection[str], path: Path) -> None:
-    """Fill a network from a file that has all of its weights, in any precision, and perhaps others that are known."""
+    """Load all weights of a network from a file, in any precision; extra keys must be `known`."""
     try:
         state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
         if foreign := [quoted(key) for key in state if key not in known]:
             raise ValueError(f"{len(foreign)} keys are unknown to it, such as {foreign[0]}")
         own = network.state_dict()
-        # Files from before batches were counted lack the counter; evaluation never reads it.
+        # Old files lack the counter of batches, which evaluation never reads.
         counters = {key: tensor for key, tensor in own.items() if key.endswith("num_batches_tracked")}
         found: dict[str, Tensor] = {key: tensor for key, tensor in state.items() if key in own}
         network.load_state_dict(counters | found)
@@ -58,12 +58,11 @@ def fill(network: nn.Module, known: Collection[str], path: Path) -> None:
 
 
 def place_strides(network: nn.Module, name: str, in_1x1: bool | None, weights: str | None, known: bool = False) -> None:
-    """Move the strides of a network with bottleneck blocks to where its weights were trained with them.
+    """Place the strides of bottleneck blocks where they were when the weights were trained.
 
-    He et al. 2015 and their Caffe models, and Keras after them, halve the resolution in the first 1x1 convolution of a
-    stage; torchvision and timm in the 3x3 one ("ResNet v1.5"). Names and shapes of the weights are the same, and either
-    runs with the other's, only worse: the one thing that a file does not tell, unless the library has published it
-    (`known`).
+    He et al. 2015 and their Caffe models, and Keras, halve the resolution in the first 1x1 convolution of a stage;
+    torchvision and timm in the 3x3 one ("ResNet v1.5"). Weights have the same names and shapes, and each variant runs
+    with weights of the other, only worse. A file does not reveal its variant unless the library published it (`known`).
     """
     bottlenecks: list[Any] = [block for block in network.modules() if type(block).__name__ == "Bottleneck"]
     strided = [block for block in bottlenecks if getattr(block.conv2, "stride", None) == (2, 2)]
@@ -73,7 +72,7 @@ def place_strides(network: nn.Module, name: str, in_1x1: bool | None, weights: s
         raise CaptioningError(f"backbone.stride_in_1x1=true is wrong here, {reason}: leave it null")
     if strided and in_1x1 is None and weights is not None and not own:
         raise CaptioningError(
-            f"backbone.weights={quoted(weights)} fits {name} in two ways, and the file does not tell which is right: "
+            f"backbone.weights={quoted(weights)} fits {name} in two ways, and the file does not show which is right: "
             "set backbone.stride_in_1x1=true for weights of the original ResNets (Caffe, Keras), and "
             "backbone.stride_in_1x1=false for those trained with torchvision, timm and most others since"
         )

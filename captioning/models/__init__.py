@@ -1,4 +1,4 @@
-"""Captioning models: they know tensors only."""
+"""Captioning models on tensors."""
 
 from captioning.models.protocol import Captioner, CaptionOutput, DecodeState, Policy, Step, StochasticCaptioner
 from captioning.models.recurrent import Recurrent

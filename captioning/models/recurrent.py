@@ -1,4 +1,4 @@
-"""Captioners whose decoder is recurrent: one class, and a system is a choice of parts.
+"""Captioners with a recurrent decoder: one class, assembled from interchangeable parts.
 
 B images, N captions per image, C input positions, L context vectors of D features, m = d_embed, n = d_hidden, V words.
 """
@@ -23,7 +23,7 @@ from captioning.models.protocol import CaptionOutput, Policy, Step
 
 
 class Image(NamedTuple):
-    """Inputs of every step from the images, computed once for all of their captions."""
+    """Inputs of every step from the images, computed once for all captions."""
 
     annotations: Any  # for attention
     constant: Tensor | None  # the image's part of every step of the cell, `[B, 1, K]`
@@ -31,7 +31,7 @@ class Image(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:
-    """Decode state: the images once, and of each hypothesis the memory of the cell and the last weights, if needed."""
+    """Decode state: the images once; per hypothesis the cell's memory and, if needed, the last weights."""
 
     image: Image
     memory: Memory
@@ -43,11 +43,11 @@ class RecurrentState:
 
 
 class Recurrent(nn.Module):
-    """A decoder that steps a cell from word to word, with attention to the image, its mean or both.
+    """A recurrent decoder with attention to the image, the mean of its vectors, or both.
 
-    Parts are given as functions that build them from the sizes that they share (`functools.partial` of a class): see
-    their base classes. Without a score there is no attention. One embedding serves cell and head. Dropout is on the
-    initial states and on the argument of the last layer, not inside the cell (D).
+    Each part is a function that builds it from the shared sizes (`functools.partial` of a class); see the base classes.
+    Without a score there is no attention. Cell and head share one embedding. Dropout is on the initial states and on
+    the input of the last layer, not inside the cell (D).
     """
 
     @validated
@@ -79,7 +79,7 @@ class Recurrent(nn.Module):
         seen = inject(d_context=d_image, d_word=d_embed, d_hidden=d_hidden) if inject else None
         sizes = {"d_word": d_embed, "d_hidden": d_hidden, "d_context": look.d_value if look else 0}
         unit = cell(**sizes, d_image=seen.d_image if seen and not seen.once else 0)
-        # registered in the order in which their parameters are drawn and stored
+        # registration order determines the order of random draws and of stored parameters
         self.initial = initial(d_context=d_image, grid=grid, d_hidden=d_hidden, memories=unit.memories)
         self.attention, self.inject, self.cell = look, seen, unit
         self.head = head(**sizes, vocab_size=vocab_size)
@@ -104,14 +104,14 @@ class Recurrent(nn.Module):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> CaptionOutput:
-        """Without `sampled`, attention's own choice is every image's, and there is no policy."""
+        """Teacher forcing; without `sampled`, attention uses its `choice` and there is no policy."""
         hidden, looks, _ = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
         attention = self._shares(_joined(look.alpha for look in looks)) if looks and need_weights else None
         if sampled is None:
             return CaptionOutput(hidden, attention)
         if not looks or not looks[0].policy:
             raise ValueError("cannot sample locations: the model has no attention, or none that can be sampled")
-        # not a product: 0 times the minus infinity of a masked location is not a number
+        # not a product: 0 times the minus infinity of a masked location is NaN
         policies = zip(*(look.policy for look in looks), strict=True)
         log_prob, entropy = (_joined(steps).where(sampled[:, None, None], 0.0) for steps in policies)
         return CaptionOutput(hidden, attention, Policy(log_prob, entropy, sampled))
@@ -124,7 +124,7 @@ class Recurrent(nn.Module):
             context = self.encoder(context)
         annotations = self.attention.read(context) if self.attention else None
         initial = self.initial(context)
-        # of each caption its own dropout, as if the image came once per caption
+        # a separate dropout mask for each caption, as if the image were repeated
         memory = tuple(dropout(x[:, None].repeat(1, n, 1), self.dropout, self.training) for x in initial)
         if not self.inject:
             return RecurrentState(Image(annotations, None), memory)
@@ -151,7 +151,7 @@ class Recurrent(nn.Module):
     def _read(
         self, state: RecurrentState, tokens: Tensor, sampled: Tensor | None = None, uniform: Tensor | None = None
     ) -> tuple[Tensor, list[AttentionStep], RecurrentState]:
-        """Step through tokens `[B, N, C]`: input of `readout`, steps of attention, and the state after."""
+        """Step through tokens `[B, N, C]`; return the input of `readout`, the attention steps and the state."""
         (annotations, constant), memory, past = state.image, state.memory, state.past
         words = self.embed(tokens)
         x = self.cell.words(words)
@@ -159,7 +159,7 @@ class Recurrent(nn.Module):
             x = x + constant[:, None]
         hiddens: list[Tensor] = []
         looks: list[AttentionStep] = []
-        for t, x_t in enumerate(x.unbind(dim=2)):  # slices would cost a whole zero tensor each in backward
+        for t, x_t in enumerate(x.unbind(dim=2)):  # backward would allocate a full zero tensor per slice
             query, memory = self.cell.ask(x_t, memory)
             z = None
             if self.attention:
@@ -176,6 +176,6 @@ class Recurrent(nn.Module):
 
 
 def _joined(steps: Iterable[Tensor]) -> Tensor:
-    """C tensors `[B, N, ...]` as `[B, N, C, ...]`."""
+    """Stack C tensors `[B, N, ...]` as `[B, N, C, ...]`."""
     steps = list(steps)
     return torch.stack(steps, dim=2) if len(steps) > 1 else steps[0].unsqueeze(2)

@@ -1,7 +1,7 @@
-"""Captioners whose decoder is a transformer (not the spatial transformer that warps images).
+"""Captioners with a transformer decoder (not the spatial transformer that warps images).
 
 Vaswani et al., "Attention Is All You Need", 2017; Springenberg, Lakomkin, Weber, Wermter: "Image-to-Text Transduction
-with Spatial Self-Attention", ESANN 2018, whose numbers of equations are given.
+with Spatial Self-Attention", ESANN 2018, to which equation numbers refer.
 
 B images, N captions per image, C input positions, L context vectors of D features, E = d_feat, H heads,
 A = d_attn = E / H, V words.
@@ -26,7 +26,7 @@ from captioning.models.protocol import CaptionOutput, LayerWeights, Step
 
 
 class EncodedImage(NamedTuple):
-    """Inputs of the decoder layers from an image, computed once for all of its captions."""
+    """Inputs of the decoder layers from the images, computed once for all captions."""
 
     layers: tuple[KeyValue, ...]  # `[B, H, L, A]`, one pair per decoder layer
     tau: float | Tensor  # divisor of the scores over the image, one number or `[B, 1, 1, 1]`
@@ -35,7 +35,7 @@ class EncodedImage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransformerState:
-    """Decode state: the image once, the keys and values `[B, N, H, t, A]` of each hypothesis' words so far."""
+    """Decode state: the images once, and keys and values `[B, N, H, t, A]` of the words so far."""
 
     image: EncodedImage
     text: tuple[KeyValue, ...] = ()
@@ -45,7 +45,7 @@ class TransformerState:
 
 
 class Pass(NamedTuple):
-    """Hidden features `[B, N, T, E]`, the state after, and the weights of `DecoderLayer` where they were needed."""
+    """Hidden features `[B, N, T, E]`, the new state, and the requested weights of `DecoderLayer`."""
 
     hidden: Tensor
     state: TransformerState
@@ -54,12 +54,12 @@ class Pass(NamedTuple):
 
 
 class Transformer(nn.Module):
-    """A decoder of self-attention over the caption and inter-attention over the image, after an optional encoder.
+    """Self-attention over the caption and inter-attention over the image, after an optional encoder.
 
-    Without an encoder the features are as they came, without positions. `max_tokens` is the largest number of input
-    tokens, BOS included, and d_len of Eq. 2 for text (D): a constant, so that parallel, step-by-step and padded
-    evaluation agree. Dropout is on the embeddings of the caption and on the attention weights. `norm` is that of each
-    sublayer, `post` as in the papers; `pre` has another at the end.
+    Without an encoder the features are used unchanged, without positions. `max_tokens` is the largest number of input
+    tokens, including BOS, and d_len of Eq. 2 for text (D): a constant, so that parallel, step-by-step and padded
+    evaluation agree. Dropout is on the embeddings of the caption and on the attention weights. `norm` is the position
+    of layer normalisation in each sublayer, `post` as in the papers; `pre` adds a final one.
     """
 
     attends, stochastic, parallel = True, False, True
@@ -98,13 +98,13 @@ class Transformer(nn.Module):
         self.positions = Positions(sinusoidal(max_tokens, d_feat), text_positions == "learned")
 
         # (D) Glorot for every matrix as in Vaswani et al.'s code; embeddings have variance 1/E, so that after the
-        # factor sqrt(E) they are of the size of the positional encoding.
+        # factor sqrt(E) they are as large as the positional encoding.
         glorot(self)
         nn.init.normal_(self.embed.weight, std=d_feat**-0.5)
         initialise(self.positions, self.encoder)
 
     def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
-        """The map is the inter-attention of the last layer, heads averaged."""
+        """Teacher forcing; the map is the inter-attention of the last layer, averaged over heads."""
         wanted = self.decoder[-1:] if need_weights else ()
         passed = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
         return CaptionOutput(passed.hidden, self._map(passed, tokens) if need_weights else None)
@@ -120,13 +120,13 @@ class Transformer(nn.Module):
         return TransformerState(EncodedImage(layers, *over_image(encoded, self.scale, self.d_attn)))
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
-        # Of one position the weights cost no time, and they are only B N H L numbers.
+        # For one position the weights cost no time and only B N H L numbers.
         passed = self._read(state, tokens[..., None], self.decoder)
         attention = self._map(passed, tokens[..., None])[:, :, 0]
         return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """`inter`: `[B, N, C, M, L]`, the inter-attention of every head."""
+        """`inter` `[B, N, C, M, L]`: the inter-attention of every head."""
         passed = self._read(self.start(context, 1), tokens, self.decoder)
         return {"inter": torch.cat([self._shares(self._heads(each, tokens)) for each in passed.inter], dim=-2)}
 
@@ -136,7 +136,7 @@ class Transformer(nn.Module):
         return LayerWeights(self.readout(passed.hidden[:, 0]), weights, passed.text, passed.inter, self._shares)
 
     def _map(self, passed: Pass, tokens: Tensor) -> Tensor:
-        """The last layer's weights, heads averaged, `[B, N, T, L]`."""
+        """The last layer's weights averaged over heads, `[B, N, T, L]`."""
         return self._shares(self._heads(passed.inter[-1], tokens).mean(dim=-2))
 
     def _heads(self, weights: Tensor, tokens: Tensor) -> Tensor:
@@ -149,13 +149,13 @@ class Transformer(nn.Module):
     def _read(
         self, state: TransformerState, tokens: Tensor, need_inter: Collection[nn.Module], need_text: bool = False
     ) -> Pass:
-        """Read tokens `[B, N, T]`, one alone after others; `need_inter` are the layers whose weights are needed."""
+        """Process tokens `[B, N, T]`, T = 1 if others precede; `need_inter` are layers whose weights are needed."""
         first = state.text[0].key.shape[-2] if state.text else 0
         length = tokens.shape[-1]
         if first + length > self.max_tokens:
             raise ValueError(
-                f"{first + length} input tokens (BOS included) exceed max_tokens={self.max_tokens}, by which the text "
-                "temperature (Eq. 2) is fixed. Decode fewer words or train with a larger one."
+                f"{first + length} input tokens (including BOS) exceed max_tokens={self.max_tokens}, which determines "
+                "the text temperature (Eq. 2). Decode fewer words, or train with larger max_tokens."
             )
         # (D) embeddings times sqrt(d_feat) as in Vaswani et al., section 3.4
         x = self.positions(self.embed(tokens) * math.sqrt(self.d_feat), first)

@@ -34,7 +34,7 @@ class CaptioningModule(L.LightningModule):
     Args:
         scorers: `val` and `test`, each with the references of its split.
         optimizer: made from the trainable parameters.
-        backbone_lr: learning rate of the backbone; None: the same as of the model.
+        backbone_lr: learning rate of the backbone; None: the same as for the model.
         schedule: made from the optimiser and the number of optimiser steps of the training.
         config: the resolved configuration, saved in checkpoints to build the same parts again.
     """
@@ -70,10 +70,10 @@ class CaptioningModule(L.LightningModule):
         return self.backbone.context_of(batch.inputs, batch.pixels)
 
     def on_train_start(self) -> None:
-        self.training_has_begun = True  # what a checkpoint has is restored
+        self.training_has_begun = True  # any checkpoint is restored by now
 
-    # Every batch is seeded by its number, so that no state of random generators need be restored, and a sampling search
-    # has the same numbers in every validation.
+    # Every batch is seeded by its number, so that no RNG state is restored and a sampling search draws the same
+    # numbers in every validation.
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
         self._seed(0, self.trainer.fit_loop.epoch_loop.total_batch_idx)
@@ -102,10 +102,10 @@ class CaptioningModule(L.LightningModule):
         return self.objective(self.model, context, batch, random)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Turn the gradient of the sum into that of the mean over the real words of all processes and batches.
+        """Normalise the gradient by the number of real words of all processes and accumulated batches.
 
-        Lightning calls this after accumulation and before clipping, and after processes have averaged their gradients,
-        hence the factor of their number.
+        Lightning calls this after accumulation and before clipping, when processes have averaged their gradients, hence
+        the factor `world_size`.
         """
         precision = torch.promote_types(self.dtype, torch.float32)  # type: ignore[arg-type]
         words = self._total(torch.tensor(self._words, dtype=precision, device=self.device))

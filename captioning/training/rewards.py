@@ -1,4 +1,4 @@
-"""CIDEr-D and BLEU-4 of single captions on token ids, with the end of a caption among its n-grams.
+"""CIDEr-D and BLEU-4 of single captions on token ids, with EOS in the n-grams.
 
 CIDEr-D as in ruotianluo/cider (`pyciderevalcap/ciderD/ciderD_scorer.py`), BLEU of one caption as in pycocoevalcap; the
 end as a token, Rennie et al., CVPR 2017, appendix E: without it fragments such as "a man with a" have a higher reward.
@@ -39,7 +39,7 @@ class Ngrams:
     length: Ints  # `[M]`, tokens of each caption
 
     def norms(self, weights: Floats) -> Floats:
-        """The length of each caption's vector for each n, `[M, 4]`, from the weights of its n-grams `[K]`."""
+        """Euclidean norms `[M, 4]` of each caption's vector for each n, from n-gram weights `[K]`."""
         squares = np.bincount(self.row * ORDERS + self.order, weights**2, self.captions * ORDERS)
         return np.sqrt(squares).reshape(-1, ORDERS)
 
@@ -74,7 +74,7 @@ def ngrams(tokens: Ints, length: Ints, vocabulary: int) -> Ngrams:
 
 
 class DocumentFrequencies:
-    """df of CIDEr-D (Vedantam et al. 2015, section 4): how many images have each n-gram in any reference."""
+    """df of CIDEr-D (Vedantam et al. 2015, section 4): number of images with each n-gram in any reference."""
 
     def __init__(self, references: Sequence[Sequence[Sequence[int]]], vocabulary: int) -> None:
         self.images = len(references)  # |I|
@@ -162,7 +162,7 @@ class Reward:
         return score.reshape(b, s)
 
     def _references(self, index: Ints) -> tuple[Ngrams, Ints, Ints]:
-        """N-grams of the references of some images; for each reference, its image 0..B-1 and its number there."""
+        """N-grams of the references of images; for each reference its image 0..B-1 and its number there."""
         first, end = self._image_start[index], self._image_start[index + 1]
         image = np.repeat(np.arange(len(index)), end - first)
         number = np.arange(len(image)) - np.repeat(np.cumsum(end - first) - (end - first), end - first)

@@ -18,7 +18,7 @@ def warmup_decay(
     decay: Literal["constant", "linear", "cosine"] = "constant",
     final: NotNegative = 0.0,
 ) -> LambdaLR:
-    """Warm up linearly from 1 / warmup_steps of the peak, then decay to `final` times the peak at `total_steps`."""
+    """Linear warm-up from 1 / warmup_steps of the peak, then decay to `final` of it at `total_steps`."""
 
     def factor(step: int) -> float:
         if step < warmup_steps:

@@ -25,9 +25,9 @@ def select(
     test: bool,
     earlier: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Load the best weights, and choose the best of several beam widths; of equals, the first.
+    """Load the best weights, and choose the best (first) of several beam widths.
 
-    Returns `best`, the validation score of the weights, or None without validation, and `widths`, the score of each. Of
+    Returns `best`, the validation score of the weights (None without validation), and `widths`, the score of each. For
     a trial that was trained before and is only tested now, this is `earlier`.
     """
     kept: Any = trainer.checkpoint_callback
@@ -43,7 +43,7 @@ def select(
         log.info("choosing the beam width on validation: %s", ", ".join(map(str, widths)))
     scores, quantiles, search = {}, {}, module.search
     every, trainer.loggers, loggers = trainer.callbacks, [], trainer.loggers  # type: ignore[attr-defined]
-    # for others these validations would be part of the training
+    # other callbacks would count these validations as part of training
     trainer.callbacks = [each for each in every if isinstance(each, ProgressBar | ResumePoints)]  # type: ignore[attr-defined]
     for width in widths:
         module.search = partial(search, width=width)  # type: ignore[call-arg]

@@ -1,1 +1,1 @@
-"""Parts of the two decoders, each a class on tensors with its equation and source."""
+"""Parts of the two decoders: classes on tensors, with equation and source."""

@@ -1,14 +1,14 @@
-"""Additive attention scores without ever holding their largest array (Xu et al. 2015, Eq. 4).
+"""Memory-efficient additive attention scores (Xu et al. 2015, Eq. 4).
 
 B images, N captions per image, L context vectors, A attention features.
 
-The scores w . tanh(P_i + Q_n) pass through an array `[B, N, L, A]` at every step, hundreds of megabytes in all. Here it
-exists for one image at a time on a CPU, where that stays in the cache, and is computed again in the backward pass: that
-costs less than writing and reading it. And no pair needs an exponential of its own: with r = 1 / (1 + e^2P e^2Q),
+The scores w . tanh(P_i + Q_n) need an intermediate array `[B, N, L, A]` at every step, hundreds of megabytes in total.
+Here a CPU computes it for one image at a time, which fits its cache, and again in the backward pass, which costs less
+than writing and reading it. Pairs need no separate exponential: with r = 1 / (1 + e^2P e^2Q),
 
     tanh(P + Q) = 1 - 2 r,  its derivative 4 r (1 - r).
 
-Features F `[B, N, L, d]` of the pairs themselves may join, w . tanh(P_i + Q_n + U F_ni), at an exponential per pair.
+With features F `[B, N, L, d]` of the pairs, w . tanh(P_i + Q_n + U F_ni), each pair needs one exponential.
 """
 
 import math
@@ -35,10 +35,9 @@ def additive_scores(
 ) -> Tensor:
     """e = w . tanh(keys + query + U pairs) for every pair of a key and a query, `[B, N, L]`.
 
-    For `query` `[B, N, A]`, `weight` w `[A]`, features `pairs` `[B, N, L, d]` and `matrix` U `[A, d]`. Computed in
-    single precision at least, and given in that of the keys. A key or query beyond +-40 (+-320 in double precision)
-    counts as that, so that no power overflows; its tanh is +-1 either way unless both are so large and of opposite
-    signs.
+    For `query` `[B, N, A]`, `weight` w `[A]`, features `pairs` `[B, N, L, d]` and `matrix` U `[A, d]`. Computed in at
+    least single precision and returned in the precision of the keys. Keys and queries are clamped to +-40 (+-320 in
+    double precision) so that no power overflows; this matters only if both are that large and of opposite signs.
     """
     if torch.compiler.is_exporting():  # a graph has no tiles
         sums = keys.values[:, None] + query[:, :, None]
@@ -54,9 +53,9 @@ def _power(x: Tensor) -> Tensor:
 
 
 def _tiles(keys: Tensor, query: Tensor, pairs: Tensor | None, matrix: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
-    """r from the powers of keys and query, `[b, N, L, A]`: of one image at a time on a CPU, of all on a GPU.
+    """r from the powers of keys and query, `[b, N, L, A]`: one image at a time on a CPU, all on a GPU.
 
-    Each is written over the one before.
+    Each tile overwrites the previous one.
     """
     size = 1 if keys.device.type == "cpu" else len(keys)
     tile = None

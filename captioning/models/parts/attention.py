@@ -1,4 +1,4 @@
-"""Attention of a recurrent decoder: scores become weights, and weights the context of a step.
+"""Attention of a recurrent decoder: from scores to weights to the context vector of a step.
 
 B images, N captions per image, L context vectors of D features, values of Z features, queries of n features.
 """
@@ -21,7 +21,7 @@ Window = Annotated[int, Interval(ge=0, le=65_536)]
 
 
 class AttentionStep(NamedTuple):
-    """Attention for one word of each caption."""
+    """Result of attention for one word of each caption."""
 
     context: Tensor  # z_t, `[B, N, Z]`
     alpha: Tensor  # `[B, N, L]`
@@ -30,15 +30,15 @@ class AttentionStep(NamedTuple):
 
 
 class Attention(Part, ABC):
-    """Built by keyword with d_context (D), d_query (n), grid, and score, which builds a `Score` of these three."""
+    """Base class, built by keyword with d_context (D), d_query (n), grid, and score, a builder of `Score`."""
 
     d_value: int  # Z
-    stochastic = False  # `forward` heeds `sampled` and `uniform`
-    looks_back = False  # `forward` reads the weights of the step before
+    stochastic = False  # True if `forward` uses `sampled` and `uniform`
+    looks_back = False  # True if `forward` uses the weights of the previous step
 
     @abstractmethod
     def read(self, context: ContextSet) -> Any:
-        """Read each image once, for all of its captions."""
+        """Precompute the inputs from the images, once for all captions."""
 
     @abstractmethod
     def forward(
@@ -49,16 +49,16 @@ class Attention(Part, ABC):
         sampled: Tensor | None = None,
         uniform: Tensor | None = None,
     ) -> AttentionStep:
-        """One step: `image` is from `read`, `query` `[B, N, n]` from the cell, `past` `[B, N, L]` the last weights.
+        """One step, from `image` of `read`, the cell's `query` `[B, N, n]` and the last weights `past` `[B, N, L]`.
 
-        `sampled` `[B]` and `uniform` `[B, N]` are those of `StochasticCaptioner`.
+        `sampled` `[B]` and `uniform` `[B, N]` are as in `StochasticCaptioner`.
         """
 
 
 class Annotations(NamedTuple):
     """Inputs of every step of `SoftmaxAttention` from the images."""
 
-    values: Tensor  # what is averaged, `[B, L, Z]`
+    values: Tensor  # the vectors to average, `[B, L, Z]`
     keys: Any  # of the score
     grid: tuple[int, int]
     mask: Tensor | None  # `[B, 1, L]` bool, True = may be attended
@@ -68,15 +68,15 @@ class SoftmaxAttention(Attention):
     """z_t = beta_t sum_i alpha_ti c_i with alpha_t = softmax(e_t) (Xu et al. 2015, Eq. 4, 5, 13).
 
     Args:
-        gate: beta_t = sigmoid(f_beta(h)), a number (section 4.2.1 of the paper); without it 1.
-        choice: the context of a step unless the caller samples: its expectation under alpha (Eq. 13), the location
-            drawn from alpha (Eq. 8), or the likeliest one.
+        gate: beta_t = sigmoid(f_beta(h)), a scalar (section 4.2.1 of the paper); otherwise 1.
+        choice: the context of a step unless the caller samples: its expectation under alpha (Eq. 13), a location drawn
+            from alpha (Eq. 8), or the most probable location.
         temperature: divisor of e; below 1 it sharpens, by beta = 1 / temperature (Chorowski et al. 2015, section 2.3).
-        smoothing: sigmoid(e) in place of exp(e) (there).
-        energy_bias: with smoothing, adds a learned number to e, in which the softmax alone does not change (the
-            authors' code, attention-lvcsr).
-        window: leaves out what is more than so many places from where half of the last weights lie (there), along each
-            axis of the grid (D); the first step sees all (D). None: no window.
+        smoothing: sigmoid(e) in place of exp(e) (same section).
+        energy_bias: with smoothing, a learned number added to e, which would cancel in the softmax (the authors' code,
+            attention-lvcsr).
+        window: largest distance from the median of the last weights (same paper), along each axis of the grid (D); the
+            first step attends everywhere (D). None: no window.
     """
 
     stochastic = True
@@ -147,8 +147,8 @@ class SoftmaxAttention(Attention):
     def draw(self, alpha: Tensor, uniform: Tensor | None = None) -> Tensor:
         """s_t ~ Multinoulli(alpha_t) (Eq. 8), `[B, N]`: where the sum of alpha first exceeds `uniform` `[B, N]`.
 
-        The sums are those of alpha in units of 2^-32, so that they are exact and never fall: a location without weight
-        has no share of them, and the last one is never passed, in whatever order a device adds.
+        Sums are integers in units of 2^-32, so that they are exact and never decrease: on any device, no location
+        without weight is drawn, and no draw exceeds the last sum.
         """
         if uniform is None:
             uniform = torch.rand(alpha.shape[:-1], device=alpha.device)
@@ -160,14 +160,14 @@ class SoftmaxAttention(Attention):
 
 
 def _one_hot(location: Tensor, alpha: Tensor) -> Tensor:
-    """s_t `[B, N, 1]` as a vector, `[B, N, L]`."""
+    """s_t `[B, N, 1]` as one-hot vectors `[B, N, L]`."""
     return torch.zeros_like(alpha).scatter(-1, location, 1.0)
 
 
 def _near(past: Tensor, grid: tuple[int, int], width: int, mask: Tensor | None) -> Tensor:
-    """`[B, N, L]` bool: what may be attended and is at most `width` rows and columns from the median of `past`.
+    """`[B, N, L]` bool: the unmasked locations within `width` rows and columns of the median of `past`.
 
-    Where that is nothing, all that may be attended.
+    If there are none, all unmasked locations.
     """
     weights = past.detach().unflatten(-1, grid)
     near = torch.ones_like(weights, dtype=torch.bool)

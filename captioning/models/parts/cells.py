@@ -1,8 +1,8 @@
-"""Gated recurrent cells, each an affine map of [word; image; context; state] and what it does with its rows.
+"""Gated recurrent cells, each based on an affine map of [word; image; context; state].
 
-B images, N captions per image, C steps, m features of a word, X of what the image adds to every step, Z of a step's
-context z_t, n of the state. What a cell carries from step to step is its memory, a tuple of `[B, N, n]` whose first
-tensor is its output h_t.
+B images, N captions per image, C steps, m features of a word, X features of the image in every step, Z features of a
+step's context z_t, n features of the state, K rows of the map. A cell's memory is a tuple of tensors `[B, N, n]`, the
+first of which is its output h_t.
 """
 
 from abc import ABC, abstractmethod
@@ -20,29 +20,29 @@ Query = Literal["after", "before"]
 
 
 class Cell(Part, ABC):
-    """Built by keyword with d_word (m), d_image (X), d_context (Z) and d_hidden (n); X or Z may be 0: there is none."""
+    """Base class, built by keyword with d_word (m), d_image (X or 0), d_context (Z or 0) and d_hidden (n)."""
 
-    memories: int  # the tensors of its memory
+    memories: int  # number of tensors in the memory
 
     @abstractmethod
     def words(self, words: Tensor) -> Tensor:
-        """Project the words of all steps at once, `[B, N, C, m]` to `[B, N, C, K]`."""
+        """`[B, N, C, m]` to `[B, N, C, K]`: project the words of all steps at once."""
 
     @abstractmethod
     def image(self, image: Tensor) -> Tensor:
-        """Project the image, `[B, N, X]` to `[B, N, K]`, to be added to the words of every step."""
+        """`[B, N, X]` to `[B, N, K]`: project the image, which is added to the words of every step."""
 
     def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """First half of a step: the query of attention, and the memory until then."""
+        """First half of a step: return the query of attention, and the memory."""
         return memory[0], memory
 
     @abstractmethod
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        """Second half of a step: `x` `[B, N, K]` is `words` plus `image`, `context` is z_t, if there is one."""
+        """Second half of a step, from `x` `[B, N, K]` (`words` plus `image`) and `context` z_t, if any."""
 
 
 class Unit(Cell):
-    """The affine map of a single cell, in the parts of its argument, with one bias."""
+    """The affine map of a single cell, split by inputs, with one bias."""
 
     def __init__(self, rows: int, d_word: int, d_image: int, d_context: int, d_hidden: int, recurrent: int) -> None:
         super().__init__()
@@ -64,14 +64,14 @@ class Unit(Cell):
         return self.constant(image)
 
     def seen(self, x: Tensor, context: Tensor | None) -> Tensor:
-        """`x` and the context's part."""
+        """Add the context's part to `x`."""
         return x if self.context is None or context is None else x + self.context(context)
 
 
 class LSTM(Unit):
     """c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t); i, f, o = sigmoid, g = tanh of the map (Xu et al. 2015, Eq. 1-3).
 
-    The memory is h, c; c is a sum over all steps and is kept in single precision at least.
+    The memory is h, c; c is a sum over all steps and is kept in at least single precision.
     """
 
     memories = 2
@@ -94,8 +94,8 @@ class LSTM(Unit):
 class GRU(Unit):
     """h_t = u * h~ + (1 - u) * h_{t-1}; h~ = tanh(W x + U (r * h_{t-1})); u, r = sigmoid of the map (Cho et al. 2014).
 
-    `reset` is `before` the matrix, U (r * h) (Cho et al.), or `after` it, r * (U h), as Nematus and torch's GRUCell
-    (whose u is 1 - u here): another function.
+    `reset` applies `before` the matrix, U (r * h) (Cho et al.), or `after` it, r * (U h), a different function, as in
+    Nematus and torch's GRUCell (whose u is 1 - u here).
     """
 
     memories = 1
@@ -122,7 +122,7 @@ class GRU(Unit):
 
 
 class PrintedGRU(Unit):
-    """The GRU as Cho, Courville, Bengio (2015), section II-A, print it: the reset gate multiplies the input.
+    """The GRU as printed in Cho, Courville, Bengio (2015), section II-A: the reset gate multiplies the input.
 
     h~ = tanh(U h_{t-1} + W (r * x_t) + b), with r as wide as x_t = [word; image; context]; u and h_t as in `GRU`.
     """
@@ -137,13 +137,13 @@ class PrintedGRU(Unit):
         self.candidate = nn.Linear(self.d_input, d_hidden)  # W, b
 
     def initialise(self) -> None:
-        # orthogonal where it is square: u's and the candidate's recurrences (D)
+        # orthogonal square blocks: the recurrences of u and of the candidate (D)
         n = self.hidden.in_features
         for block in (self.hidden.weight[:n], self.hidden.weight[-n:]):
             nn.init.orthogonal_(block)
 
     def words(self, words: Tensor) -> Tensor:
-        """The words' part of u and r, and the words themselves at their place in [word; image]."""
+        """The words' part of u and r, and the words themselves, padded to [word; image]."""
         return torch.cat((super().words(words), nn.functional.pad(words, (0, self.d_image))), dim=-1)
 
     def image(self, image: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class PrintedGRU(Unit):
         (hidden,) = memory
         n = hidden.shape[-1]
         gates, x = x.split((n + self.d_input, self.d_word + self.d_image), dim=-1)
-        # without a context, before the first word, there are zeros in its place
+        # before the first word there is no context; zeros replace it
         missing = self.d_input - x.shape[-1]
         x = nn.functional.pad(x, (0, missing)) if context is None else torch.cat((x, context), dim=-1)
         recurrent = self.hidden(hidden)
@@ -166,9 +166,9 @@ def _blend(u: Tensor, candidate: Tensor, hidden: Tensor) -> Tensor:
 
 
 class Pair(Cell):
-    """The first cell reads word and image, the second one what attention has found.
+    """Two cells: the first reads word and image, the second the context vector.
 
-    Attention is asked (`query`) by the state `after` the word was read, or by the last output, `before`.
+    The query of attention is the state `after` the word is read, or the last output, `before` it.
     """
 
     def __init__(self, first: Unit, second: Unit, query: Query) -> None:
@@ -219,7 +219,7 @@ class ConditionalGRU(Pair):
         self, d_word: int, d_image: int, d_context: int, d_hidden: int, query: Query = "after", reset: Reset = "before"
     ) -> None:
         if not d_context:
-            raise ValueError("the conditional GRU has attention between its cells, and the model has none: set a score")
+            raise ValueError("the conditional GRU needs attention between its cells; the model has none: set a score")
         first, second = GRU(d_word, d_image, 0, d_hidden, reset), GRU(d_context, 0, 0, d_hidden, reset)
         super().__init__(first, second, query)
 
@@ -228,5 +228,5 @@ class ConditionalGRU(Pair):
         return first[0] if self.query == "after" else memory[0], first
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
-        # without a context, before the first word, the second has nothing to read
+        # before the first word there is no context, and the second cell has no input
         return memory if context is None else self.second(self.second.words(context), None, memory)

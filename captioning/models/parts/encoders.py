@@ -1,4 +1,4 @@
-"""Encoders: from a context set to a context set, before either decoder.
+"""Encoders: from context sets to context sets, before either decoder.
 
 B images, L context vectors of D features on a grid of (h, w), E = d_feat, H heads, A = E / H; after M doublings
 L' = 4^M L on (2^M h, 2^M w).
@@ -22,30 +22,30 @@ from captioning.models.parts.positions import ImagePositions, Positions, resized
 
 
 class Encoder(Part, ABC):
-    """Built by keyword with d_context (D) and the grid, (h, w) with L = h w; gives vectors of `d_out` features."""
+    """Base class, built by keyword with d_context (D) and grid, (h, w) with L = h w; outputs `d_out` features."""
 
     d_out: int
 
     @abstractmethod
     def forward(self, context: ContextSet) -> ContextSet:
-        """Vectors `[B, L, d_out]`, perhaps on another grid, and what of them may be attended."""
+        """Return vectors `[B, L, d_out]`, possibly on another grid, and their mask."""
 
     def attending(self, context: ContextSet) -> tuple[ContextSet, list[Tensor]]:
-        """As `forward`, and the weights of its layers over the vectors that it gives, each `[B, H, L, L]`."""
-        # (D) what has none is taken to leave every vector in its place
+        """Like `forward`, with the weights of each layer over the output vectors, `[B, H, L, L]` each."""
+        # (D) an encoder without weights is assumed to keep every vector in its place
         return self(context), []
 
     def shares(self, alpha: Tensor) -> Tensor:
-        """Weights over the vectors it gave as those of the L that it was given, `[..., L]`: what pictures show."""
+        """Map weights over the output vectors to weights over the L input vectors, `[..., L]`, for figures."""
         return alpha
 
 
 class SelfAttentionLayers(Encoder):
     """Source encoding (Springenberg et al. 2018, section 2.1): features and positions, then N self-attention layers.
 
-    A linear projection from D to E is learnt only where they differ. Dropout is on the features and on the attention
-    weights. `positions`: `1d` encodes the L positions in row order, `2d` rows and columns apart; `learned` ones are
-    resized for sets of another grid. `norm` is that of each sublayer; `pre` has another at the end.
+    A linear projection from D to E is learnt only if they differ. Dropout is on the features and on the attention
+    weights. `positions`: `1d` encodes the L positions in row order, `2d` rows and columns separately; `learned` ones
+    are resized for other grids. `norm` is the position of layer normalisation in each sublayer; `pre` adds a final one.
     """
 
     @validated
@@ -94,15 +94,15 @@ class SelfAttentionLayers(Encoder):
         if self.positions is not None and self.positions.learned and grid != self.grid:
             return x + resized(self.positions.table, self.grid, grid).to(x.dtype)
         if x.shape[1] != math.prod(self.grid):
-            raise ValueError(f"{x.shape[1]} context vectors came, the model is built for {math.prod(self.grid)}")
+            raise ValueError(f"got {x.shape[1]} context vectors; the model is built for {math.prod(self.grid)}")
         return x if self.positions is None else self.positions(x)
 
 
 class SelfAttentionBlock(Encoder):
     """y = x + gamma W_o (A v), A = softmax(q . k) over all places, gamma = 0 at first (Zhang et al. 2019, Eq. 1-3).
 
-    The maps are 1 x 1 convolutions, which on vectors are linear; q and k have D / 8 features, v has D / 2 (D). There is
-    no scale. At the start the features leave as they came, to the bit.
+    The maps are 1 x 1 convolutions, which are linear layers on vectors; q and k have D / 8 features, v has D / 2 (D).
+    There is no scale. Initially the output equals the input, to the bit.
     """
 
     @validated
@@ -122,10 +122,10 @@ class SelfAttentionBlock(Encoder):
 
 
 class Transposed(Encoder):
-    """Transposed convolutions, each of which doubles rows and columns: c_2i+a,2j+b = W_ab c_ij + bias.
+    """Transposed convolutions that double rows and columns: c_2i+a,2j+b = W_ab c_ij + bias.
 
-    As in Long et al. 2015 they are linear and start as an interpolation, here the nearest (D): every vector becomes 2x2
-    of its like. Their kernels do not overlap (D), so that a masked vector reaches no other.
+    As in Long et al. 2015 they are linear and initialised to interpolation, here nearest-neighbour (D): every vector
+    becomes 2x2 copies. Their kernels do not overlap (D), so that masked vectors affect no others.
     `behind` is an encoder of the L' vectors.
     """
 
@@ -164,7 +164,7 @@ class Transposed(Encoder):
 
     def _finer(self, context: ContextSet) -> ContextSet:
         if context.grid != self.grid:
-            raise ValueError(f"a grid of {context.grid} came, the model is built for {self.grid}")
+            raise ValueError(f"got a grid of {context.grid}; the model is built for {self.grid}")
         image = self.convolutions(context.vectors.mT.unflatten(2, self.grid))
         mask = context.mask
         if mask is not None:

@@ -1,6 +1,6 @@
 """Output heads: from the state of a step to the logits of its word.
 
-m features of a word's embedding E y, n of the state h, Z of the context z (0: none), V words.
+m features of a word's embedding E y, n features of the state h, Z features of the context z (0: none), V words.
 """
 
 from abc import ABC, abstractmethod
@@ -12,22 +12,22 @@ from torch import Tensor, nn
 from captioning.config.types import Width, validated
 
 Bias = Literal["none", "zero", "frequencies"]
-"""Of the last layer at first; `frequencies` are those of the words (NeuralTalk, the code of Karpathy, Fei-Fei 2015)."""
+"""Initial bias of the last layer; `frequencies`: word frequencies (NeuralTalk, the code of Karpathy, Fei-Fei 2015)."""
 
 
 class Head(nn.Module, ABC):
-    """Built by keyword with d_word (m), d_hidden (n), d_context (Z) and vocab_size; between its halves is dropout."""
+    """Base class, built by keyword with d_word, d_hidden, d_context and vocab_size (m, n, Z, V)."""
 
     output: nn.Linear
     bias: Bias = "zero"
 
     @abstractmethod
     def features(self, words: Tensor, hidden: Tensor, context: Tensor | None) -> Tensor:
-        """Features for the output layer, `[..., E]`, from `[..., m]`, `[..., n]` and `[..., Z]`."""
+        """`[..., m]`, `[..., n]`, `[..., Z]` to `[..., E]`: input of the output layer, before dropout."""
 
     @torch.no_grad()
     def begin(self, counts: Tensor) -> None:
-        """Set the bias to the words' log-frequencies, log((n_v + 1) / sum_v (n_v + 1)), of `counts` n `[V]`."""
+        """Set the bias to log-frequencies log((n_v + 1) / sum_v (n_v + 1)) of `counts` n `[V]`."""
         self.output.bias.copy_(((counts + 1) / (counts + 1).sum()).log())
 
     def forward(self, features: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Linear(Head):
 
 
 class Xu(Head):
-    """L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7); `tanh` around the sum is that of the authors' code."""
+    """L_o (E y + L_h h + L_z z) (Xu et al. 2015, Eq. 7); `tanh` of the sum as in the authors' code."""
 
     @validated
     def __init__(
@@ -72,8 +72,8 @@ class Deep(Head):
     """W f(U h + V E y + C z + b) + b'.
 
     `pool` is f: tanh (Sennrich et al. 2017, "Nematus", section 2), or maxout, the larger of each pair of neighbours
-    (Goodfellow et al. 2013; Bahdanau et al. 2015, appendix A.2.2, who have h_{t-1} where this has h_t (D)). `width` is
-    that of the sum; None is m for tanh, and 2 m for maxout (D).
+    (Goodfellow et al. 2013; Bahdanau et al. 2015, appendix A.2.2, with h_{t-1} in place of h_t (D)). `width` is the
+    number of features of the sum; None is m for tanh, and 2 m for maxout (D).
     """
 
     @validated
@@ -92,7 +92,7 @@ class Deep(Head):
         self.pairs = pool == "maxout"
         width = width or (2 * d_word if self.pairs else d_word)
         if self.pairs and width % 2:
-            raise ValueError(f"the width of the maxout is {width}; it must be even, since of every two one is left")
+            raise ValueError(f"the width of the maxout is {width}; it must be even, since features are pooled in pairs")
         self.hidden = nn.Linear(d_hidden, width, bias=False)  # U
         self.word = nn.Linear(d_word, width)  # V, b
         self.context = nn.Linear(d_context, width, bias=False) if d_context else None  # C

@@ -1,7 +1,7 @@
-"""A recurrent decoder's image apart from attention: its initial state, and what of the image the cell reads.
+"""The image in a recurrent decoder apart from attention: initial state, and input of the cell.
 
 B images, D features of a context vector on a grid of h x w, K tensors of memory with n features each, m features of a
-word's embedding, X of the injected image.
+word's embedding, X features of the injected image.
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from captioning.models.parts.numerics import dropout as drop
 
 
 class Initial(nn.Module, ABC):
-    """Built by keyword with d_context (D), grid, d_hidden (n) and memories (K)."""
+    """Base class, built by keyword with d_context (D), grid, d_hidden (n) and memories (K)."""
 
     @abstractmethod
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
@@ -39,10 +39,10 @@ class Zero(Initial):
 class MLP(Initial):
     """f_init: tanh(W_2 tanh(W_1 a_mean + b_1) + b_2) of width n (D), for each tensor (Xu et al. 2015, section 3.1.2).
 
-    One of the `layers` alone is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean). In place of the
-    mean, `pool=flat` reads all vectors side by side, those that are masked zero; then h w is fixed. `norm`
-    layer-normalises what is pooled, so that photographs unlike those of training have no larger effect. Dropout is on
-    what the first layer reads, one draw for all captions of an image.
+    With `layers=1` it is tanh(W a_mean + b) (Bahdanau et al. 2015, appendix A.2.2, of a mean). `pool=flat` replaces the
+    mean by the concatenation of all vectors, masked ones as zero; h w is then fixed. `norm` layer-normalises the pooled
+    features, so that photographs unlike the training set have no larger effect. Dropout is on the input of the first
+    layer, one draw for all captions of an image.
     """
 
     @validated
@@ -78,21 +78,21 @@ class MLP(Initial):
 
 
 class Inject(nn.Module, ABC):
-    """Built by keyword with d_context (D), d_word (m) and d_hidden (n)."""
+    """Base class, built by keyword with d_context (D), d_word (m) and d_hidden (n)."""
 
     d_image: int  # X
-    once: bool = False  # read before the first word, as a word (then X = m), and never again; otherwise at every step
+    once: bool = False  # True: read only before the first word, as a word (then X = m); otherwise at every step
 
     @abstractmethod
     def forward(self, context: ContextSet, hidden: Tensor) -> Tensor:
-        """`[B, X]`; `hidden` is h_0 `[B, n]`, before dropout."""
+        """Return `[B, X]`; `hidden` is h_0 `[B, n]`, before dropout."""
 
 
 class Mean(Inject):
     """x = W_x a_mean + b (D), without any spatial information.
 
     It is read `once`, before BOS, as in Show and Tell (Vinyals et al. 2015, Eq. 10), or at every step (Hui 2017).
-    Without `project` x = a_mean (Anderson et al. 2018, section 3.2.1).
+    Without `project`, x = a_mean (Anderson et al. 2018, section 3.2.1).
     """
 
     @validated

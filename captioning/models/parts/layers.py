@@ -19,11 +19,11 @@ from captioning.models.parts.numerics import dropout
 Scale = Literal["sqrt_len_d", "sqrt_d"]
 Norm = Literal["post", "pre"]
 BLOCK = 1 << 18
-"""Weights of a head that lie in memory at once while a CPU trains with dropout; backward computes each block anew."""
+"""Weights per head in memory at once during CPU training with dropout; backward recomputes each block."""
 
 
 class KeyValue(NamedTuple):
-    """Projected keys and values of one layer, each `[..., H, K, A]`."""
+    """Projected keys and values of one layer, `[..., H, K, A]` each."""
 
     key: Tensor
     value: Tensor
@@ -35,9 +35,9 @@ def temperature(scale: Scale, d_len: int, d_attn: int) -> float:
 
 
 def over_image(context: ContextSet, scale: Scale, d_attn: int) -> tuple[float | Tensor, Tensor | None]:
-    """tau and mask of attention over images: one number or `[B, 1, 1, 1]`, and `[B, 1, 1, L]` or None.
+    """tau and mask of attention over images: a float or `[B, 1, 1, 1]`, and `[B, 1, 1, L]` or None.
 
-    d_len is the number of vectors that may be attended.
+    d_len is the number of unmasked vectors.
     """
     if context.mask is None or scale == "sqrt_d":
         tau: float | Tensor = temperature(scale, context.vectors.shape[1], d_attn)
@@ -55,16 +55,16 @@ def attend(
     dropout_p: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """softmax(Q K^T / tau) V of every head (Eq. 2), `[G, H, Q, A]`, side by side (Eq. 3): `[G, Q, H A]`.
+    """softmax(Q K^T / tau) V of every head (Eq. 2), concatenated (Eq. 3): `[G, H, Q, A]` to `[G, Q, H A]`.
 
-    tau is one number or `[G, 1, 1, 1]`; the mask broadcasts to `[G, H, Q, K]` and leaves every query a key. Dropout is
-    on the weights. These are given before it, if needed; without them memory grows with Q + K, not with Q K.
+    tau is a float or `[G, 1, 1, 1]`; the mask broadcasts to `[G, H, Q, K]` and leaves every query a key. Dropout is on
+    the weights. If needed, weights before dropout are returned; without them memory grows with Q + K, not with Q K.
     """
     if isinstance(tau, Tensor):
         query, tau = query / tau, 1.0
     rows = max(1, BLOCK // key.shape[-2])
     weights = None
-    if not need_weights and (dropout_p == 0.0 or query.device.type != "cpu"):  # a CPU's kernels know no dropout
+    if not need_weights and (dropout_p == 0.0 or query.device.type != "cpu"):  # CPU kernels do not support dropout
         found = F.scaled_dot_product_attention(query, key, value, mask, dropout_p, scale=1.0 / tau)
     elif need_weights or query.shape[-2] <= rows:
         found, weights = _explicit(query, key, value, tau, mask, dropout_p)
@@ -89,7 +89,7 @@ def _explicit(
 
 
 class MultiHeadProjection(nn.Module):
-    """P = `outputs` linear maps of Eq. 1 in one matrix product, without bias, and split into heads."""
+    """P = `outputs` linear maps of Eq. 1 in one matrix product, without bias, split into heads."""
 
     def __init__(self, d_source: int, d_feat: int, heads: int, outputs: int) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class MultiHeadProjection(nn.Module):
 
 
 class ResidualNorm(nn.LayerNorm):
-    """Residual and norm: LayerNorm(f(x) + x) as in both papers; `pre`: f(LayerNorm(x)) + x (Xiong et al. 2020)."""
+    """LayerNorm(f(x) + x) as in both papers, or with `pre` f(LayerNorm(x)) + x (Xiong et al. 2020)."""
 
     def __init__(self, d_feat: int, norm: Norm) -> None:
         super().__init__(d_feat)
@@ -145,7 +145,7 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: Tensor, tau: float | Tensor, mask: Tensor | None, past: KeyValue | None, need_weights: bool
     ) -> tuple[Tensor, KeyValue, Tensor | None]:
-        """Positions `[G, S, E]` see `past` `[G, H, t, A]` and each other; also the longer past, and the weights."""
+        """Attend from positions `[G, S, E]` to `past` `[G, H, t, A]` and each other; also return past and weights."""
         query, key, value = self.project(self.norm.before(x))
         if past is not None:
             key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
@@ -157,7 +157,7 @@ class SelfAttention(nn.Module):
 class InterAttention(nn.Module):
     """f(caption) = Attn(caption, image, image).
 
-    Eq. 3 writes the residual as "+ V_input"; a caption and an image differ in length, so it is Q_input here (D).
+    The residual is "+ V_input" in Eq. 3, but Q_input here, since caption and image differ in length (D).
     """
 
     def __init__(self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm) -> None:
@@ -169,14 +169,14 @@ class InterAttention(nn.Module):
         self.dropout = dropout
 
     def image(self, encoded: Tensor) -> KeyValue:
-        """Keys and values `[B, H, L, A]` of an encoded image `[B, L, D]`, once for all its captions."""
-        # Contiguous, because decoding multiplies by them at every step and would copy them each time.
+        """Keys and values `[B, H, L, A]` of encoded images `[B, L, D]`, once for all captions."""
+        # Contiguous, because decoding multiplies by them at every step and would otherwise copy them each time.
         return KeyValue(*(projected.contiguous() for projected in self.project_image(encoded)))
 
     def forward(
         self, x: Tensor, image: KeyValue, tau: float | Tensor, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Positions `[B, S, E]` of all of an image's captions, and the weights `[B, H, S, L]`."""
+        """`[B, S, E]`, all positions of an image's captions, to the same, and weights `[B, H, S, L]`."""
         (query,) = self.project_query(self.norm.before(x))
         dropout = self.dropout if self.training else 0.0
         attended, weights = attend(query, *image, tau, mask, dropout, need_weights)
@@ -184,7 +184,7 @@ class InterAttention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention over the context vectors, feed-forward."""
+    """Self-attention over the context vectors, then feed-forward."""
 
     def __init__(self, d_feat: int, heads: int, d_hidden: int, dropout: float, norm: Norm) -> None:
         super().__init__()
@@ -194,13 +194,13 @@ class EncoderLayer(nn.Module):
     def forward(
         self, x: Tensor, tau: float | Tensor, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """`[B, L, E]` to the same, and the weights `[B, H, L, L]`."""
+        """`[B, L, E]` to the same, and weights `[B, H, L, L]`."""
         x, _, weights = self.attention(x, tau, mask, None, need_weights)
         return self.feed_forward(x), weights
 
 
 class DecoderLayer(nn.Module):
-    """Target encoding (masked self-attention), source-target mapping (inter-attention), feed-forward."""
+    """Masked self-attention (target encoding), inter-attention (source-target mapping), feed-forward."""
 
     def __init__(self, d_feat: int, d_image: int, heads: int, d_hidden: int, dropout: float, norm: Norm) -> None:
         super().__init__()
@@ -220,9 +220,9 @@ class DecoderLayer(nn.Module):
         need_text: bool,
         need_inter: bool,
     ) -> tuple[Tensor, KeyValue, Tensor | None, Tensor | None]:
-        """`[B, N, T, E]` to the same, after `past` `[B, N, H, t, A]`; also the longer past.
+        """`[B, N, T, E]` to the same, after `past` `[B, N, H, t, A]`; also return the longer past.
 
-        The weights of text are `[B N, H, T, t + T]`, of inter-attention `[B, H, N T, L]`, each where needed.
+        Text weights are `[B N, H, T, t + T]`, inter-attention weights `[B, H, N T, L]`, each if needed.
         """
         b, n, t, e = x.shape
         flat = None if past is None else KeyValue(*(kept.flatten(0, 1) for kept in past))

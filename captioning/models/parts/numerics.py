@@ -1,4 +1,4 @@
-"""Dropout, initial weights, the states of continued hypotheses, and matrices in bfloat16."""
+"""Dropout, initialisation, reordering of hypotheses, and bfloat16 matrices."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Zero each element of `x` with probability `p` and divide the rest by 1 - p (Srivastava et al. 2014)."""
+    """Dropout (Srivastava et al. 2014): zero elements with probability `p`, divide the rest by 1 - p."""
     if not training or p == 0.0:
         return x
     if x.device.type != "cpu":
@@ -23,10 +23,10 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 class Part(nn.Module):
-    """A module whose parameters are not all matrices of linear layers."""
+    """A module with parameters that need initialisation besides `glorot`."""
 
     def initialise(self) -> None:
-        """Draw the parameters of its own that `glorot` does not."""
+        """Initialise the parameters that `glorot` does not, except those of submodules."""
 
 
 def initialise(*parts: nn.Module | None) -> None:
@@ -38,7 +38,7 @@ def initialise(*parts: nn.Module | None) -> None:
 
 
 def glorot(model: nn.Module) -> None:
-    """Glorot's distribution for the matrix of every linear layer of `model`, zero for its bias (D)."""
+    """Initialise every linear layer of `model`: Glorot for the matrix, zero for the bias (D)."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
@@ -47,13 +47,13 @@ def glorot(model: nn.Module) -> None:
 
 
 def gathered(tensors: Iterable[Tensor], parents: Tensor) -> tuple[Tensor, ...]:
-    """The rows `parents` `[B, N]` of tensors `[B, N', ...]`, along their second axis."""
+    """Select the rows `parents` `[B, N]` of tensors `[B, N', ...]` along the second axis."""
     images = torch.arange(parents.shape[0], device=parents.device)[:, None]
     return tuple(x[images, parents] for x in tensors)
 
 
 class LowerLinear(nn.Module):
-    """A linear layer whose matrix is in bfloat16; bias and results are as they were."""
+    """A linear layer with a bfloat16 matrix; bias and outputs keep their precision."""
 
     weight: Tensor
 
@@ -68,9 +68,9 @@ class LowerLinear(nn.Module):
 
 
 def lower(model: nn.Module, vocab_size: int, smallest: int = 2**14) -> None:
-    """Convert the matrices of `smallest` numbers or more to bfloat16, for decoding with a trained model.
+    """Convert matrices of at least `smallest` elements to bfloat16, for decoding with a trained model.
 
-    The last layer, to `vocab_size` words, stays: what a search compares are small differences of large logits, and
+    The last layer, to `vocab_size` words, is not converted: a search compares small differences of large logits, and
     bfloat16 has eight significant bits.
     """
     for part in list(model.modules()):

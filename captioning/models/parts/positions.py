@@ -13,9 +13,9 @@ TextPositions = Literal["sinusoidal", "learned"]
 
 
 class Positions(Part):
-    """A row of a table `[S, E]` for each of at most S places.
+    """Positional encodings from a table `[S, E]` for at most S positions.
 
-    The table holds sinusoids, or is learned and drawn with variance 1/E (D).
+    The table has sinusoids, or is learned and initialised with variance 1/E (D).
     """
 
     table: Tensor
@@ -33,25 +33,25 @@ class Positions(Part):
             nn.init.normal_(self.table, std=self.table.shape[1] ** -0.5)
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """`[..., T, E]` at the places `first` to `first` + T - 1."""
+        """Encode `[..., T, E]` at the positions `first` to `first` + T - 1."""
         return x + self.table[first : first + x.shape[-2]].to(x.dtype)
 
 
 def sinusoidal(length: int, features: int) -> Tensor:
-    """`[length, features]`: sin at even and cos at odd features, wavelengths from 2 pi to 20,000 pi."""
+    """`[length, features]`: sin in even, cos in odd features, wavelengths from 2 pi to 20,000 pi."""
     rate = 10000.0 ** (-torch.arange(0, features, 2, dtype=torch.float64) / features)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)[:, :features].float()
 
 
 def sinusoidal_2d(grid: tuple[int, int], features: int) -> Tensor:
-    """`[h * w, features]` in row order: the first half of the features encodes the row, the second the column."""
+    """`[h * w, features]` in row order: half of the features encode the row, half the column."""
     h, w = grid
     rows, columns = sinusoidal(h, features // 2), sinusoidal(w, features - features // 2)
     return torch.cat((rows[:, None].expand(h, w, -1), columns[None].expand(h, w, -1)), dim=-1).flatten(0, 1)
 
 
 def resized(table: Tensor, grid: tuple[int, int], other: tuple[int, int]) -> Tensor:
-    """A table `[h * w, E]` in row order for another grid, bicubic (Dosovitskiy et al. 2021, section 3.2)."""
+    """Resize a table `[h * w, E]` to another grid, bicubic (Dosovitskiy et al. 2021, section 3.2)."""
     image = table.T.unflatten(1, grid)[None]
     return F.interpolate(image, other, mode="bicubic", antialias=True)[0].flatten(1).T

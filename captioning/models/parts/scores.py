@@ -1,4 +1,4 @@
-"""Scores: how well each location of an image fits the state of a caption.
+"""Attention scores between the locations of an image and the state of a caption.
 
 B images, N captions per image, L context vectors c_i of D features on a grid of (h, w), queries h of n features,
 A attention features (`d_attention`; None is D).
@@ -20,30 +20,30 @@ from captioning.models.parts.numerics import Part
 
 
 class Score(Part, ABC):
-    """e_ti for every location and caption. One of your own needs `keys` and `forward`.
+    """Base class of scores e_ti; a custom score implements `keys` and `forward`.
 
-    Built by keyword with d_context (D), d_query (n) and the grid, (h, w) with L = h w.
+    Built by keyword with d_context (D), d_query (n) and grid, (h, w) with L = h w.
     """
 
-    looks_back = False  # `forward` reads the weights of the step before
+    looks_back = False  # True if `forward` uses the weights of the previous step
 
     def __init__(self, d_value: int) -> None:
         super().__init__()
-        self.d_value = d_value  # the features of `values`
+        self.d_value = d_value  # number of features of `values`
 
     @abstractmethod
     def keys(self, context: ContextSet) -> Any:
-        """Inputs of every step from the images, computed once for all of their captions."""
+        """Precompute the inputs from the images, once for all captions."""
 
     def values(self, vectors: Tensor) -> Tensor:
-        """Vectors to average by the weights, `[B, L, d_value]`."""
+        """`[B, L, d_value]`: the vectors to average by the weights."""
         return vectors
 
     @abstractmethod
     def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
-        """The scores `[B, N, L]` for queries `[B, N, n]`; `past` are the weights of the step before, None at the first.
+        """Scores `[B, N, L]` for queries `[B, N, n]`; `past` are the previous weights, None at the first step.
 
-        Attention leaves out masked locations afterwards.
+        Attention masks locations afterwards.
         """
 
 
@@ -71,8 +71,8 @@ class MLP(Score):
 class Location(MLP):
     """w . tanh(W_a c_i + W_h h + U f_i + b), location-aware (Chorowski et al. 2015; Cho et al. 2015, Eq. 23).
 
-    f_i = sum_k v_{k-i} alpha_k of the step before, d = `filters` features: a convolution of K + 1 taps along each axis
-    that the grid has, zero outside (D). alpha of step 0 is even (D). K = `reach` is even, half of it to either side.
+    f_i = sum_k v_{k-i} alpha_k of the previous step, with d = `filters` features: a convolution of K + 1 taps along
+    each axis longer than 1, zero outside (D). alpha_0 is uniform (D). K = `reach` is even, half of it to either side.
     """
 
     looks_back = True
@@ -100,7 +100,7 @@ class Location(MLP):
         nn.init.uniform_(self.filters, -bound, bound)
 
     def keys(self, context: ContextSet) -> Any:
-        """W_a c + b, the even weights `[B, L]`, and the grid."""
+        """W_a c + b, uniform weights `[B, L]`, and the grid."""
         vectors, mask = context.vectors, context.mask
         even = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
         return super().keys(context), even / even.sum(dim=1, keepdim=True), context.grid
@@ -116,8 +116,8 @@ class Location(MLP):
 class Linear(Score):
     """w_c . c_i + w_h . h + b (the lecture's "f_att is a linear layer").
 
-    w_h . h is the same for every location and cancels in the softmax, as b does: the weights do not depend on the
-    state. It is the honest static attention, one map for the whole caption.
+    w_h . h is the same for every location and cancels in the softmax, like b, so that the weights do not depend on the
+    state: static attention, with one map for the whole caption.
     """
 
     @validated
@@ -134,10 +134,10 @@ class Linear(Score):
 
 
 class SingleLayer(Linear):
-    """tanh(W_x c_i + W_c h), a number without a weight after it (Hui 2017).
+    """tanh(W_x c_i + W_c h), a scalar without a further weight (Hui 2017).
 
-    It lies in (-1, 1), so a weight is at most e^2 / (e^2 + L - 1): 3.7 % of 196 locations. It cannot focus.
-    `learned_scale` multiplies it by exp(s), s = 0 at first, which is no longer the source's (D).
+    It lies in (-1, 1), so that a weight is at most e^2 / (e^2 + L - 1), 3.7 % for 196 locations: it cannot focus.
+    `learned_scale` multiplies it by exp(s), s = 0 at first, unlike the source (D).
     """
 
     @validated
@@ -151,9 +151,9 @@ class SingleLayer(Linear):
 
 
 class Dot(Score):
-    """h . c_i, or (W_q h) . c_i where a query is not as wide as a context vector, unless `project` forbids it (D).
+    """h . c_i, or with `project`, (W_q h) . c_i if n differs from D (D).
 
-    `scaled` divides by sqrt(D), since long vectors make the softmax peak (Vaswani et al. 2017, section 3.2.1).
+    `scaled` divides by sqrt(D), since wide vectors make the softmax peak (Vaswani et al. 2017, section 3.2.1).
     """
 
     @validated

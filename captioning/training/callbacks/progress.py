@@ -15,7 +15,7 @@ from captioning.metrics.scorer import MAIN, SCORES, score_called
 from captioning.progress import EVERY, bar, duration, on_terminal
 
 SHOWN = {score.metric: score.name for score in SCORES.values() if score.group == MAIN}
-"""One score of each metric, of BLEU the longest n-grams; the one that the checkpoint is kept by comes in addition."""
+"""One score per metric (for BLEU, the longest n-grams); the score that selects the checkpoint is added."""
 REDRAWN = 0.2
 """Seconds between two updates of the bar."""
 
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class Progress(ProgressBar):
-    """Shows epoch, step, loss, learning rate, speed, time left, and a line with the scores of each validation.
+    """Print training progress, and a line with the scores of each validation.
 
-    A terminal has one bar, which changes every `refresh_rate` batches at most. Elsewhere, or with 0, there is a line
-    every `every_seconds`. Only rank 0 prints.
+    On a terminal, one bar is updated at most every `refresh_rate` batches. Elsewhere, or with `refresh_rate=0`, a line
+    is printed every `every_seconds`. Only rank 0 prints.
     """
 
     @validated
@@ -47,7 +47,7 @@ class Progress(ProgressBar):
         if not self._enabled or trainer.should_stop:
             return
         self._is_training = True
-        self._total: float = trainer.estimated_stepping_batches  # infinite for a training without end
+        self._total: float = trainer.estimated_stepping_batches  # infinite for unlimited training
         self._start: tuple[int, float] | None = None  # after the first step, which waits for workers and compiles
         self._kept: Any = trainer.checkpoint_callback
         self._monitor = str(getattr(self._kept, "monitor", None) or "").removeprefix("val/")
@@ -114,7 +114,7 @@ class Progress(ProgressBar):
         return f"epoch {self.trainer.current_epoch + 1}" + (f"/{epochs}" if epochs > 0 else "")
 
     def _state(self, scores: dict[str, str] | None = None) -> str:
-        """Where training is, with the scores of a validation."""
+        """Progress text, with the scores of a validation."""
         step = self.trainer.global_step
         parts = [self._epoch(), f"step {step:,}" + (f"/{self._total:,}" if math.isfinite(self._total) else "")]
         if self._start is not None and step > self._start[0]:
@@ -138,7 +138,7 @@ class Progress(ProgressBar):
 
     def _logged(self, name: str) -> float | None:
         value = self.trainer.callback_metrics.get(name)
-        return None if value is None else float(value)  # which waits for the device
+        return None if value is None else float(value)  # synchronises with the device
 
     def _evaluating(self, doing: str) -> None:
         if self._enabled and not self.trainer.sanity_checking:
@@ -146,7 +146,7 @@ class Progress(ProgressBar):
             self._show(f"{self._epoch()}, {stage}" if self._is_training else stage)
 
     def _show(self, text: str) -> None:
-        """Change the bar, or write a line."""
+        """Update the bar, or write a line."""
         if not self._on_bar:
             self._write(text)
             return

@@ -25,7 +25,7 @@ Images = Annotated[int, Ge(0)]
 
 
 class Results(L.Callback):
-    """Write the captions of the test before any scorer starts, then again with their scores."""
+    """Write the test captions before any scorer starts, then again with scores."""
 
     @validated
     def __init__(self, folder: str | Path) -> None:
@@ -38,7 +38,7 @@ class Results(L.Callback):
     def on_test_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         scores = pl_module.latest["test"]
         self._write(trainer, pl_module, scores)
-        # scores that other callbacks have logged too, such as pointing, rounded to single precision
+        # includes scores logged by other callbacks, such as pointing, rounded to single precision
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
         logged = {name.removeprefix("test/"): value for name, value in metrics.items()}
         stopwatch = next((c for c in trainer.callbacks if isinstance(c, Stopwatch)), None)  # type: ignore[attr-defined]
@@ -82,7 +82,7 @@ def origin(trainer: L.Trainer) -> dict[str, Any]:
 
 
 class AttentionPanels(CaptionCallback):
-    """Save one attention panel per image in `folder`, named by its id; `maps=all` has every layer's and head's map."""
+    """Save one attention panel per image in `folder`; `maps=all` shows every layer and head."""
 
     splits = ("test",)
 
@@ -104,7 +104,7 @@ class AttentionPanels(CaptionCallback):
 
 
 def draw(path: Path, module: CaptioningModule, example: Example, caption: Caption, every_map: bool = False) -> None:
-    """Save the panel of a captioned photograph as `path` and as PDF; without attention, the photograph alone.
+    """Save the panel of a caption as `path` and as PDF; without attention, only the photograph.
 
     The backbone must be `located`.
     """
@@ -129,7 +129,7 @@ def draw(path: Path, module: CaptioningModule, example: Example, caption: Captio
 
 
 class KeepAttention(CaptionCallback):
-    """Write every map of the test split's first captions to `attention.npz`, if the model has attention."""
+    """Write all maps of the first test captions to `attention.npz`, if the model has attention."""
 
     splits = ("test",)
 

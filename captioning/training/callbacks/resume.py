@@ -21,18 +21,18 @@ from captioning.training.loggers.metrics_file import MetricsFile
 SHARED = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule")
 """Settings that all processes of a run must share."""
 ASK_EVERY = 20
-"""Batches after which processes ask each other for signals: the answer waits for all of them."""
+"""Batches between two checks for signals among processes, which synchronise them."""
 
 
 class ResumePoints(L.Callback):
-    """Saves `last.ckpt`, from which `resume=true` continues to the same result, bit for bit.
+    """Save `last.ckpt`, from which `resume=true` continues to the same result, bit for bit.
 
     It is saved between two batches, where weights, optimiser, schedule, averages and the objective's state are
-    consistent and no gradient is pending: every `every_n_steps` optimiser steps, before the last batch of an epoch (an
-    interrupted validation costs one step) and at the end. SIGTERM and Ctrl-C save and end the run; a second one ends it
-    at once. A loss or weights that are not finite end it and are never saved.
+    consistent and no gradient is pending: every `every_n_steps` optimiser steps, before the last batch of an epoch (so
+    that an interrupted validation costs one step) and at the end. SIGTERM and Ctrl-C save and stop the run; a second
+    signal stops it at once. A non-finite loss or weights stop the run and are never saved.
 
-    It must be the first callback: others repeat after resuming what they do at the start of a batch.
+    It must be the first callback: after resuming, later callbacks repeat their actions at the start of a batch.
     """
 
     @validated
@@ -51,7 +51,7 @@ class ResumePoints(L.Callback):
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self._saved = checkpoint["global_step"]
-        here = str(self.path.parent.resolve())  # the best checkpoint is in this folder, even if the run was moved
+        here = str(self.path.parent.resolve())  # the best checkpoint is in this folder, even if the run has moved
         for name, state in checkpoint["callbacks"].items():
             if name.startswith("ModelCheckpoint"):
                 before = state["dirpath"]
@@ -72,7 +72,7 @@ class ResumePoints(L.Callback):
         self._signals.enter_context(on_signal(partial(setattr, self, "_signal")))
 
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        # After a validation Lightning would, on resuming, take it for one that is still to come.
+        # If saved directly after a validation, Lightning would repeat it on resuming.
         if batch_idx % trainer.accumulate_grad_batches or batch_idx % (trainer.val_check_batch or 1) == 0:
             return
         last = batch_idx + trainer.accumulate_grad_batches >= trainer.num_training_batches
@@ -84,7 +84,7 @@ class ResumePoints(L.Callback):
             self._stop(trainer)
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        # where the loss is read anyway
+        # only where the loss is read anyway
         logged = trainer.global_step % trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
         if logged and not math.isfinite(trainer.callback_metrics["train/nll"]):
             self._refuse(trainer, "loss")
@@ -102,7 +102,7 @@ class ResumePoints(L.Callback):
     on_test_start, on_test_end = on_validation_start, on_validation_end
 
     def on_validation_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        # several processes have different numbers of batches, and stop after validation
+        # several processes may have different numbers of batches, so they stop after validation
         if self._signal is not None and trainer.world_size == 1:
             self._stop(trainer)
 
@@ -117,7 +117,7 @@ class ResumePoints(L.Callback):
         self._signals.close()
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        # The batch about to start counts as not begun; Lightning's own bookkeeping would train it twice.
+        # Count the batch about to start as not begun; Lightning's own bookkeeping would train it twice.
         if self._saving and not self._finished:
             progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
             for counts in (progress["total"], progress["current"]):

@@ -17,14 +17,14 @@ from captioning.training.module import CaptioningModule
 
 
 class CaptionCallback(L.Callback):
-    """Base of callbacks on decoded captions, with hooks for validations and the test alike.
+    """Base of callbacks on decoded captions, with the same hooks for validation and test.
 
-    As it is, it keeps what `kept` gives for each caption, by the image's position in the split, and hands it to
-    `finish` from all processes, before captions are scored.
+    By default it collects `kept` of each caption, by the image's position in the split, from all processes, and passes
+    it to `finish` before captions are scored.
     """
 
     splits: tuple[str, ...] = ("val", "test")
-    images: int | None = None  # of the first images of a split alone
+    images: int | None = None  # limit to the first images of a split
 
     def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
         self._kept: dict[int, Any] = {}
@@ -35,7 +35,7 @@ class CaptionCallback(L.Callback):
                 self._kept[position] = self.kept(module, caption)
 
     def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
-        # some processes have repeated images
+        # images may be repeated in some processes
         self.finish(trainer, module, split, dict(sorted(ChainMap(*gathered(self._kept)).items())))
 
     def kept(self, module: CaptioningModule, caption: Caption) -> Any:
@@ -66,7 +66,7 @@ class CaptionCallback(L.Callback):
 
 
 class LogWording(CaptionCallback):
-    """Log `val/bad_endings` and the others of `captioning.metrics.wording`."""
+    """Log `val/bad_endings` and the other statistics of `captioning.metrics.wording`."""
 
     _training: TrainingCaptions | None = None
 
@@ -82,13 +82,13 @@ class LogWording(CaptionCallback):
 
 
 class LogAttentionStatistics(CaptionCallback):
-    """Log `val/attention entropy` and the others of `AttentionStatistics`; nothing for models without attention."""
+    """Log `val/attention entropy` and the other `AttentionStatistics` of models with attention."""
 
     def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
         self.metric = AttentionStatistics().to(module.device)
 
     def add(self, trainer: L.Trainer, module: CaptioningModule, batch: Batch, captions: Sequence[Caption]) -> None:
-        present = module.backbone.present(batch.inputs)  # of the maps, only locations that the image has count
+        present = module.backbone.present(batch.inputs)  # count only locations on the image
         locations = [slice(None)] * len(captions) if present is None else present.cpu()
         pairs = zip(captions, locations, strict=True)
         self.metric.update(caption.attention[:, each] for caption, each in pairs if caption.attention is not None)
@@ -101,9 +101,9 @@ class LogAttentionStatistics(CaptionCallback):
 class Pointing(CaptionCallback):
     """Log the pointing score of the test's references under teacher forcing.
 
-    A second score has each image replaced by the next one of the split: that of a model whose attention depends on the
-    caption and the usual positions, not on the image. Neither depends on how images are batched. Nothing is logged
-    without boxes, attention, or positions to compare with boxes.
+    A second score replaces each image by the next one of the split: the score of attention that depends on the caption
+    and on typical positions, but not on the image. Neither depends on batching. Nothing is logged without boxes,
+    attention, or image positions.
     """
 
     splits = ("test",)

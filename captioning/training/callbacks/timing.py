@@ -14,7 +14,7 @@ from captioning.errors import CaptioningError
 
 
 class Stopwatch(L.Callback):
-    """Measures training with validation, from the first step, and `to_best`: until the best score of `monitor`."""
+    """Measure training time, including validation, and `to_best`: until the best score of `monitor`."""
 
     @validated
     def __init__(self, monitor: str, mode: Literal["min", "max"] = "max") -> None:
@@ -26,7 +26,7 @@ class Stopwatch(L.Callback):
 
     @property
     def trained(self) -> float:
-        """Seconds until now or the end of training, including those before the checkpoint it was resumed from."""
+        """Seconds of training so far, including those before resuming."""
         return self._before + (0.0 if self._start is None else time.perf_counter() - self._start)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -52,9 +52,9 @@ class Stopwatch(L.Callback):
 
 
 class Throughput(L.Callback):
-    """Log `train/captions per second` of all processes, with the loss, without validation.
+    """Log `train/captions per second` of all processes, excluding validation.
 
-    Captions are counted on the device and the clock is read when the loss is read, so nothing waits for the device.
+    Captions are counted on the device, and the clock is read with the loss, so that no further synchronisation occurs.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Throughput(L.Callback):
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Batch, *_: Any) -> None:
         self._captions = self._captions + batch.captions
         step = trainer.global_step
-        # While gradients accumulate, the number of steps is still the one that was logged.
+        # While gradients accumulate, the step number does not change.
         if step % trainer.log_every_n_steps or step == self._logged:  # type: ignore[attr-defined]
             return
         self._pause()
@@ -87,17 +87,17 @@ class Throughput(L.Callback):
 
 
 class Compile(L.Callback):
-    """Compile the forward passes that the loss needs, in place: the model's, and that of a trainable backbone.
+    """Compile the training forward passes, in place: the model and a trainable backbone.
 
-    Decoding is not compiled. Shapes are dynamic, so that batches of other sizes need no second compilation.
+    Decoding is not compiled. Shapes are dynamic, so that batches of other sizes do not recompile.
     """
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         compiler = os.environ.get("CXX", "g++")
         if pl_module.device.type == "cpu" and not shutil.which(compiler):
             raise CaptioningError(
-                f"callbacks=compiled needs a C++ compiler, and there is no {compiler}: install g++, name another in "
-                "the environment variable CXX, or leave callbacks=default"
+                f"callbacks=compiled needs a C++ compiler, and there is no {compiler}: install g++, set the "
+                "environment variable CXX to another compiler, or use callbacks=default"
             )
         pl_module.model.compile(dynamic=True)
         if pl_module.backbone.trainable:

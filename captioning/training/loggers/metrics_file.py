@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class FileLogger(Logger):
-    """Base of loggers to files in the run folder, whose `config.yaml` has the hyperparameters."""
+    """Base of loggers to files in the run folder; hyperparameters are in its `config.yaml`."""
 
     path: Path
 
@@ -34,9 +34,9 @@ class FileLogger(Logger):
 
 
 class MetricsFile(FileLogger):
-    """`metrics.csv`: one row per call, written at once; an unknown value is an empty field.
+    """`metrics.csv`: one row per call, written immediately; missing values are empty fields.
 
-    Lightning's CSV logger overwrites an existing file, and buffers rows that a killed run then lacks.
+    Lightning's CSV logger overwrites an existing file and buffers rows, which a killed run loses.
     """
 
     @validated
@@ -47,7 +47,7 @@ class MetricsFile(FileLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append a row; columns are sorted, so that their order does not depend on which came first."""
+        """Append a row; columns are sorted, so that their order does not depend on the first calls."""
         row = {**metrics, "step": step}
         if unknown := row.keys() - set(self._columns):
             self._write(sorted({*self._columns, *unknown}), [*self._rows(), row])
@@ -56,15 +56,15 @@ class MetricsFile(FileLogger):
             with self.path.open("a", encoding="utf-8", newline="") as file:
                 csv.DictWriter(file, self._columns).writerow(row)
         except OSError as error:
-            error.add_note(f"cannot write {self.path}, make room and continue with resume=true")
+            error.add_note(f"cannot write {self.path}: free some disk space and continue with resume=true")
             raise
 
     @rank_zero_only
     def keep(self, before: int) -> None:
-        """Drop the rows from step `before` on, at which a run is resumed: they will be logged again."""
+        """Drop the rows from step `before` on, which a resumed run logs again."""
         rows = [row for row in self._rows() if int(row["step"]) < before] if before else []
         if rows:
-            # without the columns that only later rows had
+            # without columns of dropped rows only
             self._write(sorted({name for row in rows for name, value in row.items() if value}), rows)
             return
         if before:
@@ -86,7 +86,7 @@ class MetricsFile(FileLogger):
 
 
 def _parse(text: str) -> list[dict[str, str]]:
-    complete = text[: text.rfind("\n") + 1]  # a killed run may have left a part of a row
+    complete = text[: text.rfind("\n") + 1]  # a killed run may have left a partial row
     rows = list(csv.DictReader(io.StringIO(complete, newline=""), strict=True))
     if not rows or any(None in row or None in row.values() or not row["step"].isdecimal() for row in rows):
         raise ValueError("it is not a table of values with their steps")

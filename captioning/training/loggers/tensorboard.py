@@ -16,7 +16,7 @@ except ImportError as error:
 
 
 class TensorBoard(FileLogger):
-    """Event files; when a run is resumed, TensorBoard drops the values of repeated steps from earlier files.
+    """Event files; after resuming, TensorBoard drops repeated steps from earlier files.
 
     Lightning's logger would keep them, and writes a file of empty hyperparameters.
     """

@@ -27,9 +27,9 @@ from captioning.training.callbacks.statistics import CaptionCallback
 from captioning.training.module import CaptioningModule
 
 TIMEOUT = 20
-"""Seconds to wait for W&B's answer."""
+"""Seconds to wait for W&B."""
 DATA_DIR = os.environ.get("WANDB_DATA_DIR")
-"""Folder chosen by the user for files that wait for upload."""
+"""Folder set by the user for files waiting to be uploaded."""
 STEP, EPOCH = "trainer/global_step", "epoch"
 """Axes: epochs for validations, optimiser steps for other values."""
 COLUMNS = ("image_id", "attention", "caption", "references")
@@ -59,11 +59,11 @@ def wandb_logger(
     """
     if rank_zero_only.rank > 0:  # type: ignore[attr-defined]
         return WandbLogger(save_dir=save_dir)  # logs nothing
-    import wandb  # here, because it takes seconds and most runs do without
+    import wandb  # here, because it takes seconds and most runs do not need it
 
     wandb.finish()  # of an earlier run of this process
     wandb.teardown()  # or W&B warns that it does not read the environment again
-    # Files that wait for upload belong into the run folder, not into the user's home.
+    # Files waiting to be uploaded belong in the run folder, not in the user's home.
     os.environ["WANDB_DATA_DIR"] = DATA_DIR or str(Path(save_dir, "wandb").absolute())
     known = Path(save_dir, "wandb_id")
     agents = os.environ.get("WANDB_RUN_ID")
@@ -100,14 +100,14 @@ def _connected(wandb: ModuleType, settings: Mapping[str, Any]) -> Any:
         return wandb.init(resume="allow", settings=wandb.Settings(init_timeout=TIMEOUT), **settings)
     except wandb.Error as error:
         reason = str(error).splitlines()[0]
-        wandb.teardown()  # or W&B takes the id for that of an active run
+        wandb.teardown()  # otherwise W&B considers the id active
         os.environ["WANDB_MODE"] = "offline"  # later runs of this process do not wait again
         log.warning("W&B: %s. The run is kept in %s; `wandb sync` uploads it later", reason, settings["dir"])
         return None
 
 
 class WandbRecord(CaptionCallback):
-    """Log to W&B the provenance of a run, a table of captions with panels at every validation, and the test.
+    """Log to W&B the provenance, a table of captions and panels at every validation, and the test.
 
     Part of `logger=wandb`; it does nothing without that logger. `folder` is the run folder with its `config.yaml`.
     """

@@ -46,7 +46,7 @@ class TrainingData:
         return [[self.vocabulary.encode(r.words) for r in example.references] for example in self.examples]
 
     def counts(self) -> Tensor:
-        """How often each id is a target, `[V]`: the words of captions, UNK included, and their ends."""
+        """`[V]`: counts of the ids as targets: words of captions, including UNK, and EOS."""
         ids = [i for captions in self.references() for caption in captions for i in (*caption, EOS)]
         return torch.bincount(torch.tensor(ids, dtype=torch.long), minlength=len(self.vocabulary))
 
@@ -69,14 +69,14 @@ class BatchRandom:
 
 
 class Objective(nn.Module, ABC):
-    """Runs the model as it needs it; in evaluation mode it gives the likelihood alone.
+    """Base class of losses; in evaluation mode, only the likelihood.
 
-    It is a module so that checkpoints keep its buffers.
+    It is a module so that checkpoints include its buffers.
     """
 
-    stochastic: ClassVar[bool] = False  # it learns from sampled attention, and so needs a `StochasticCaptioner`
-    needs_attention: bool = False  # with its settings, it needs a captioner with attention
-    needs_initial: bool = False  # with its settings, it compares with the model that training begins from
+    stochastic: ClassVar[bool] = False  # learns from sampled attention; needs a `StochasticCaptioner`
+    needs_attention: bool = False  # needs a captioner with attention, given the settings
+    needs_initial: bool = False  # needs the initial model, given the settings
 
     def prepare(self, data: TrainingData, model: nn.Module) -> None:
         """Set up from the training data and the initial model; called once before training."""
@@ -87,7 +87,7 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, model: Captioner, context: ContextSet, batch: Batch, random: BatchRandom) -> Loss:
-        """Return the loss of the batch's captions on its context sets; `random` is not used in evaluation."""
+        """Return the loss of the batch's captions; `random` is unused in evaluation."""
 
     def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         """Update the objective's own state once per optimiser step, and return values to log.

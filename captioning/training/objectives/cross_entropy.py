@@ -56,7 +56,7 @@ def likelihood(model: Captioner, output: CaptionOutput, batch: Batch, label_smoo
 
 
 def word_losses(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Negative log-likelihood and smoothed loss of each word in nats, twice `[W]` in at least single precision.
+    """Negative log-likelihood and smoothed loss in nats, each `[W]` in at least single precision.
 
     `logits` are `[W, V]`, `targets` `[W]`; without smoothing both are the same tensor.
     """

@@ -108,7 +108,7 @@ class Reinforce(Objective):
         return Loss(loss.total / self.samples, loss.words, terms)
 
     def _repeated(self, batch: Batch) -> Batch:
-        """Each caption S times in a row, each word S times in a row."""
+        """Repeat each caption, and each word index, S times in a row."""
         copies, steps = torch.arange(self.samples, device=batch.tokens.device), batch.tokens.shape[-1] - 1
         caption, step = batch.word_index // steps, batch.word_index % steps
         index = (caption[:, None] * self.samples + copies) * steps + step[:, None]
@@ -130,7 +130,7 @@ class Reinforce(Objective):
             sums[: rewards.shape[-1]] += (moment * counted).sum(dim=(0, 1))
 
     def end_step(self, total: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        """Update the baseline by the rewards since the last call; log it (under `future`, that of the first step)."""
+        """Update the baseline; return it to be logged (with `credit=future`, that of the first step)."""
         reward, count, *squares = total(self._rewards)
         mean = reward / count.clamp(min=1)
         if self.variance is not None:

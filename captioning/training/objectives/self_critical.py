@@ -176,7 +176,7 @@ class SelfCritical(Objective):
 
 
 def divergence(logits: Tensor, others: Tensor) -> Tensor:
-    """KL(p || q) in nats of logits of p and q, `[W, V]`, over the ids that can be drawn, summed over positions."""
+    """KL(p || q) in nats, summed over positions, of logits `[W, V]` over the ids that can be drawn."""
     possible = [word for word in range(logits.shape[-1]) if word not in FORBIDDEN]
     precision = torch.promote_types(logits.dtype, torch.float32)
     p, q = (each[:, possible].log_softmax(dim=-1, dtype=precision) for each in (logits, others))

@@ -81,7 +81,7 @@ def test_the_encoder_behind_has_the_finer_grid_and_mask() -> None:
 
 
 def test_another_grid_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(3, 2\) came"):
+    with pytest.raises(ValueError, match=r"got a grid of \(3, 2\)"):
         Transposed(D, GRID)(ContextSet(normal(B, L, D).float(), (3, 2)))
 
 
