@@ -11,6 +11,7 @@ import torch
 from test_check import config
 from test_conf import composed, miniature, pytestmark  # noqa: F401 - its warnings come here too
 
+import captioning.config.check as config_check
 from captioning import machine, run
 from captioning.config.check import check
 
@@ -24,7 +25,7 @@ def has_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Answer:
     """Sets what every device answers."""
 
     def answer(given: bool) -> None:
-        for module in (machine, run):
+        for module in (machine, run, config_check):
             monkeypatch.setattr(module, "has_bfloat16", lambda device: given)
 
     return answer
