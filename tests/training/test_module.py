@@ -1,8 +1,11 @@
-"""The loss law: batches and accumulated batches change nothing but the time; for processes see test_ranks.py."""
+"""Batches and accumulated batches change nothing but the time (for processes see test_ranks.py); what is resumed is the
+same to the bit, or refused; schedules by hand."""
 
 import copy
-import dataclasses
+import math
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from captioning.data.batch import Batch
+from captioning.errors import CaptioningError
+from captioning.run import fit
+from captioning.runs.checkpoint import with_digest
 from captioning.runs.checkpoint_files import CheckpointFiles
 from captioning.training.module import CaptioningModule
 from captioning.training.objectives import CrossEntropy
@@ -33,6 +39,7 @@ from .world import (
     module,
     noted,
     self_critical,
+    soft,
     trainer,
 )
 
@@ -185,7 +192,7 @@ def test_backbones_learn_only_where_asked_and_at_their_own_rate_by_the_same_sche
     assert torch.equal(flat(frozen.backbone), before)
 
     images = torch.randint(0, 256, (6, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    given = dataclasses.replace(batch(0, 6), inputs=images, pixels=True)
+    given = replace(batch(0, 6), inputs=images, pixels=True)
     changes: dict[float | None, tuple[Tensor, Tensor]] = {}
     for rate in (None, LR / 8):
         found = module(trainable=True, backbone_lr=rate, schedule=partial(warmup_decay, warmup_steps=4))
@@ -205,3 +212,60 @@ def test_schedule_counts_optimiser_steps() -> None:
     assert rates == pytest.approx([6, 5, 4, 3, 2, 1])
     # and training without an end has one too
     trainer(max_epochs=-1, max_time={"seconds": 0}).fit(module(), loader(batches[:1]))
+
+
+FEW = {"train": examples(2), "val": examples(2), "test": examples(2)}
+PLACES = [
+    *(("optimizer_states",), ("lr_schedulers",), ("loops",), ("loops", "fit_loop"), ("CaptionData",), ("state_dict",)),
+    *(("optimizer_states", 0), ("optimizer_states", 0, "state"), ("global_step",), ("epoch",), ("callbacks",)),
+    *(("loops", "fit_loop", "epoch_progress"), ("lr_schedulers", 0), ("pytorch-lightning_version",)),
+]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("run") / "last.ckpt"
+    first = trainer(plugins=[CheckpointFiles()])
+    first.fit(soft(), data(FEW))
+    first.save_checkpoint(path)
+    return {key: content for key, content in torch.load(path, weights_only=True).items() if key != "digest"}
+
+
+@pytest.mark.filterwarnings("ignore:Be aware")
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_going_on_from_a_checkpoint_that_somebody_has_written(
+    saved: dict[str, Any], tmp_path: Path, place: tuple[Any, ...]
+) -> None:
+    for value in (None, {"a": 1}, torch.zeros(3)):
+        node = changed = copy.deepcopy(saved)
+        for key in place[:-1]:
+            node = node[key]
+        node[place[-1]] = value
+        torch.save(with_digest(changed), tmp_path / "last.ckpt")
+        with suppress(CaptioningError):
+            fit(trainer(max_epochs=2, plugins=[CheckpointFiles()]), soft(), data(FEW), tmp_path / "last.ckpt")
+
+
+HALF = math.sqrt(0.5) / 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"total_steps": 4, "final": 0.1}, [1, 1, 1, 1, 1]),
+        ({"total_steps": 6, "warmup_steps": 4}, [0.25, 0.5, 0.75, 1, 1, 1]),
+        ({"total_steps": 4, "decay": "linear", "final": 0.2}, [1, 0.8, 0.6, 0.4, 0.2, 0.2]),
+        ({"total_steps": 6, "decay": "linear", "warmup_steps": 2}, [0.5, 1, 1, 0.75, 0.5, 0.25, 0]),
+        ({"total_steps": 4, "decay": "cosine"}, [1, 0.5 + HALF, 0.5, 0.5 - HALF, 0, 0]),
+        ({"total_steps": 4, "decay": "cosine", "final": 0.2}, [1, 0.6 + 0.8 * HALF, 0.6, 0.6 - 0.8 * HALF, 0.2]),
+        ({"total_steps": 3, "decay": "linear", "warmup_steps": 10}, [0.1, 0.2, 0.3]),
+    ],
+)
+def test_rates_by_hand(settings: dict[str, Any], expected: list[float]) -> None:
+    optimizer, found = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0), []
+    schedule = warmup_decay(optimizer, **settings)
+    for _ in expected:
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert found == pytest.approx(expected, abs=1e-12)

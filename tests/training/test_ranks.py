@@ -25,19 +25,7 @@ from captioning.training.callbacks.timing import Throughput
 from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical
 from captioning.training.rewards import Reward
 
-from .world import (
-    QUIET,
-    data,
-    examples,
-    flat,
-    module,
-    noted,
-    randomised,
-    rewarded,
-    show_attend_tell,
-    trainer,
-    transformer,
-)
+from .world import QUIET, data, examples, module, noted, randomised, rewarded, show_attend_tell, trainer, transformer
 
 pytestmark = QUIET
 RATE = "train/captions per second"
@@ -90,7 +78,7 @@ def train(system: str, windows: int, processes: int) -> dict[str, Tensor]:
     scores = {name: value for name, value in run.callback_metrics.items() if name.startswith("val/")}
     return scores | {
         "gradients": torch.stack(run.optimizers[0].seen),
-        "weights": flat(found.model),
+        "weights": torch.nn.utils.parameters_to_vector(found.model.parameters()).detach(),
         "baselines": torch.tensor(baselines),
         RATE: run.callback_metrics[RATE],
     }

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import lightning as L
 import numpy as np
@@ -152,9 +152,7 @@ def run_test(tested: tuple[CaptioningModule, CaptionData], *callbacks: L.Callbac
     return dict(run.callback_metrics)
 
 
-class Outcome(NamedTuple):
-    folder: Path
-    metrics: dict[str, Tensor]
+Outcome = tuple[Path, dict[str, Tensor]]
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +163,7 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     callbacks = [Pointing(), LogAttentionStatistics(), LogWording(), Stopwatch("val/CIDEr"), *written]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LC_ALL", "C")
-        return Outcome(folder, run_test(pointer(folder, metrics=("BLEU", "CIDEr")), *callbacks))
+        return folder, run_test(pointer(folder, metrics=("BLEU", "CIDEr")), *callbacks)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -173,15 +171,16 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_captions_scores_and_provenance(tested: Outcome) -> None:
-    found = lines(tested.folder)
+    folder, metrics = tested
+    found = lines(folder)
     assert [line["image_id"] for line in found] == [77, *(f"folder/{i}.jpg" for i in range(1, 5))]
     for line in found:
         assert (line["caption"], line["references"]) == ("red square left", REFERENCES)
         assert set(line["scores"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"}
-    record = json.loads((tested.folder / "scores.json").read_text())
+    record = json.loads((folder / "scores.json").read_text())
     assert set(record) == {"scores", "provenance"}
     scores, provenance = record["scores"], record["provenance"]
-    assert set(scores) == {name.removeprefix("test/") for name in tested.metrics if name.startswith("test/")}
+    assert set(scores) == {name.removeprefix("test/") for name in metrics if name.startswith("test/")}
     assert {"BLEU-4", "CIDEr", "pointing", "length"} < set(scores)
     assert scores["BLEU-1 (no brevity penalty)"] == pytest.approx(100)  # of 0-100: red, square and left are all there
     wanted = {"commit", "versions", "data_digest", "tokenizer", "seconds_trained", "seconds_to_best", "device"}
@@ -193,7 +192,8 @@ def test_captions_scores_and_provenance(tested: Outcome) -> None:
 
 
 def test_maps_and_panels_of_the_first_images(tested: Outcome) -> None:
-    found = read(tested.folder / "attention.npz")
+    folder, _ = tested
+    found = read(folder / "attention.npz")
     assert [each.image_id for each in found] == [77, "folder/1.jpg", "folder/2.jpg"]
     for each, cell in zip(found, CELLS, strict=False):
         assert each.words == tuple(SAID)
@@ -201,9 +201,9 @@ def test_maps_and_panels_of_the_first_images(tested: Outcome) -> None:
         lit = np.where(np.arange(9) == cell, np.e**10, 1.0) / (np.e**10 + 8)
         for maps, expected in zip(each.maps.values(), (lit, lit, np.full(9, 1 / 9)), strict=True):
             np.testing.assert_allclose(maps, np.broadcast_to(expected.reshape(3, 3), (3, 3, 3)), atol=1 / 510)
-    assert {path.stem for path in (tested.folder / "attention").glob("*.pdf")} == {"77", "1", "2"}
+    assert {path.stem for path in (folder / "attention").glob("*.pdf")} == {"77", "1", "2"}
     for stem in ("77", "1", "2"):
-        with Image.open(tested.folder / "attention" / f"{stem}.png") as panel:
+        with Image.open(folder / "attention" / f"{stem}.png") as panel:
             assert panel.format == "PNG"
             assert panel.width > 3 * panel.height / len(SAID)
 
@@ -295,10 +295,11 @@ def test_statistics_of_the_test(tested: Outcome) -> None:
     the shuffled images have 0 8 2 4 4, so that of the first captions the last hits. Second captions name the object in
     cell 0, bright in one image, and in one of the shuffled ones.
     """
-    assert attention(tested.metrics) == expected("test", 10, 100 / 9)
-    assert wording(tested.metrics, "test") == pytest.approx(WORDING)
-    assert float(tested.metrics["test/pointing"]) == pytest.approx(100 * 6 / 10)
-    assert float(tested.metrics["test/pointing (images shuffled)"]) == pytest.approx(100 * 2 / 10)
+    _, metrics = tested
+    assert attention(metrics) == expected("test", 10, 100 / 9)
+    assert wording(metrics, "test") == pytest.approx(WORDING)
+    assert float(metrics["test/pointing"]) == pytest.approx(100 * 6 / 10)
+    assert float(metrics["test/pointing (images shuffled)"]) == pytest.approx(100 * 2 / 10)
 
 
 def test_every_validation_begins_afresh(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def test_baseline_is_one_mean_of_batches_samples_and_processes(credit: str, befo
     """Of sampled captions and their steps alone: no caption has a fourth step, whose baseline stays."""
     model, locations, both = network(), some_paths(2), torch.tensor([[[0, 2, 1], [1, 1, 0]]])
     settings = {"credit": credit, "max_words": 3, "samples": 2, "sample_probability": 0.5}
-    objective, step = sampling(before, **settings), steps()[True, True, False, False]
+    objective, step = sampling(before, normalise=True, **settings), steps()[True, True, False, False]
     loss(objective, Led(model, locations), many_captions(), step=step)
     loss(objective, Led(model, both), one_caption(), step=step)
     assert objective.baseline.tolist() == before  # until the optimiser's next step
@@ -315,15 +315,19 @@ def test_baseline_is_one_mean_of_batches_samples_and_processes(credit: str, befo
         walk(model, image, words, path[: len(words) + 1]).likelihoods.tolist()
         for (image, words), path in zip(captions, torch.cat([locations[0], both[0]]).tolist(), strict=True)
     ]
-    others = torch.zeros(2, len(before))
-    others[:, 0] = torch.tensor([-30.0, 2.0])  # two more samples in a process of its own
+    others = torch.zeros(3, len(before))
+    others[:, 0] = torch.tensor([-30.0, 2.0, 468.0])  # two more samples, of -12 and -18, in a process of its own
     logged = objective.end_step(lambda sums: sums + others)
-    for t, (old, (total, count)) in enumerate(zip(before, others.T.tolist(), strict=True)):
-        rewards = [sum(row[t:]) for row in seen if len(row) > t]
-        count += len(rewards)
-        expected = 0.9 * old + 0.1 * (total + sum(rewards)) / count if count else old
-        assert objective.baseline[t].item() == pytest.approx(expected, rel=1e-12)
+    for t, (old, ours) in enumerate(zip(before, [[-12.0, -18.0], [], [], []], strict=False)):
+        rewards = torch.tensor([*ours, *(sum(row[t:]) for row in seen if len(row) > t)], dtype=torch.float64)
+        mean, variance = (0.1 * rewards.mean(), 0.1 * rewards.var(correction=0)) if len(rewards) else (0.1 * old, 0)
+        assert objective.baseline[t].item() == pytest.approx(0.9 * old + float(mean), rel=1e-12)
+        assert objective.variance[t].item() == pytest.approx(float(variance), rel=1e-9)
     assert logged["baseline"].item() == objective.baseline[0].item()
+    moved = objective.state_dict()
+    assert list(moved) == ["baseline", "variance"]
+    objective.end_step(torch.clone)  # what has come is counted once
+    assert objective.state_dict() == {name: pytest.approx(value) for name, value in moved.items()}
 
 
 @pytest.mark.parametrize(("before", "divisor"), [(0.0, 1.0), (0.25, 1.0), (9.0, 3.0)])
@@ -334,22 +338,6 @@ def test_the_advantage_is_divided_by_a_running_deviation_above_one(before: float
     found = along(objective, model, path)
     walked = walk(model, images(1)[0], WORDS, path)
     assert_equal(found, gradient(surrogate(walked, 1 / divisor, baseline=-6.5), model))
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.9])
-def test_the_running_variance_by_hand(decay: float) -> None:
-    """Rewards -2, -4 and -9 in a step of two batches: mean -5, variance (9 + 1 + 16) / 3; then nothing, then one."""
-    objective = sampling(normalise=True, decay=decay)
-    for rewards in ([-2.0, -4.0], [-9.0]):
-        objective._add(torch.tensor(rewards)[None, :, None], torch.ones(1, len(rewards), 1, dtype=torch.bool))
-    for _ in range(2):  # they are counted once
-        objective.end_step(torch.clone)
-        assert objective.variance.tolist() == pytest.approx([(1 - decay) * 26 / 3], rel=1e-12)
-        assert objective.baseline.tolist() == pytest.approx([(1 - decay) * -5], rel=1e-12)
-    objective._add(torch.tensor([[[-7.0]]]), torch.ones(1, 1, 1, dtype=torch.bool))
-    objective.end_step(torch.clone)
-    assert objective.variance.tolist() == pytest.approx([decay * (1 - decay) * 26 / 3], abs=1e-12)
-    assert list(objective.state_dict()) == ["baseline", "variance"]
 
 
 def test_evaluation_is_the_likelihood_under_the_expected_context() -> None:

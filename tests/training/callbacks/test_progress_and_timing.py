@@ -1,0 +1,208 @@
+"""Lines and bars of progress, seconds of training, captions per second, and `torch.compile`."""
+
+import csv
+import logging
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from processes import run as run_command
+from support import SHAPES, Terminal
+from torch import Tensor
+
+from captioning.data.batch import collate
+from captioning.errors import CaptioningError
+from captioning.training.callbacks import progress
+from captioning.training.callbacks.progress import Progress
+from captioning.training.callbacks.resume import ResumePoints
+from captioning.training.callbacks.timing import Compile, Stopwatch, Throughput
+from captioning.training.loggers.metrics_file import MetricsFile
+
+from ..world import QUIET, Idle, batch, loader, module, noted, trainer
+
+pytestmark = QUIET
+NAP, LONG = 0.02, 0.3  # seconds of a batch and of a validation
+BATCHES = [torch.zeros(1)] * 10
+SCORES = [12.34, 45.67, 23.41, 45.67]
+VALIDATIONS = [
+    f"epoch {i}/4, step {i}0/40, loss 2.500, BLEU-4 9.0, CIDEr {cider}, best CIDEr {best}"
+    for i, (cider, best) in enumerate([(12.3, 12.3), (45.7, 45.7), (23.4, 45.7), (45.7, 45.7)], start=1)
+]
+
+
+class Scored(Idle):
+    """Logs as the captioning module does; two captions for each batch of validation; may nap, or end with a fault."""
+
+    def __init__(
+        self, scores: Sequence[float] = SCORES, fault: int | None = None, nap: float = 0.0, long: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.scores, self.fault, self.nap, self.long = scores, fault, nap, long
+
+    def training_step(self, batch: Any, index: int) -> Tensor:
+        if self.global_step == self.fault:
+            raise RuntimeError("a fault")
+        time.sleep(self.nap)
+        self.log("train/nll", 2.5, batch_size=1)
+        return super().training_step(batch, index)
+
+    def validation_step(self, batch: Any, index: int) -> list[str]:
+        time.sleep(self.long)
+        return ["a", "b"]
+
+    def on_validation_epoch_end(self) -> None:
+        self.log_dict({"val/BLEU-4": 9.0, "val/CIDEr": self.scores[self.current_epoch], "val/other": 8.0})
+
+    test_step = validation_step
+
+
+def train(
+    folder: Path, *callbacks: L.Callback, point: Path | None = None, fault: int | None = None, **more: Any
+) -> L.Trainer:
+    best = ModelCheckpoint(folder, monitor="val/CIDEr", mode="max", filename="best", enable_version_counter=False)
+    settings = {"max_epochs": 4, "enable_progress_bar": True, "enable_checkpointing": True, **more}
+    found = trainer(**settings, callbacks=[*callbacks, best])
+    found.fit(Scored(fault=fault), loader(BATCHES), loader(BATCHES[:2]), ckpt_path=point)
+    return found
+
+
+def without_time(text: str) -> str:
+    return re.sub(r", \d+ s left", "", text)
+
+
+def test_lines_of_a_log_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For each validation, and in between, on the first of several processes, from the step where training goes on."""
+    caplog.set_level(logging.INFO)
+
+    def lines() -> list[str]:
+        said = [record.getMessage() for record in caplog.records if record.name.startswith("captioning")]
+        caplog.clear()
+        return list(map(without_time, said))
+
+    ended = train(tmp_path, Progress())
+    assert lines() == ["training: 4 epochs of 10 steps", *VALIDATIONS]
+    ended.test(ended.lightning_module, loader(BATCHES[:2]), verbose=False)
+    assert lines() == ["test: scoring 4 captions ..."]
+
+    train(tmp_path, Progress(every_seconds=0), max_epochs=1, accumulate_grad_batches=2)
+    assert lines() == [
+        "training: 1 epoch of 5 steps",
+        *(f"epoch 1/1, step {batch // 2}/5, loss 2.500, lr 1.0e-01" for batch in range(1, 11)),
+        *(f"epoch 1/1, validation: batch {batch} of 2" for batch in (1, 2)),
+        "epoch 1/1, step 5/5, loss 2.500, BLEU-4 9.0, CIDEr 12.3, best CIDEr 12.3",
+    ]
+    silent = Progress(every_seconds=0)
+    silent.disable()  # as Lightning does on the others
+    train(tmp_path, silent, max_epochs=1)
+    assert lines() == []
+
+    with pytest.raises(RuntimeError, match="a fault"):
+        train(tmp_path, Progress(), ResumePoints(tmp_path, every_n_steps=4), fault=16)
+    lines()
+    train(tmp_path, Progress(every_seconds=0), ResumePoints(tmp_path, 100), point=tmp_path / "last.ckpt")
+    said = lines()
+    assert re.match(r"training: 4 epochs of 10 steps, of which 1\d are done", said[0])
+    done = int(said[0].split()[-3])
+    assert said[1] == f"epoch 2/4, step {done + 1}/40, loss 2.500, best CIDEr 12.3, lr 1.0e-01"
+    assert VALIDATIONS[1] in said
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
+@pytest.mark.parametrize("width", [120, 40])
+def test_a_terminal_has_one_bar(width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "REDRAWN", 0)
+    with Terminal(width, monkeypatch) as terminal:
+        train(tmp_path, Progress())
+    frames = list(map(without_time, terminal.frames()))
+    assert [frame for frame in frames if "BLEU-4" in frame] == VALIDATIONS
+    drawn = [frame for frame in frames if "BLEU-4" not in frame]
+    assert all(len(frame) <= width for frame in drawn)
+    assert sorted(drawn, key=lambda text: text[:9]) == drawn  # epochs one after the other
+    assert sum(frame.startswith("epoch 2/4, validation") for frame in drawn) == 3
+    if width > 40:
+        assert any(frame.startswith("epoch 2/4, validation: scoring 4 captions ... |") for frame in drawn)
+        assert re.fullmatch(r"epoch 4/4, step 40/40, loss 2.500, best CIDEr 45.7, lr 1.0e-01 \|█+\|", drawn[-1])
+
+
+def run(stopwatch: Stopwatch, scores: list[float]) -> list[float]:
+    callback, times = noted(lambda *_: stopwatch.trained, "on_validation_end")
+    batches = loader([torch.zeros(1)])
+    trainer(max_epochs=len(scores), callbacks=[stopwatch, callback]).fit(Scored(scores), batches, batches)
+    return times
+
+
+@pytest.mark.parametrize(("mode", "scores", "best"), [("max", [1, 3, 2, 3], 1), ("min", [4.0, 5, 2, 3], 2)])
+def test_time_to_the_best_validation_of_a_run_that_is_resumed(mode: str, scores: list[float], best: int) -> None:
+    first, second, other = Stopwatch("val/CIDEr", mode), Stopwatch("val/CIDEr", mode), Stopwatch("val/none")
+    times = run(first, scores)
+    assert times == sorted(times)
+    assert times[best - 1] < first.to_best <= times[best]
+    assert 0 < first.to_best < times[-1] <= first.trained
+    second.load_state_dict(first.state_dict())
+    run(second, [2.5])  # no better
+    assert second.trained > first.trained
+    assert second.to_best == first.to_best
+    run(other, [1.0])  # a score that is never logged
+    assert other.trained > other.to_best == 0
+
+
+@pytest.mark.parametrize(
+    ("log_every", "windows", "intervals"),
+    [
+        # an interval that a validation interrupts
+        (4, 1, {3: [3, 1, 4, 2], 7: [5, 3, 3, 1], 11: [4, 2, 5, 3]}),
+        (1, 3, {0: [3, 1, 4], 1: [2, 5, 3], 2: [3, 1, 4], 3: [2, 5, 3]}),
+    ],
+)
+def test_captions_of_each_interval_without_validation(
+    log_every: int, windows: int, intervals: dict[int, list[int]], tmp_path: Path
+) -> None:
+    """Of the two images of each batch the second has one caption; rows of the first are there for both."""
+    log, settings = MetricsFile(tmp_path / "metrics.csv"), {"accumulate_grad_batches": windows}
+    run = trainer(max_epochs=2, logger=log, log_every_n_steps=log_every, callbacks=[Throughput()], **settings)
+    features = torch.zeros(2, 1, 1)
+    batches = [collate([0, 1], features, [[[4]] * (count - 1), [[4, 5]]]) for count in (3, 1, 4, 2, 5, 3)]
+    start = time.perf_counter()
+    run.fit(Scored(nap=NAP, long=LONG), loader(batches), loader(batches[:1]))
+    whole = time.perf_counter() - start
+    with log.path.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["train/captions per second"]]
+    rates = {int(row["step"]): float(row["train/captions per second"]) for row in rows}
+    assert list(rates) == list(intervals)
+    seconds = {step: sum(captions) / rates[step] for step, captions in intervals.items()}
+    assert all(seconds[step] >= NAP * len(captions) for step, captions in intervals.items())
+    assert sum(seconds.values()) <= whole - 2 * LONG
+
+
+COMMAND = [*SHAPES, "model.dropout=0", "trainer.limit_train_batches=3", "trainer.log_every_n_steps=1", "test=false"]
+
+
+@pytest.mark.soak  # a minute of compiling
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_compiled_networks_learn_the_same(tmp_path: Path) -> None:
+    inductor = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    logged = []
+    for choice in ("default", "compiled"):
+        run_command(tmp_path, *COMMAND, f"callbacks={choice}", f"runs={choice}", **inductor)
+        with next((tmp_path / choice).glob("*/metrics.csv")).open() as file:
+            rows = list(csv.DictReader(file))
+        logged.append([float(row[name]) for name in ("train/nll", "val/nll") for row in rows if row[name]])
+    assert any((tmp_path / "inductor").rglob("*.cpp")), "nothing was compiled"
+    assert len(logged[0]) == 4
+    assert logged[1] == pytest.approx(logged[0], abs=1e-5)
+
+
+def test_without_a_compiler_training_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(CaptioningError, match="callbacks=compiled needs a C"):
+        trainer(callbacks=[Compile()]).fit(module(), loader([batch(0, 1)]))
