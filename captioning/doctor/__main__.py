@@ -8,14 +8,15 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 from captioning.doctor import checks
 from captioning.doctor.checks import INSTALL, LONGEST, OPTIONAL, Finding, Mark
 from captioning.errors import CaptioningError, no_setting, one_line
 
-SETTINGS = {"data.root": "root", "runs": "runs", "cache": "cache", "timeout": "timeout"}
+# named as those of a run: a data set in the Karpathy layout, two folders, seconds of a Java scorer (`metrics.timeout`)
+SETTINGS: Mapping[str, Any] = {"data.root": None, "runs": "runs", "cache": "cache", "timeout": 60.0}
 USAGE = """python -m captioning.doctor [data.root=FOLDER] [runs=FOLDER] [cache=FOLDER] [timeout=SECONDS]
 
 Checks Python, packages, Java, the scorers, PyTorch, GPU, memory, disk, data and W&B, and explains how to fix what is
@@ -23,26 +24,16 @@ not ready. Exit code 0: `python -m captioning.run` can run here. 1: something th
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of the command line; those of a run have the same names."""
-
-    root: str | None = None  # `data.root`: a data set in the Karpathy layout to check
-    runs: str = "runs"
-    cache: str = "cache"
-    timeout: float = 60  # seconds of a Java scorer, `metrics.timeout` of a run
-
-
-CHECKS: Mapping[str, Callable[[Settings], Iterator[Finding]]] = {
+CHECKS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Finding]]] = {
     "packages": lambda _: checks.packages(),
     "memory": lambda _: checks.memory(),
-    "runs": lambda settings: checks.folder("runs", Path(settings.runs)),
-    "cache": lambda settings: checks.folder("cache", Path(settings.cache)),
-    "data": lambda settings: checks.photographs(settings.root),
+    "runs": lambda settings: checks.folder("runs", settings["runs"]),
+    "cache": lambda settings: checks.folder("cache", settings["cache"]),
+    "data": lambda settings: checks.photographs(settings["data.root"]),
     "pytorch": lambda _: checks.pytorch(),
     "devices": lambda _: checks.devices(),
     "weights": lambda _: checks.weights(),
-    "scorers": lambda settings: checks.scorers(settings.timeout),
+    "scorers": lambda settings: checks.scorers(settings["timeout"]),
     "wandb": lambda _: checks.weights_and_biases(),
     "captioning.run": lambda _: checks.command_starts(),
 }
@@ -77,18 +68,16 @@ def guarded(subject: str, findings: Iterator[Finding]) -> list[Finding]:
     return [replace(finding, text=one_line(finding.text)[:LONGEST]) for finding in found]
 
 
-def read_settings(arguments: Sequence[str]) -> Settings:
+def read_settings(arguments: Sequence[str]) -> dict[str, Any]:
     """Settings of a command line of `key=value`."""
     given = dict(argument.partition("=")[::2] for argument in arguments)
     for key, value in given.items():
         if key not in SETTINGS or not value:
             raise CaptioningError(no_setting("", key, list(SETTINGS)))
-    named: dict[str, str] = {SETTINGS[key]: value for key, value in given.items()}
-    return Settings(**named | {"timeout": float(named.get("timeout", 60))})  # type: ignore[arg-type]
+    return {**SETTINGS, **given, "timeout": float(given.get("timeout", SETTINGS["timeout"]))}
 
 
 def show(finding: Finding) -> str:
-    """One line for a finding, and one for the fix."""
     line = f"{finding.mark:<10}{finding.subject:<15} {finding.text}"
     return f"{line}\n{'':<10}{'':<16}-> {finding.fix}" if finding.fix else line
 

