@@ -42,14 +42,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
     assert printed.err == ""
     content = json.loads((tmp_path / "speed.json").read_text())
     assert {measured["part"] for measured in content["measurements"]} == {"training"}
-    assert content["settings"]["repeats"] == 2
-    assert content["machine"]["threads"] >= 1
+    assert (content["settings"]["repeats"], content["machine"]["threads"] >= 1) == (2, True)
     assert content["ceilings"]["matrix multiply, 32-true, FLOP/s"] > 0
     first = content["measurements"][0]
     assert first["name"] == "32-true, 3 x 2 captions"
-    for run in (first["ours"], first["naive"]):
-        assert len(run["seconds"]) == 2
-        assert run["amount"] == 6
+    assert [(len(first[run]["seconds"]), first[run]["amount"]) for run in ("ours", "naive")] == [(2, 6)] * 2
     # what is printed is what is kept: the row while it is made, and the row of the table
     expected = f"{100 * first['share']:.0f}% of "
     rows = [row for row in printed.out.splitlines() if first["name"] in row]
@@ -82,7 +79,7 @@ def test_decoding() -> None:
     found = rows(PARTS["decoding"](small("search.widths=[1,3]")))
     assert list(found) == ["greedy, batch 2", "beam 3, batch 2", "beam 3, batch 2, memory alone"]
     for name in ("greedy, batch 2", "beam 3, batch 2"):
-        assert (found[name].ours.amount, found[name].naive.amount) == (2, 1)  # type: ignore[union-attr]
+        assert (found[name].ours.amount, found[name].naive.amount) == (2, 1)
     assert set(found["beam 3, batch 2, memory alone"].raw) == {"peak after 2 batches", "peak after 3 batches"}
 
 
@@ -100,36 +97,29 @@ def test_bfloat16_is_left_out_where_it_takes_forever(supported: bool, monkeypatc
 def test_backbone(capfd: pytest.CaptureFixture[str]) -> None:
     (measured,) = PARTS["backbone"](small())
     assert measured.name == "vgg11, 3 files of 80 x 60"
-    assert measured.ours is not None
-    assert measured.ours.amount == 3
     # grid, inputs and outputs of the eight convolutions of 3 x 3, at 64 pixels
     layers = [(64, 3, 64), (32, 64, 128), (16, 128, 256), (16, 256, 256), (8, 256, 512), (8, 512, 512)]
     layers += 2 * [(4, 512, 512)]
     by_hand = 3 * sum(2 * grid**2 * 9 * inputs * outputs for grid, inputs, outputs in layers)
-    assert measured.ceiling is not None
-    assert measured.ceiling.work == by_hand
+    assert (measured.ours.amount, measured.ceiling.work) == (3, by_hand)
+    (measured,) = PARTS["backbone"](small("backbone=patches", "backbone.grid=4", "backbone.trainable=false"))
+    assert measured.name == "Patches, 3 files of 80 x 60"
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("in_this_process")
 def test_cache(capfd: pytest.CaptureFixture[str]) -> None:
     reading, training_on_them = PARTS["cache"](small("vocab_size=2600"))
-    assert reading.ours is not None
-    assert reading.ours.amount == 9
-    assert reading.ceiling is not None
-    assert reading.ceiling.work == 9 * 12 * 16 * 2  # images, positions, features, bytes of half precision
-    assert training_on_them.ours is not None
+    work = 9 * 12 * 16 * 2  # images, positions, features, bytes of half precision
+    assert (reading.ours.amount, reading.ceiling.work) == (9, work)
     assert len(training_on_them.ours.seconds) == 1  # nine images are three batches, of which two only start the loader
     assert capfd.readouterr().err == ""
 
 
-def test_the_naive_features_are_those_of_the_cache(tmp_path: Path) -> None:
+def test_the_naive_features_are_those_of_the_cache_and_a_full_disk_is_said_beforehand(tmp_path: Path) -> None:
     ours, files = data_parts.features(small(), tmp_path)
     torch.testing.assert_close(files.rows([4, 0]), ours.rows([4, 0]), rtol=0, atol=0)
     assert ours.rows([4, 0]).shape == (2, 12, 16)
-
-
-def test_a_full_disk_is_said_beforehand(tmp_path: Path) -> None:
     with pytest.raises(CaptioningError, match="TMPDIR=FOLDER"):
         data_parts.features(small("cache.images=1000000000000"), tmp_path)
 
@@ -148,7 +138,6 @@ def test_scoring(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[s
     monkeypatch.setattr(parts, "raw_scores", once)
     (measured,) = PARTS["scoring"](small("repeats=1"))
     assert measured.name == "7 captions, 2 references each"
-    assert measured.ours is not None
     assert measured.ours.amount == 7
     assert capfd.readouterr().err == ""
     made = sentences(7, 3)
@@ -209,9 +198,3 @@ def test_counted_arithmetic_by_hand() -> None:
     inter = b * n * c * 2 * positions * e
     readout = len(batch.word_index) * e * vocabulary
     assert counter.get_total_flops() == 2 * (2 * encoder + 4 * (image + text + inter) + readout)
-
-
-@pytest.mark.usefixtures("in_this_process")
-def test_backbones_without_a_name_or_weights() -> None:
-    (measured,) = PARTS["backbone"](small("backbone=patches", "backbone.grid=4", "backbone.trainable=false"))
-    assert measured.name == "Patches, 3 files of 80 x 60"
