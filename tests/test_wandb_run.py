@@ -105,25 +105,13 @@ def run_files(folder: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture(scope="module")
-def printed(home: Path) -> str:
-    """By two runs of one process, of which the second has a test and asks for the checkpoint."""
+def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Both]:
+    """Two runs of one process, of which the second has a test and asks for the checkpoint: what they print and log."""
+    home = tmp_path_factory.mktemp("home")
     ended = fresh(home, "-m", *RUN, "test=false,true", "resume=false", "logger.wandb.log_model=${test}", **OFFLINE)
-    return ended.stdout + ended.stderr
-
-
-@pytest.fixture(scope="module")
-def folders(home: Path, printed: str) -> list[Path]:
-    return [home / "runs" / f"trial-spatial_transformer-seed7-test={test}" for test in (False, True)]
-
-
-@pytest.fixture(scope="module")
-def both(folders: list[Path]) -> Both:
-    return [(folder, logged(file)) for folder in folders for file in run_files(folder)]
+    folders = [home / "runs" / f"trial-spatial_transformer-seed7-test={test}" for test in (False, True)]
+    both = [(folder, logged(file)) for folder in folders for file in run_files(folder)]
+    return ended.stdout + ended.stderr, both
 
 
 def scores(folder: Path) -> dict[str, Any]:
@@ -136,7 +124,8 @@ def rows_of(folder: Path) -> list[dict[str, float]]:
         return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
 
 
-def test_each_run_is_named_grouped_and_configured_and_wandb_warns_of_nothing(printed: str, both: Both) -> None:
+def test_runs_are_named_and_configured_and_have_the_checkpoint_if_asked_for(trial: tuple[str, Both]) -> None:
+    printed, both = trial
     for folder, found in both:
         run, config = found.run, yaml.safe_load((folder / "config.yaml").read_text())
         assert (run.project, run.run_group, run.display_name) == ("captioning", "trial", "spatial_transformer-seed7")
@@ -151,9 +140,18 @@ def test_each_run_is_named_grouped_and_configured_and_wandb_warns_of_nothing(pri
     assert any("wandb sync" in line for line in said)
     assert [line for line in said if "warn" in line.lower() or "error" in line.lower()] == []
     assert "v_num" not in printed
+    models = [[each for each in found.artifacts if each.type == "model"] for _, found in both]
+    assert models[0] == []
+    assert all("best" in artifact.aliases for artifact in models[1])
+    saved = [Path(entry.local_path).read_bytes() for each in models[1] for entry in each.manifest.contents]
+    same = saved == [(both[1][0] / "checkpoints" / "best.ckpt").read_bytes()]
+    assert same  # pytest would take minutes to show the difference
 
 
-def test_the_history_is_that_of_the_metrics_file_before_the_test(both: Both) -> None:
+def test_history_panels_and_summary(trial: tuple[str, Both]) -> None:
+    """The history is that of the metrics file before the test, whose scores are in the summary, with the best of
+    validations and the last of other values."""
+    _, both = trial
     for folder, found in both:
         rows = [
             {name.replace("trainer/global_", ""): value for name, value in row.items() if not name.startswith("_")}
@@ -169,9 +167,6 @@ def test_the_history_is_that_of_the_metrics_file_before_the_test(both: Both) -> 
         assert attention <= names
         assert events(folder / "tensorboard") == columns(rows_of(folder))
 
-
-def test_panels_have_the_axes_that_are_read(both: Both) -> None:
-    for _, found in both:
         names = {name for row in found.history for name in row if "captions/" not in name}
         for name in names - AXES:
             pattern = next(p for p in (name, f"{name.split('/')[0]}/*", "*") if p in found.metrics)
@@ -182,10 +177,6 @@ def test_panels_have_the_axes_that_are_read(both: Both) -> None:
         assert {name for name, metric in found.metrics.items() if metric.options.hidden} == AXES | without
         assert without <= names
 
-
-def test_the_summary_has_the_best_of_validations_and_the_test(both: Both) -> None:
-    """Of other values the last; scores of the test are nowhere else."""
-    for folder, found in both:
         rows = [row for row in rows_of(folder) if "val/nll" in row]
         assert len(rows) == 2
         for name in ("val/BLEU-1", "val/BLEU-4 (no brevity penalty)", "val/CIDEr"):
@@ -226,20 +217,20 @@ def tables(found: Logged, split: str) -> list[tuple[list[dict[str, Any]], dict[s
     return all_of_it
 
 
-def check_pictures(rows: list[dict[str, Any]], pictures: dict[str, Path], shown: int, folder: Path) -> None:
-    """One for each of the first rows: a panel of the photograph and of as many maps as the caption has words."""
-    assert {row["attention"]["path"] for row in rows[:shown]} == set(pictures)
-    assert [row["attention"] for row in rows[shown:]] == [None] * (len(rows) - shown)
-    for row in rows[:shown]:
-        path = pictures[row["attention"]["path"]]
-        assert folder in path.parents  # nothing waits outside the run folder
-        with Image.open(path) as picture:
-            assert picture.format == "PNG"
-            cells = min(COLUMNS, 1 + len(row["caption"].split()))
-            assert picture.width == pytest.approx(DPI * (SPACE + cells * (CELL + SPACE)), abs=1)
+def test_tables_of_captions_at_every_validation_and_of_the_test(trial: tuple[str, Both]) -> None:
+    _, both = trial
 
+    def check_pictures(rows: list[dict[str, Any]], pictures: dict[str, Path], shown: int, folder: Path) -> None:
+        """One for each of the first rows: a panel of the photograph and of as many maps as the caption has words."""
+        assert {row["attention"]["path"] for row in rows[:shown]} == set(pictures)
+        assert [row["attention"] for row in rows[shown:]] == [None] * (len(rows) - shown)
+        for row in rows[:shown]:
+            path = pictures[row["attention"]["path"]]
+            assert folder in path.parents  # nothing waits outside the run folder
+            with Image.open(path) as picture:
+                cells = min(COLUMNS, 1 + len(row["caption"].split()))
+                assert picture.width == pytest.approx(DPI * (SPACE + cells * (CELL + SPACE)), abs=1)
 
-def test_tables_of_captions_at_every_validation_and_of_the_test(both: Both) -> None:
     for folder, found in both:
         steps = [row["trainer/global_step"] for row in found.history if "val/captions/nrows" in row]
         assert steps == [row["trainer/global_step"] for row in found.history if "val/nll" in row]
@@ -262,24 +253,15 @@ def test_tables_of_captions_at_every_validation_and_of_the_test(both: Both) -> N
     assert {path.read_bytes() for path in pictures.values()} == drawn
 
 
-def test_the_checkpoint_is_an_artifact_when_asked_for(both: Both) -> None:
-    models = [[each for each in found.artifacts if each.type == "model"] for _, found in both]
-    assert models[0] == []
-    assert all("best" in artifact.aliases for artifact in models[1])
-    saved = [Path(entry.local_path).read_bytes() for each in models[1] for entry in each.manifest.contents]
-    same = saved == [(both[1][0] / "checkpoints" / "best.ckpt").read_bytes()]
-    assert same  # pytest would take minutes to show the difference
-
-
-def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(home: Path, both: Both) -> None:
+def test_a_resumed_run_is_the_same_one_and_has_its_checkpoint(trial: tuple[str, Both]) -> None:
     """Killed in its test, it saves no checkpoint any more."""
-    (other, _), (folder, before) = both
+    (other, _), (folder, before) = trial[1]
     record = json.loads((folder / "run.json").read_text())
     del record["result"]
     (folder / "run.json").write_text(json.dumps(record))
     (other / "run.json").unlink()  # of the same settings but for the test, it would be gone on with too
     changed = ["logger.wandb.log_model=true", "logger.wandb.offline=true", "callbacks.wandb.images=1"]  # may change
-    run(home, *RUN, *changed, "resume=true")
+    run(folder.parents[1], *RUN, *changed, "resume=true")
     _, file = run_files(folder)
     resumed = logged(file)
     assert resumed.run.run_id == before.run.run_id
