@@ -18,7 +18,7 @@ USAGE = """captioning COMMAND [KEY=VALUE ...]
 
 {}
 
-captioning COMMAND --help explains a command, captioning --version says which version this is.
+captioning COMMAND --help explains a command, captioning --version prints the version.
 """
 
 

@@ -159,7 +159,7 @@ class TrainedCaptioner:
         return predictions
 
     def read(self, image: Photograph) -> tuple[Tensor, ...]:
-        """A photograph as each network sees it, `[C, H, W]` uint8: 3 colours, or 4 channels if padded."""
+        """Read a photograph for each network: `[C, H, W]` uint8, 3 colours, or 4 channels if padded."""
         if not isinstance(image, Photograph):
             raise CaptioningError(f"cannot caption a {type(image).__name__}; give file names or Pillow images")
         return tuple(network.backbone.transform.read(image) for network in self.networks)
@@ -176,14 +176,14 @@ class TrainedCaptioner:
         return [network.backbone.context_of(rows.to(self.device), whether) for network, rows, whether in each]
 
     def decode(self, inputs: Sequence[Tensor], pixels: Sequence[bool]) -> list[Caption]:
-        """Captions of B images from the inputs of each network: `[B, C, H, W]` if `pixels`, or `[B, L, D]`."""
+        """Decode B images from each network's inputs: `[B, C, H, W]` if `pixels`, or `[B, L, D]`."""
         contexts = self._contexts(inputs, pixels)
         if len(contexts) == 1:
             return self.search(self.networks[0].model, contexts[0])
         return self.search(Ensemble([n.model for n in self.networks]), Contexts(contexts))  # type: ignore[arg-type]
 
     def attention_maps(self, photograph: tuple[Tensor, ...], words: Sequence[str]) -> dict[str, Tensor]:
-        """Maps `[T, h, w]` of each layer and head for the T >= 1 words of a caption, by names such as `inter 1 5`."""
+        """Return maps `[T, h, w]` of each layer and head for T >= 1 words, by names such as `inter 1 5`."""
         if len(self.networks) > 1:
             raise CaptioningError("the layers and heads of an ensemble are those of its members: load one checkpoint")
         (context,) = self._contexts([photograph[0][None]], [True])

@@ -9,7 +9,7 @@ class CaptioningError(Exception):
 
 
 class Stopped(BaseException):
-    """A signal has ended the work. No `Exception`, or a sweep would continue with its next job."""
+    """A signal has ended the work; not an `Exception`, so that a sweep stops too."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message, signal_number)
@@ -20,7 +20,7 @@ class Stopped(BaseException):
 
 
 def did_you_mean(name: str, allowed: list[str]) -> str:
-    """A hint at the closest of `allowed`, with a space before it, or nothing where none is close."""
+    """Return a hint at the closest of `allowed`, after a space, or an empty string."""
     close = get_close_matches(name, allowed, n=1)
     return f" Did you mean {close[0]}?" if close else ""
 
@@ -40,7 +40,7 @@ QUOTED = 200
 
 
 def quoted(value: object) -> str:
-    """A value as YAML has it, on one line of at most `QUOTED` characters; of an error its message."""
+    """Format a value as YAML, or an error as its message, in at most `QUOTED` characters."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     try:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @contextmanager
 def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
-    """A file that replaces `path` when the block ends, and never if that fails; the old one is renamed to `keep`."""
+    """Open a file that replaces `path` once the block succeeds; the old one is renamed to `keep`."""
     part = path.with_name(f"{path.name}.part")
     try:
         if path.exists() and not path.is_file():  # renaming would replace a device
@@ -70,7 +70,7 @@ def to_json(value: Any, **form: Any) -> str:
 
 
 def read_state(path: Path, parse: Callable[[str], T], advice: str, largest: int = LARGEST_STATE) -> T:
-    """Read a file of a run, to which anything may have happened since.
+    """Read and parse a state file that may be damaged.
 
     Args:
         path: the file.
@@ -97,7 +97,7 @@ def _finite(value: Any) -> Any:
 
 
 def frame_of(resize: str, width: int, height: int) -> Frame:
-    """The square: all of the photograph (`squash`), a part of it (`crop`), or more than it (`pad`)."""
+    """Return the square of the photograph after `squash`, `crop` or `pad`."""
     if resize == "squash":
         return WHOLE
     side = min(width, height) if resize == "crop" else max(width, height)
@@ -106,7 +106,7 @@ def frame_of(resize: str, width: int, height: int) -> Frame:
 
 
 def photographs_below(folder: Path, complain: Callable[[OSError], None]) -> Iterator[Path]:
-    """The photographs in a folder and its folders, without hidden ones; `complain` hears of unreadable folders."""
+    """Find photographs below a folder, except hidden ones; pass errors of unreadable folders to `complain`."""
     for place, folders, files in os.walk(folder, onerror=complain):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for file in (Path(place, name) for name in files if not name.startswith(".")):

@@ -47,7 +47,7 @@ def gathered(value: T) -> list[T]:
 
 @contextmanager
 def on_signal(act: Callable[[int], object]) -> Iterator[None]:
-    """Call `act` with the first of `SIGNALS` that arrives; the next one ends the process at once."""
+    """Call `act` on the first of `SIGNALS`; the next signal ends the process at once."""
 
     def first(number: int, frame: FrameType | None) -> None:
         for each in SIGNALS:  # the system needs not wait for a computation to return to Python
@@ -79,7 +79,7 @@ def end_with(launcher: int) -> None:
             time.sleep(1)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_GRACE)
-        os._exit(1)  # whatever the main thread waits for
+        os._exit(1)  # even if the main thread is blocked
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -118,7 +118,7 @@ def has_bfloat16(device: "torch.device") -> bool:
 
 
 def keep_memory() -> None:
-    """Make this process keep the memory that it frees, up to 32 MiB a piece, unless `MALLOC_..._` variables are set."""
+    """Keep freed blocks of up to 32 MiB in this process, unless `MALLOC_..._` variables are set."""
     # else glibc returns every large array to the system, and each step of training faults in the same gigabytes again:
     # about a tenth of a step on a CPU
     if any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")):

@@ -144,7 +144,7 @@ def printed(line: Mapping[str, Any]) -> str:
 
 
 class Panels:
-    """A folder with a picture of attention per photograph, and `attention.npz` with the maps of the first `keep`.
+    """Attention panels in a folder, and `attention.npz` with the first `keep` maps.
 
     `maps` is `mean`, `all`, or the name of a layer and head. H rows and W columns of pixels, T words.
     """
@@ -158,7 +158,7 @@ class Panels:
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, path: Path, photograph: "tuple[Tensor, ...]", prediction: "Prediction") -> Path:
-        """Draw the photograph as PNG and PDF under the name of its file, numbered if that is taken."""
+        """Draw a panel as PNG and PDF, named after the photograph, numbered if taken."""
         from captioning.report.panels import LONGEST, save_panel
 
         names = (f"{path.stem}{end}" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))

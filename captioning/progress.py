@@ -20,12 +20,12 @@ def on_terminal() -> bool:
 
 
 def bar(**options: Any) -> "tqdm[Any]":
-    """A bar of tqdm's, as wide as the terminal; where that does not know its width, as in some containers, 80."""
+    """A tqdm bar as wide as the terminal, or 80 where the width is unknown, as in some containers."""
     return tqdm(**{"ncols": os.get_terminal_size(sys.stderr.fileno()).columns or 80, "nrows": 24, **options})
 
 
 def counter(text: str, total: int | None, unit: str, **options: Any) -> "tqdm[Any]":
-    """A bar of tqdm's on rank 0, or lines without a terminal; an unknown total is None."""
+    """A tqdm bar on rank 0, or lines without a terminal; None is an unknown total."""
     kind = bar if on_terminal() else _Lines
     return kind(**{"desc": text, "total": total, "unit": unit, "disable": not is_first(), **options})
 

@@ -86,12 +86,12 @@ def train(config: DictConfig, parts: Mapping[str, Any]) -> float | None:
 
 
 def built(settings: Any, **given: Any) -> Any:
-    """Build a part of one's own configuration; lists and groups in it become plain ones."""
+    """Build a part of your own configuration, with plain lists and dictionaries."""
     return instantiate(settings, _convert_="all", **given)
 
 
 def tell_precision(trainer: DictConfig, fitting: str, used: str) -> None:
-    """Log what `auto` has become, and warn of slow bfloat16; the run in `used` may have begun on another machine."""
+    """Log the precision in use, and warn of slow bfloat16; `used` may come from another machine."""
     device = device_of(trainer.accelerator)
     fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
     hardware = f"this {kind} {'multiplies' if fast else 'does not multiply'} bfloat16 in hardware"
@@ -129,7 +129,7 @@ def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
 
 
 def debug_subset(config: DictConfig, splits: Mapping[str, Sequence[T]]) -> Mapping[str, Sequence[T]]:
-    """Two batches of each split with `debug=true`, so that no unused features are computed; else the splits."""
+    """Cut each split to two batches with `debug=true`, so that no unused features are computed."""
     if not config.debug:
         return splits
     size = 2 * max(config.data.batch_size, config.data.eval_batch_size)
@@ -248,14 +248,14 @@ def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":
         logger=loggers,
         callbacks=callbacks,
         default_root_dir=config.folder,
-        # or Lightning would add a bar of its own
+        # or Lightning would add its own bar
         enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
     )
     return trainer
 
 
 def fit(trainer: "L.Trainer", module: "CaptioningModule", data: "CaptionData", checkpoint: Path | None) -> None:
-    """Train, from `checkpoint` on if there is one; what fails before the first step is due to settings or the file."""
+    """Train, or resume from `checkpoint`; errors before the first step are the settings' or the file's."""
     try:
         trainer.fit(module, data, ckpt_path=checkpoint)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

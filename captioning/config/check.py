@@ -1,4 +1,4 @@
-"""Validate the configuration of a run before any data are read: files, then parts built without content, then rules."""
+"""Validate the configuration of a run before any data are read."""
 
 import logging
 import os
@@ -123,7 +123,7 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
 
 
 def _networks(settings: Mapping[str, Any]) -> Any:
-    """The model behind its backbone; None where one cannot be built without content, which is no fault."""
+    """Return the model behind its backbone, or None if it needs data to be built."""
     import torch
 
     changes = build("data.view", settings["data"]["view"], None)
@@ -141,7 +141,7 @@ def _networks(settings: Mapping[str, Any]) -> Any:
 
 
 def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[str, bool]:
-    """What settings of several parts must not be together: the message, and whether it holds."""
+    """Return rules between settings: messages, and True for each that is violated."""
     data, trainer, callbacks, decoding = config.data, config.trainer, config.callbacks, config.decoding
     accelerator, devices, precision = trainer.accelerator, trainer.devices, str(trainer.precision)
     epochs, every = trainer.max_epochs, trainer.check_val_every_n_epoch

@@ -106,7 +106,7 @@ def _stop(number: int) -> None:
 
 @contextmanager
 def while_read() -> Iterator[None]:
-    """End the program quietly when its output is no longer read (`| head`); inside a Hydra main, which would report."""
+    """End the program quietly when its output is closed (`| head`), before Hydra reports it."""
     try:
         yield
     except BrokenPipeError:

@@ -25,13 +25,13 @@ HYDRA_VALUES = {  # beginnings of its ValueErrors
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether an exception is due to settings, files or the network, not to a defect of the program."""
+    """Return True for errors of settings, files or the network, not of the program."""
     expected = isinstance(error, (*EXPECTED, UnicodeError, BrokenExecutor)) or _of_hydra(error) is not None
     return expected or any(kind.__name__ in BY_NAME for kind in type(error).__mro__)
 
 
 def explain(error: BaseException) -> str:
-    """One line about an exception; its notes (`add_note`) come first, such as the file that it is about."""
+    """Explain an exception in one line, after its notes (`add_note`), such as a file name."""
     return one_line("".join(f"{note}: " for note in getattr(error, "__notes__", ())) + _message(error))
 
 

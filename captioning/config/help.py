@@ -11,7 +11,7 @@ HIDDEN = re.compile(r"^(defaults|hydra):.*\n(?:(?: .*)?\n)*", re.MULTILINE)
 
 
 def help_text(about: str, config: Path, arguments: Sequence[str]) -> str:
-    """The help of a command: the beginning of `about`, choices and settings; or of the choices in `arguments` alone."""
+    """Return the help of a command, or of the choices in `arguments` alone."""
     groups, explained = _groups(config), []
     for argument in arguments:
         group, _, name = argument.partition("=")
@@ -36,7 +36,7 @@ def help_text(about: str, config: Path, arguments: Sequence[str]) -> str:
 
 
 def _read(config: Path) -> tuple[list[Path], dict[str, str | None]]:
-    """The files that a file begins with, and the groups that it chooses from with what it chooses."""
+    """Read the base files of a configuration, and its groups with their choices."""
     entries = (yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get("defaults", [])
     # "csv@logger" is the file csv, and where its settings go
     names = [entry.partition("@")[0] for entry in entries if isinstance(entry, str) and entry != "_self_"]

@@ -31,14 +31,14 @@ def of_parts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_weights(backbone: Any) -> Any:
-    """The settings of a backbone, and of those in it, that build it with random weights: no file, no download."""
+    """Return settings that build a backbone with random weights, without files or downloads."""
     if not isinstance(backbone, Mapping):
         return backbone
     return {key: None if key == "weights" else without_weights(value) for key, value in backbone.items()}
 
 
 def build(place: str, node: Any, modules: Sequence[str] | None = (), *given: Any, **sizes: Any) -> Any:
-    """Build the part that plain values describe, `place` its key; `given` and `sizes` are arguments of the outermost.
+    """Build the part at the key `place`; `given` and `sizes` are arguments of the outermost part.
 
     `_partial_` keeps arguments for later. `modules` of the user may be named too, with None all that there are.
     """
@@ -80,7 +80,7 @@ def _argument(place: str, value: Any, modules: Sequence[str] | None) -> Any:
 
 
 def judge(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    """Refuse wrong ones among the arguments of what is `validated`, without a call and before the others are there."""
+    """Validate some arguments of a `validated` function without calling it."""
     _check_names(place, target, settings)
     function = getattr(target.__init__ if inspect.isclass(target) else target, "raw_function", None)
     if function is None:
@@ -121,7 +121,7 @@ def locate(place: str, target: Any, modules: Sequence[str] | None = ()) -> Calla
 
 
 def modules_of(node: Any) -> list[str]:
-    """The modules of all parts in one's own settings: what a checkpoint with these is loaded with."""
+    """Return the modules of all parts, needed to load a checkpoint with these settings."""
     return [str(part["_target_"]).rpartition(".")[0] for _, part in each_part("", node)]
 
 
@@ -138,7 +138,7 @@ def each_part(key: str, node: Any) -> Iterator[tuple[str, Mapping[Any, Any]]]:
 
 
 def defaults(key: str, node: Any) -> dict[str, Any]:
-    """Defaults of the parts below `key`, by the keys of the settings that may be left out."""
+    """Return defaults of optional settings of the parts below `key`, by key."""
     return {
         f"{place}.{name}": parameter.default
         for place, part in each_part(key, node)
@@ -161,7 +161,7 @@ def registered(place: str) -> Mapping[str, set[bool]]:
 
 
 def _may_be(partial: Any, place: str, target: str, modules: Sequence[str] | None) -> bool:
-    """Whether `_partial_` is as shipped; of a user's part as others are there, and within others as it likes."""
+    """Check `_partial_` against the shipped parts; nested parts of the user are free."""
     if modules is None or not isinstance(partial, bool):
         return isinstance(partial, bool)
     shipped = registered(place)

@@ -24,7 +24,7 @@ OF_OTHERS: Mapping[str, Any] = {  # what a checkpoint or a visitor may ask for: 
 
 
 def check_own(decoding: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint's own search where it takes more than a stranger's may, unless the user asked for it."""
+    """Refuse a checkpoint's search beyond the limits for untrusted files, unless the user asked for it."""
     try:
         for name in OF_OTHERS.keys() & decoding.keys() - given.keys():
             check_value(f"decoding.{name}", decoding[name], OF_OTHERS[name])
@@ -49,7 +49,7 @@ def with_words(decoding: Mapping[str, Any]) -> dict[str, Any]:
 def build_search(
     decoding: Mapping[str, Any], vocabulary: Vocabulary | None, max_tokens: int | None, modules: Sequence[str] = ()
 ) -> Callable[..., list[Caption]]:
-    """The search over a model that reads at most `max_tokens`; without a vocabulary judged alone, without words."""
+    """Build the search for a model of `max_tokens`; without a vocabulary, validate only."""
     settings = with_words(decoding)
     filters, longest = settings.get("filters"), decoding.get("max_length", 1)
     if vocabulary is not None:
@@ -69,7 +69,7 @@ def build_search(
 
 
 def same_search(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two decodings rank the same captions by the same scores, however many alternatives they give."""
+    """Return True if two decodings rank captions equally, apart from the number returned."""
     return one.get("_target_") == other.get("_target_") and _in_full(one) == _in_full(other)
 
 

@@ -1,4 +1,4 @@
-"""The settings of commands, and the files and folders that they name, judged before PyTorch is imported."""
+"""Checks of settings, files and folders before PyTorch is imported."""
 
 import os
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def check_folder(key: str, folder: object) -> None:
 
 
 def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
-    """Check the settings that `table` has types for; there may be others, and an absent one is null."""
+    """Check settings against the types in `table`; missing ones count as null."""
     settings = OmegaConf.to_container(config, resolve=True)
     for key, hint in table.items():
         value: Any = settings
@@ -43,10 +43,10 @@ def settings_given(settings: DictConfig | dict[str, Any]) -> dict[str, Any]:
 
 
 def is_another_data_set(config: DictConfig) -> bool:
-    """Whether an evaluation has its own reader, as with `data=csv`."""
+    """Return True if an evaluation has its own reader, as with `data=csv`."""
     return "_target_" in (config.data.get("reader") or {})
 
 
 def has_other_photographs(config: DictConfig) -> bool:
-    """Whether an evaluation is of a folder, or of changed photographs."""
+    """Return True for an evaluation of a folder, or of changed photographs."""
     return config.images is not None or list(config.views) != ["full"]

@@ -15,13 +15,13 @@ from captioning.errors import CaptioningError
 
 
 class Archive(RemoteFile):
-    """A zip archive; `members`: files or folders in it, and where below the data set's folder they go."""
+    """A zip archive; `members` maps its files or folders to places below the data set's folder."""
 
     members: dict[str, str]
 
 
 class Source(BaseModel):
-    """Archives of a data set, that of the splits first; its folder of photographs and the file of its splits."""
+    """Archives of a data set (splits first), its photograph folder and its splits file."""
 
     model_config = STRICT
     archives: dict[str, Archive]
@@ -47,7 +47,7 @@ class DataSet(BaseModel):
         return Path(self.root).expanduser()
 
     def download(self) -> int:
-        """Download and unpack what is missing; return how many photographs the splits name, all of them there."""
+        """Download and unpack missing files; return the number of photographs in the splits."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for archive in self.data.archives.values():
             if self._has(archive):

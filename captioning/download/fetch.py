@@ -26,7 +26,7 @@ STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=Tru
 
 
 class Connection(BaseModel):
-    """Patience of a download: silence and waits in seconds, tries in a row that bring no byte."""
+    """Timeouts and waits in seconds, and the number of fruitless tries in a row."""
 
     model_config = STRICT
     timeout: Seconds
@@ -64,7 +64,7 @@ class Unavailable(CaptioningError):
 
 
 def fetch(file: RemoteFile, path: Path, connection: Connection) -> None:
-    """Download to `path.part`, continuing what is there; rename it to `path` once it is complete and checked."""
+    """Download or resume `path.part`; rename it to `path` once complete and checked."""
     import requests  # here, because most commands download nothing
     from urllib3.exceptions import HTTPError
 

@@ -1,4 +1,4 @@
-"""A folder with a captioner's graphs, and everything that a program needs to caption photographs with them."""
+"""Export a folder of graphs that captions photographs without this package."""
 
 import inspect
 import shutil

@@ -138,7 +138,7 @@ def _captioned(backbone: Backbone, model: Captioner, sizes: Mapping[str, int]) -
 
 
 def _vectors(backbone: Backbone, sizes: Mapping[str, int]) -> dict[str, Tensor]:
-    """What start reads."""
+    """Example inputs of start."""
     size = sizes["batch"], backbone.grid[0] * backbone.grid[1] + sizes["locations"]
     vectors = {"vectors": torch.zeros(*size, backbone.dim)}
     return vectors | ({"mask": torch.ones(size, dtype=torch.bool)} if backbone.partial else {})
@@ -193,7 +193,7 @@ def rebuilt(state: Any, tensors: Mapping[str, Any]) -> Any:
 
 
 def _flat(state: Any) -> tuple[list[tuple[str, Any]], TreeSpec]:
-    """The leaves of a state by name: a state is dataclasses, tuples, lists and dicts around them."""
+    """Yield the tensors in nested dataclasses, tuples, lists and dicts by name."""
     while True:
         found, form = tree_flatten_with_path(state)
         unknown = {type(leaf) for _, leaf in found if is_dataclass(leaf)}

@@ -29,7 +29,7 @@ NEXT = ".next"  # suffix of the state that a step returns; what it reads has the
 
 
 def write_onnx(graphs: Mapping[str, Graph], folder: Path, int8: bool) -> None:
-    """Write `NAME.onnx` for each graph and their weights; with `int8` the last layer of start and step is quantised."""
+    """Write `NAME.onnx` for each graph, and shared weights; `int8` quantises the last layer of start and step."""
     places: dict[bytes, int] = {}
     with (folder / WEIGHTS).open("wb") as file:
         for name, graph in graphs.items():
@@ -62,7 +62,7 @@ def _converted(graph: Graph) -> ir.Model:
 
 
 def _move_weights(graph: ir.Graph, file: BinaryIO, places: dict[bytes, int]) -> None:
-    """Append tensors larger than a page to `file`; `places` has the offsets of those written before, by digest."""
+    """Append tensors larger than a page to `file`; `places` maps digests to offsets of earlier ones."""
     for value in graph.initializers.values():
         tensor = value.const_value
         if tensor is None or tensor.nbytes < PAGE:

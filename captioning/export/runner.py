@@ -173,7 +173,7 @@ class Captioner:
         return " ".join(self.words[token] for token in tokens if token >= WORDS)
 
     def read(self, photograph: str | Path | Image.Image) -> Array:
-        """The backbone's input for a photograph, `[C, H, W]` uint8: colours, and a mask if it is padded."""
+        """Read a photograph as `[C, H, W]` uint8: colours, and a mask if padded."""
         if isinstance(photograph, Image.Image):
             return self._pixels(photograph)
         with Image.open(photograph, formats=FORMATS) as image:
@@ -202,7 +202,7 @@ def _upright(image: Image.Image) -> Image.Image:
     image.load()
     try:
         turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged EXIF data raise what they like
+    except Exception:  # damaged EXIF data may raise anything
         return image
     return image if turn is None else image.transpose(Image.Transpose(turn))
 

@@ -71,7 +71,7 @@ def framed(references: Iterable[Reference], frame: Box) -> list[list[tuple[int, 
 
 
 def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Tensor:
-    """Whether the attention of each noun's step peaks inside its box, edges included: `[K]` bool in their order.
+    """Return `[K]` bool: attention of each noun's step peaks inside its box, edges included.
 
     Args:
         attention: `[B, N, C, L]`, L in row order of the grid, heads already averaged.
@@ -92,7 +92,7 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
 
 
 class PointingScore(Metric):
-    """Percentage of nouns whose peak of attention lies in the box of the object that they name; 0 without nouns.
+    """Percentage of nouns whose attention peaks in their object's box; 0 without nouns.
 
     The attention is that of teacher forcing on the references. Step t has read BOS w_0 .. w_{t-1} and predicts w_t, so
     the step that predicts a word has the word's own index. The score follows the "pointing game" of Zhang et al.,

@@ -58,7 +58,7 @@ def resample(
     seed: Seed = 0,
     stream: Seed = 0,
 ) -> Resampled:
-    """Score a system on samples of the images, the same for every system, and of its runs.
+    """Score a system on resampled images, the same for every system, and resampled runs.
 
     Args:
         runs: of each run and metric, `Scores.statistics`, of the same metrics and images in the same order.
@@ -96,7 +96,7 @@ def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
 
 
 def resamples(items: int, samples: int, seed: int | Sequence[int], drawn: int | None = None) -> Iterator[Array]:
-    """Counts of each item in each sample: blocks of rows `[k, items]`, K in all, that sum to `drawn` or `items`."""
+    """Yield counts of items per sample: blocks `[k, items]`, K rows in all, that sum to `drawn` or `items`."""
     rng = np.random.default_rng(seed)
     block = max(1, BLOCK_NUMBERS // items)
     for start in range(0, samples, block):

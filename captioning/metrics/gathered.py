@@ -25,7 +25,7 @@ class CaptionScores:
         self._captions: dict[int, str] = {}
 
     def update(self, index: Tensor, captions: Sequence[str]) -> None:
-        """Add captions of the images at the positions `[B]`; the first one counts, that of the lowest rank."""
+        """Add captions of the images at positions `[B]`; the lowest rank's first caption counts."""
         for position, caption in zip(index.tolist(), captions, strict=True):
             self._captions.setdefault(position, caption)
 

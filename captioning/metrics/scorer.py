@@ -27,7 +27,7 @@ MAIN, BLEU_ALONE, WORDING, ATTENTION, OTHER = GROUPS
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How a score is computed, grouped and printed."""
+    """Properties of a score: source, group, unit and format."""
 
     name: str  # in `scores.json`; the loggers put `val/` or `test/` before it
     group: str  # one of `GROUPS`: the columns it is shown with
@@ -89,7 +89,7 @@ HEADLINE = "CIDEr"
 
 
 def score_called(name: str) -> Score:
-    """The row of a score; of one that the table does not have, such as a user's, the name is all that is known."""
+    """Return the row of a score, or a row with its name alone for a user's score."""
     return SCORES.get(name) or Score(name, OTHER, unit="", digits=2)
 
 
@@ -110,7 +110,7 @@ Metrics = Annotated[Sequence[Metric], MinLen(1)]
 
 
 def _own(metrics: Iterable[str]) -> dict[str, Any]:
-    """The user's metrics among these, named by paths such as `my.WordF1`, by the names of their classes."""
+    """Build the user's metrics among these, such as `my.WordF1`, by class name."""
     found = {}
     for path in metrics:
         module, _, name = path.rpartition(".")
@@ -119,7 +119,7 @@ def _own(metrics: Iterable[str]) -> dict[str, Any]:
                 found[name] = getattr(import_module(module), name)()
                 if name in SCORES or not callable(found[name].compute_score):
                     raise ValueError("it needs a name that no score has yet, and a method compute_score")
-            except Exception as error:  # whatever a user's code raises
+            except Exception as error:  # a user's code may raise anything
                 cause = f"{type(error).__name__}: {one_line(str(error))}"
                 raise CaptioningError(f"the metric {path} cannot be made: {cause}") from error
     return found
@@ -127,7 +127,7 @@ def _own(metrics: Iterable[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Scores:
-    """The chosen metrics' scores of B captions, times 100 as papers print them (so CIDEr can pass 100)."""
+    """Scores of B captions, times 100 as papers print them (so CIDEr can pass 100)."""
 
     corpus: dict[str, float]
     per_image: list[dict[str, float]]  # B, in the ascending order of the images' positions
@@ -136,7 +136,7 @@ class Scores:
 
 
 class Scorer:
-    """Scores captions against references, which are tokenised once, at the first score; Java is looked for before.
+    """Score captions against references, which are tokenised once, at the first score.
 
     Args:
         references: for each image of the data set its references as they are, at least one.

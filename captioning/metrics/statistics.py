@@ -1,4 +1,4 @@
-"""Metrics of tokenised captions, and the statistics per image whose sums give the scores of any set of images.
+"""Metrics of tokenised captions, and per-image statistics that give the scores of any set.
 
 B images, S numbers per image, K sets of images, M scores of a metric.
 
@@ -32,7 +32,7 @@ class Statistics:
     formula: Callable[[Array], Array]  # sums of rows `[K, S]` to scores `[K, M]`, 0-1
 
     def scores(self, counts: Array) -> Array:
-        """The scores of K sets of images, 0-100: `[K, B]`, how often each image is in each set, to `[K, M]`."""
+        """Score K sets of images, 0-100: counts of each image `[K, B]` to `[K, M]`."""
         return PERCENT * self.formula(counts @ self.rows)
 
 

@@ -14,7 +14,7 @@ UNSEEN = 0.4
 
 
 class Said(NamedTuple):
-    """A caption, words separated by spaces; of a model also whether it ended, and each token's entropy in nats."""
+    """A caption, words separated by spaces; from a model, with its ending and token entropies in nats."""
 
     words: str
     finished: bool = True
@@ -50,7 +50,7 @@ class TrainingCaptions:
             self._pairs.update(pairwise(words))
 
     def compared(self, captions: Sequence[str]) -> dict[str, float]:
-        """Percentages of generated captions that are not in training, and of those with unseen pairs of words."""
+        """Return percentages of novel captions, and of captions with unseen word pairs."""
         novel = sum(caption not in self._texts for caption in captions)
         pairs = [list(pairwise(caption.split())) for caption in captions]
         unseen = sum(sum(pair not in self._pairs for pair in each) > UNSEEN * len(each) for each in pairs)

@@ -1,1 +1,1 @@
-"""What people look at: panels of attention, summaries."""
+"""Tables, figures, attention panels and the report page."""

@@ -55,7 +55,7 @@ def any_letters() -> Iterator[None]:
 
 
 def save(drawn: Figure, path: Path) -> list[Path]:
-    """Save `path` as PNG and beside it as PDF, whose text is text; the same figure gives the same files."""
+    """Save a figure as reproducible PNG and PDF files; text in the PDF stays text."""
     paths = [path.with_suffix(".png"), path.with_suffix(".pdf")]
     with any_letters(), matplotlib.rc_context({"pdf.fonttype": 42}):  # publishers refuse type 3
         drawn.savefig(paths[0])
@@ -108,7 +108,7 @@ def _draw_curves(axes: Axes, systems: Sequence[System], value: str, against: str
 
 
 def _add_legend(page: Figure) -> None:
-    """Below all axes, in as many columns as there is room for; the page grows by what it takes."""
+    """Add a legend below all axes, and enlarge the page by its height."""
     handles, labels = page.axes[0].get_legend_handles_labels()
     wrapped = ["\n".join(textwrap.wrap(label, WRAP)) for label in labels]
     for columns in range(min(4, len(labels)), 0, -1):

@@ -1,4 +1,4 @@
-"""The gallery of a page: photographs with captions, references, scores, boxes and attention maps, as plain values."""
+"""The gallery of a page as plain values: photographs, captions, scores, boxes and attention maps."""
 
 import base64
 import hashlib
@@ -28,7 +28,7 @@ MEGABYTE = 1_000_000
 
 @dataclass(slots=True)
 class Described:
-    """A photograph of the test split, with the captions and maps of each system's first run by its place."""
+    """A test photograph, with captions and maps of each system's first run, by the system's index."""
 
     image_id: ImageId
     references: list[str]
@@ -97,7 +97,7 @@ def gather(systems: Sequence[System], photographs: str | None, side: int, heads:
 
 
 def _described(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
-    """The photographs that the systems were tested on: the same where ids and references are the same."""
+    """Collect the tested photographs; equal ids and references mean the same photograph."""
     images: dict[tuple[ImageId, tuple[str, ...]], Described] = {}
     left_out = []
     for place, system in enumerate(systems):
@@ -113,7 +113,7 @@ def _described(systems: Sequence[System]) -> tuple[list[Described], list[str]]:
 
 
 def _lay_maps(images: Sequence[Described], place: int, system: System, heads: int) -> bool:
-    """Give images the maps that a system's first run has kept of the same captions; False where there are none."""
+    """Add a first run's attention maps of the same captions; return False without any."""
     run, laid = system.runs[0], 0
     kept = {each.image_id: each for each in read(run.folder / FILE)} if (run.folder / FILE).exists() else {}
     for image in images:
@@ -127,7 +127,7 @@ def _lay_maps(images: Sequence[Described], place: int, system: System, heads: in
 
 
 def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]]]:
-    """By photograph and word the boxes, in fractions of the photograph, of what the references call by that word.
+    """Read boxes of named objects by photograph and word, in fractions of the photograph.
 
     The boxes of `FOLDER/test/1.png` lie in `FOLDER/captions_test.json`, as those of drawn scenes; other data have none.
     """
@@ -147,7 +147,7 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
 
 
 def read_photograph(path: Path, side: int) -> tuple[bytes, tuple[int, int] | None]:
-    """A photograph as JPEG, its longer side at most `side` pixels, and its size; None where none can be read."""
+    """Read a photograph as JPEG, its longer side at most `side` pixels, and its size; None if unreadable."""
     try:
         if not path.is_file():  # opening a pipe would wait for ever
             return b"", None

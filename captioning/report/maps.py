@@ -1,4 +1,4 @@
-"""Attention maps as pictures and pages show them: M maps of T words on a grid of h x w, L cells on the photograph."""
+"""Attention maps for pictures and pages: M maps, T words, a grid of h x w, L cells on the photograph."""
 
 import base64
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ ALIKE = 0.99
 
 
 def looks_alike(maps: Array, places: int) -> Array:
-    """Which of the maps `[..., h, w]`, not negative, look at all of L places alike: bool `[...]`."""
+    """Find nearly even maps among `[..., h, w]`, nonnegative, over L places: bool `[...]`."""
     *which, h, w = maps.shape
     cells = maps.reshape(*which, h * w).astype(np.float64)  # of a caption without words there are none
     sums = cells.sum(axis=-1, keepdims=True)
@@ -27,20 +27,20 @@ def looks_alike(maps: Array, places: int) -> Array:
 
 
 def places(grid: tuple[int, int], frame: Frame) -> int:
-    """How many cells of the grid lie on the photograph."""
+    """Count the grid cells on the photograph."""
     left, top, right, bottom = frame
     return int(on_photograph(grid[0], top, bottom).sum() * on_photograph(grid[1], left, right).sum())
 
 
 def on_photograph(cells: int, start: float, end: float) -> Array:
-    """Which cells along a side lie on the photograph, by the rule of `backbones.context.on_photograph`."""
+    """Find the cells of a side on the photograph, as `backbones.context.on_photograph` does."""
     centres = start + (np.arange(cells) + 0.5) / cells * (end - start)
     found = (centres > -1e-6) & (centres < 1 + 1e-6)
     return found if found.any() else np.arange(cells) == cells // 2
 
 
 def packed(maps: Mapping[str, Array], frame: Frame) -> dict[str, Any]:
-    """Maps `[T, h, w]` by name as `maps.js` reads them: bytes `[M, T, h, w]` in shares of each map's largest weight."""
+    """Pack named maps `[T, h, w]` for `maps.js`: bytes `[M, T, h, w]`, relative to each map's largest weight."""
     weights = {name: each for name, each in maps.items() if name != ATTENDED}
     stacked = np.stack(list(weights.values()))
     peaks = stacked.max(axis=(2, 3), keepdims=True)

@@ -36,7 +36,7 @@ ABSENT = "nothing"  # in place of a setting that only the run or only its experi
 
 @dataclass(frozen=True)
 class Table:
-    """Systems of one data set, rows to quote, how any two of the systems differ, and the curves as SVG."""
+    """Systems of one data set, published rows, pairwise comparisons, and curves as SVG."""
 
     title: str
     systems: Sequence[System]
@@ -56,7 +56,7 @@ def write_page(
     inside: float,
     heads: int,
 ) -> list[str]:
-    """Write `index.html`, and `photographs/` where they have more than `inside` MB; a line on each file left out."""
+    """Write `index.html`, and `photographs/` beyond `inside` MB; return a line per skipped file."""
     galleries, left_out = [], list[str]()
     for table in tables:
         gallery, damaged = gather(table.systems, photographs, side, heads)
@@ -132,7 +132,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
 def table_of(
     systems: Sequence[System], published: Sequence[Published], cider: float | None
 ) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
-    """Columns in which there is something, by their groups, and rows of values: our systems, then quoted ones."""
+    """Return nonempty columns by group, and rows: our systems, then published ones."""
     scored = sorted({name for system in systems for run in system.runs for name in run.scores})
     attention = [name for name in scored if score_called(name).group == ATTENTION]
     values: list[dict[str, Value | None]] = []
@@ -168,7 +168,7 @@ def _told(key: str, value: str) -> tuple[str, str]:
 
 
 def differences(run: Run) -> dict[str, tuple[str, str]] | None:
-    """The settings in which a run differs from its experiment with its model: the run's, and the experiment's.
+    """Return differing settings of a run and of its experiment with the same model.
 
     None where an earlier version has not recorded the experiment, or this version's `conf` has no such files.
     """

@@ -1,4 +1,4 @@
-"""Panels of attention: a photograph and, word by word, where the model looked.
+"""Panels of attention: a photograph with the attention map of each word.
 
 H x W pixels of the photograph, T words, maps on a grid of h x w over the square that the network saw, which lies on the
 photograph as `ImageTransform.frame` says: all of it squashed, a part cropped, or more than all of it padded. The form
@@ -50,7 +50,7 @@ def save_panel(
     references: Sequence[str] = (),
     frame: Frame = WHOLE,  # where the maps lie on the photograph
 ) -> Figure:
-    """Save a PNG, and beside it a PDF: the photograph, then for each word the photograph below the word's map.
+    """Save a panel as PNG and PDF: the photograph, then each word's map over it.
 
     Every map has a scale of its own, from zero to its peak, and is smoothed by a Gaussian; one that looks everywhere
     alike is drawn as even. Beneath it stand the largest weight of a cell and the entropy.
@@ -125,12 +125,12 @@ def _wrapped(text: str, across: float, points: float) -> list[str]:
 
 
 def _fitting(text: str, across: float, points: float) -> float:
-    """The size of letters at which a text is no wider than so many inches."""
+    """Return the font size at which a text fits `across` inches."""
     return min(points, 0.92 * across / LETTER / max(1, len(text)))
 
 
 def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
-    """Lay maps `[T, h, w]` over a photograph `[3, H, W]`, ever less transparent from zero to each one's own peak.
+    """Overlay maps `[T, h, w]` on a photograph `[3, H, W]`, opaque at each map's peak.
 
     So an even map has the peak's colour all over, one that is nearly even too, and nowhere does a map look like the
     photograph alone. `[T, 3, H, W]`, 0..1.
@@ -150,7 +150,7 @@ def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
 
 
 def seen(pictures: Tensor, frame: Frame) -> Tensor:
-    """Pictures `[..., 3, H, W]` of which that is faded to a light grey which the network has not seen."""
+    """Fade the parts of pictures `[..., 3, H, W]` that the network has not seen to light grey."""
     faded = 1 - FADED * (1 - pictures.mean(dim=-3, keepdim=True))
     return torch.where(_inside(pictures.shape[-2], pictures.shape[-1], frame), pictures, faded)
 
@@ -163,7 +163,7 @@ def _inside(high: int, wide: int, frame: Frame) -> Tensor:
 
 
 def _spread(pixels: int, cells: int, start: float, end: float) -> Tensor:
-    """What each of a grid's cells counts for at each pixel of one side: `[pixels, cells]`, rows of sum one."""
+    """Return the weight of each cell at each pixel of a side: `[pixels, cells]`, rows of sum one."""
     # bicubic interpolation would show the cells as squares, and undershoot beside a peak
     centres = start + (torch.arange(cells) + 0.5) / cells * (end - start)
     distances = ((torch.arange(pixels) + 0.5) / pixels)[:, None] - centres

@@ -41,7 +41,7 @@ EXPLANATION = (
 def believed(
     systems: Sequence[System], kinds: Sequence[str], cache: Path, modules: Sequence[str]
 ) -> tuple[str, list[str]]:
-    """A table of the systems with attention over data with boxes, or nothing; and a line on each that is left out."""
+    """Return a table of systems with attention and boxes, if any, and a line per skipped system."""
     rows, left_out = [], []
     for system in systems:
         try:
@@ -63,7 +63,7 @@ def believed(
 
 @torch.no_grad()
 def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]) -> Mapping[str, Sequence[float]]:
-    """By kind of map the score, and that on other images; nothing without boxes, or of kinds that the model has not."""
+    """Return pointing scores by kind of map, on the images and on other images; empty without boxes."""
     config, vocabulary, network = load_network(run.folder / "checkpoints" / "best.ckpt", device_called("auto"), modules)
     data: dict[str, Any] = config["data"]
     if isinstance(config.get("cache"), str):
@@ -97,7 +97,7 @@ def pointing(run: Run, kinds: Sequence[str], cache: Path, modules: Sequence[str]
 
 
 def _maps(kind: str, model: Any, context: ContextSet, tokens: Tensor, nouns: Nouns) -> Tensor:
-    """The maps `[N, C, L]` of captions `[N, C + 1]` of one image; of `gradient` zero at the steps that say no noun."""
+    """Return maps `[N, C, L]` of captions `[N, C + 1]` of one image; `gradient` is zero at steps without a noun."""
     if kind == "weights":
         found: Tensor = model(context, tokens[None, :, :-1], need_weights=True).attention[0]
         return found

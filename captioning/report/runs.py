@@ -1,4 +1,4 @@
-"""Tested runs, read from their folders as untrusted data: bounded, checked, and named where they are damaged."""
+"""Tested runs, read from their folders as untrusted data, with bounds and checks."""
 
 import csv
 import io
@@ -47,7 +47,7 @@ class Provenance(BaseModel):
 
 
 class Record(BaseModel):
-    """`scores.json`; a score that is null could not be computed, and of `views` an evaluation of several has more."""
+    """Contents of `scores.json`; null stands for a score that could not be computed."""
 
     model_config = ConfigDict(strict=True)
 
@@ -113,7 +113,7 @@ class Run(Config):
 
     @property
     def part(self) -> str:
-        """The part of the test split that it was tested on, where that is not all of it."""
+        """The tested part of the test split, empty for all of it."""
         tested, every = self.images_tested, self.provenance.images_of_split
         if tested is not None and every is not None:
             return f"{tested:,} of {every:,}" if tested < every else ""
@@ -128,7 +128,7 @@ class Run(Config):
         return fmean(logged) if logged else None
 
     def seconds_to(self, cider: float) -> float | None:
-        """Seconds of training until the first validation with at least this CIDEr; None: never, or not logged."""
+        """Return seconds of training to the first validation with this CIDEr, or None."""
         seconds, scores = self.curve("val/CIDEr", "seconds")
         return next((time for time, score in zip(seconds, scores, strict=True) if score >= cider), None)
 
@@ -140,7 +140,7 @@ class Run(Config):
         return [row[against] for row in rows], [row[value] for row in rows]
 
     def training_loss(self, against: str) -> tuple[list[float], list[float]]:
-        """Means of the logged training losses up to each validation or end of an epoch, and `against` there."""
+        """Return mean training losses up to each validation or epoch end, with `against` there."""
         places, means, since = [], [], list[dict[str, float]]()
         for row in self.history:
             over = "val/nll" in row or ("train/nll" in row and since and row.get("epoch") != since[-1]["epoch"])
@@ -163,7 +163,7 @@ class Run(Config):
 
 
 def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
-    """All tested runs below a folder in the order of their names, and a line on each that is left out."""
+    """Return tested runs below a folder, sorted by name, and a line per skipped run."""
     if not folder.is_dir():
         raise CaptioningError(f"runs={folder!s:.200} is not a folder; captioning.run writes its runs into runs/")
     found, left_out = [], []
@@ -180,7 +180,7 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
 
 
 def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Settings of a resolved configuration in which runs of one system agree, as text by their keys."""
+    """Return the settings that runs of one system share, as text by key."""
     settings = decisive_settings(config).items()
     return {key: repr(value) for key, value in settings if is_in(key, NOT_FREE) or not is_in(key, FREE)}
 

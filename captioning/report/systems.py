@@ -1,4 +1,4 @@
-"""Systems, the runs of one model and configuration that differ in their seeds alone, and how any two differ."""
+"""Systems (runs that differ in their seeds alone) and their pairwise comparisons."""
 
 import functools
 import math
@@ -44,7 +44,7 @@ class System:
 
     @property
     def short(self) -> str:
-        """The label for places with little room: the values of the settings that its names stand for are enough."""
+        """The label without names of settings, for narrow places."""
         return self.label.replace("(name=", "(").replace(", ...)", ")")
 
     @property
@@ -54,7 +54,7 @@ class System:
 
     @property
     def counted(self) -> str:
-        """How many runs there are, with their seeds."""
+        """The number of runs, with their seeds."""
         seeds = ", ".join(str(run.seed) for run in self.runs)
         return f"{len(self.runs)} (seed{'s' if len(self.runs) > 1 else ''} {seeds})"
 
@@ -96,7 +96,7 @@ def system_name(model: str) -> str:
 
 
 def group(runs: Iterable[Run]) -> list[System]:
-    """Systems, the best first; last those that were tested on a part of the split or have no `HEADLINE`."""
+    """Group runs into systems, best first; partially tested ones and those without `HEADLINE` last."""
     runs = list(runs)
     names = Counter(run.name for run in runs)
     usual = next((name for name, number in names.items() if 2 * number > len(runs)), None)
@@ -136,7 +136,7 @@ def _rank(system: System) -> tuple[bool, float]:
 
 
 def _telling(variants: Sequence[dict[str, str]], keys: Sequence[str]) -> list[str]:
-    """As few of `keys` as it takes to tell `variants` apart, those first that do most; the name, if it does as much."""
+    """Choose a few `keys` that distinguish `variants`; the name alone if it does as well."""
     chosen: list[str] = []
 
     def apart(key: str) -> tuple[int, bool, int]:
@@ -149,7 +149,7 @@ def _telling(variants: Sequence[dict[str, str]], keys: Sequence[str]) -> list[st
 
 
 def compare(systems: Sequence[System], metrics: Sequence[str], samples: int, seed: int) -> tuple[Compared, list[str]]:
-    """How any two systems differ, and a line on each system and pair that `metrics` could not compare.
+    """Compare all pairs of systems; return a line for each that could not be compared.
 
     Systems are compared whose `captions.jsonl` hold the same images with the same references, in whatever order. The
     `metrics` are computed again; beside them stand the means of image scores that `captions.jsonl` has.

@@ -42,7 +42,7 @@ class Published:
 
 
 def published_rows(data: Collection[str], models: Collection[str] | None = None) -> tuple[Published, ...]:
-    """The rows of these data sets, and of these systems, of which `sat_soft_small` is `sat_soft`; None: of all."""
+    """Return published rows of these data sets and systems (None: all); `sat_soft_small` counts as `sat_soft`."""
     found = []
     for row in csv.DictReader((files(__package__) / "published.csv").read_text(encoding="utf-8").splitlines()):
         its_data, of = row.pop("data"), row.pop("models").split()
@@ -54,7 +54,7 @@ def published_rows(data: Collection[str], models: Collection[str] | None = None)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The lines of a table, without the end of the last; every column is as wide as its widest cell."""
+    """Format a Markdown table with padded columns, without a final line break."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     head, *body = [
@@ -88,7 +88,7 @@ def columns(system: System, cider: float | None) -> dict[str, Value | None]:
 
 
 def markdown(title: str, systems: Sequence[System], published: Sequence[Published], cider: float | None) -> str:
-    """A table each of scores, of BLEU without brevity penalty, wording, other scores, cost; the best scores bold."""
+    """Format tables of scores, BLEU without brevity penalty, wording, other scores and cost; best scores bold."""
     best = best_scores(systems)
 
     def cell(system: System, name: str) -> str:
@@ -147,7 +147,7 @@ def differences(systems: Sequence[System], compared: Compared, names: Sequence[s
 
 
 def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider: float | None) -> None:
-    """A row for each system with all numbers, unrounded: `NAME` is a mean, `NAME deviation` the standard deviation."""
+    """Write a row per system, unrounded: `NAME` is a mean, `NAME deviation` the standard deviation."""
     others = dict.fromkeys(name for _, systems in titles for name in other_scores(systems))
     rows = []
     for title, system in [(title, system) for title, systems in titles for system in systems]:
@@ -164,12 +164,12 @@ def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider:
 
 
 def other_scores(systems: Sequence[System]) -> list[str]:
-    """Names of scores that the table of scores does not have, such as those of a user's own metrics."""
+    """Return names of scores outside our table, such as those of custom metrics."""
     return sorted({name for system in systems for run in system.runs for name in run.scores if name not in SCORES})
 
 
 def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:
-    """By score the systems that are best as printed, of several that were tested on all of the split."""
+    """Return the systems with the best printed value of each score, among several fully tested ones."""
     found = {}
     whole = [system for system in systems if system.whole]
     for score in (score for score in SCORES.values() if score.best):
@@ -195,7 +195,7 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
 
 
 def print_summary(folder: Path, title: str = "test score") -> None:
-    """Print captions with their references, where the files are, and the scores, the main ones last under `title`."""
+    """Print captions with references, file locations, and scores, main ones last under `title`."""
     file = folder / "captions.jsonl"
     scores, captions = read_record(folder / "scores.json").scores, read_captions(file)
     references = read_references(file, bare=True)
@@ -233,13 +233,13 @@ def print_comparison(folder: Path) -> None:
 def print_views(folder: Path) -> None:
     """Write the scores of all views of the photographs as `views.md`, and print them."""
     table = views_table(read_record(folder / "scores.json").views)
-    text = f"How the system holds off its training photographs\n\n{table}"
+    text = f"Scores on changed photographs\n\n{table}"
     write_text(folder / VIEWS, f"# {text}\n")
     print(f"\n{text}")
 
 
 def views_table(views: Mapping[str, Mapping[str, float | None]]) -> str:
-    """A row for each view and a column for each of `COLUMNS_OF_VIEWS` that any of them has, as Markdown."""
+    """Format a Markdown table: a row per view, a column per score of `COLUMNS_OF_VIEWS` in use."""
     known = [name for name in COLUMNS_OF_VIEWS if any(found.get(name) is not None for found in views.values())]
     columns = [score_called(name) for name in known]
     rows = []

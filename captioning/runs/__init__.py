@@ -1,1 +1,1 @@
-"""A run on disk: its folder, its record, its checkpoints, and how it goes on."""
+"""A run on disk: folder, record, checkpoints, and resume."""

@@ -56,7 +56,7 @@ def write(path: Path, captions: Sequence[KeptCaption]) -> None:
 
 
 def quantised(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Non-negative maps `[..., h, w]` as uint8 of the same shape, and the largest weight of each, float32 `[...]`."""
+    """Quantise nonnegative maps `[..., h, w]` to uint8, with each one's largest weight, float32 `[...]`."""
     maps = np.nan_to_num(maps.astype(np.float32), posinf=0.0)
     scale = maps.max(axis=(-2, -1))
     units = np.divide(255, scale, out=np.zeros_like(scale), where=scale >= np.finfo(np.float32).tiny)

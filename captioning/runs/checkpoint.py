@@ -91,7 +91,7 @@ def _best_score(callbacks: Any) -> str | None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a whole torch checkpoint to the CPU: `captioning`, `state_dict` and the state of training."""
+    """Read a torch checkpoint to the CPU: `captioning`, `state_dict` and training state."""
     if is_safetensors(path):
         raise CaptioningError(
             f"checkpoint={path} is a safetensors file, from which training cannot resume; begin a new run from its "
@@ -101,7 +101,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint of either kind, in the layout of a torch checkpoint without its digest."""
+    """Read a checkpoint of either kind in the layout of torch checkpoints, without the digest."""
     read = _read_safetensors if is_safetensors(path) else _read_torch
     try:
         saved = read(path)
@@ -145,7 +145,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
 
 def is_safetensors(path: Path) -> bool:
-    """Recognise a safetensors file by its first bytes, or by its name if it is not a zip archive."""
+    """Recognise safetensors by the first bytes, or by name unless a zip archive."""
     with path.open("rb") as file:
         start = file.read(9)
     return start[8:] == b"{" or (path.suffix == SUFFIX and not start.startswith(b"PK"))

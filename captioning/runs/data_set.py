@@ -1,4 +1,4 @@
-"""The data set that a checkpoint was trained on, read again, and the photographs that it is evaluated on."""
+"""A checkpoint's data set, and the photographs of an evaluation."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def read_splits(data: Mapping[str, Any], backbones: Sequence[Backbone], cache: Path, modules: Sequence[str]) -> Splits:
-    """Read the data set of a run again, whose scenes are drawn nowhere but in `cache`."""
+    """Read the data set of a run; scenes may be drawn in `cache` only."""
     reader = build("data.reader", data["reader"], modules)
     target: Path | None = getattr(reader, "writes_to", None)
     if target and not target.resolve().is_relative_to(cache.resolve()):
@@ -48,7 +48,7 @@ def read_splits(data: Mapping[str, Any], backbones: Sequence[Backbone], cache: P
 
 
 def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> None:
-    """Refuse a data set whose training captions give other words than the checkpoint has, by `data.vocabulary`."""
+    """Refuse a data set whose training captions give another vocabulary than the checkpoint's."""
     if settings == FROM_CHECKPOINT:  # words of another data set, before this one
         return
     words = (reference.words for example in splits["train"] for reference in example.references)
@@ -64,7 +64,7 @@ def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> N
 
 
 def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
-    """The data settings of a run with those of an evaluation in their place, and its folders moved."""
+    """Merge the data settings of a run with those of an evaluation; move its folders."""
     data: dict[str, Any] = saved["data"]
     given: Any = OmegaConf.to_container(config.data, resolve=True)
     given = {name: value for name, value in given.items() if value is not None}

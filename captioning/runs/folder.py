@@ -84,7 +84,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Keep other runs out of a folder while this process lives; rank 0 locks for all, if the file system can."""
+    """Lock a folder for this run on rank 0, if the file system supports locks."""
     if not is_first():
         yield
         return

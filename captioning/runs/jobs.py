@@ -39,7 +39,7 @@ class SweepResult(JobReturn):
 
 
 class Jobs(Callback):
-    """Hydra callback that prepares the process of each job, and names, logs and ranks the jobs of a sweep.
+    """Hydra callback that prepares, names, logs and ranks the jobs of a sweep.
 
     The object is pickled into the process of each job, which leaves its result as a file in the sweep's folder.
     """
@@ -71,7 +71,7 @@ class Jobs(Callback):
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
         if os.getpid() != self._launcher:
             prepare()
-        if os.getppid() == self._launcher:  # joblib's processes would go on with the sweep without it
+        if os.getppid() == self._launcher:  # joblib's processes would continue the sweep without it
             end_with(self._launcher)
         elif self._launcher != os.getpid() and end_with.cache_info().currsize:
             os._exit(1)  # the sweep has ended since this process began a job of it, and no other is to begin

@@ -1,4 +1,4 @@
-"""Results of a test or an evaluation: `captions.jsonl`, `scores.json`, and the software and device behind them."""
+"""Results of a test or an evaluation: `captions.jsonl`, `scores.json`, and their provenance."""
 
 import functools
 import hashlib
@@ -75,7 +75,7 @@ def code_digest() -> str:
 
 
 def commit() -> str | None:
-    """The git commit of this package, with `+` if the working tree differs; None outside a checkout."""
+    """Return the git commit, with `+` for uncommitted changes; None outside a checkout."""
     git = ["git", "-C", str(Path(__file__).parent)]
     read = functools.partial(subprocess.check_output, text=True, stderr=subprocess.DEVNULL)
     try:

@@ -1,4 +1,4 @@
-"""The folder of a run: found again by configuration and data, or made; locked while it trains; finished.
+"""The folder of a run, found by configuration and data or made, and locked during training.
 
 `run.json` in it records the digests that identify the run, the code and precision it began with, and its result. A
 sweep given again skips finished runs and resumes interrupted ones.
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Result(BaseModel, extra="allow"):
-    """Result of a finished run: `best` is the validation score of the tested weights, None without validation."""
+    """Result of a finished run; `best` is the tested weights' validation score, if any."""
 
     best: float | None
 
@@ -68,7 +68,7 @@ class Record(BaseModel):
 def identity(
     config: DictConfig, splits: Splits, backbone: "Backbone", initial: "InitialWeights | None" = None
 ) -> dict[str, str]:
-    """Digests of the settings, the data, the backbone with its weights, and the weights that the run begins from."""
+    """Return digests of settings, data, backbone with weights, and initial weights."""
     return {
         "settings": _digest(result_settings(_with_folder(config, "folder"))),
         "data": digest(splits),
@@ -78,7 +78,7 @@ def identity(
 
 
 def result_settings(config: Any) -> dict[str, str]:
-    """Settings, as JSON, that decide the result of a resolved configuration and are not covered by other digests."""
+    """Return settings as JSON that affect the result and that no other digest covers."""
     settings = decisive_settings(config).items()
     return {key: MODULE.sub(r'"\1"', json.dumps(v, default=str)) for key, v in settings if not WEIGHTS.fullmatch(key)}
 
@@ -97,7 +97,7 @@ def _digest(settings: Mapping[str, str]) -> str:
 class RunFolder:
     """A new run, or an earlier one of the same identity to resume.
 
-    `path` is of the folder, which `open` makes for a new run; `precision` is that with which the run began, on whatever
+    `path` is of the folder, which `open` makes for a new run; `precision` is the one that the run began with, on any
     machine; `result` is of a finished run.
     """
 
@@ -117,7 +117,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended, with a test if one is configured: a search trial may be tested later."""
+        """The run has ended, with its test if configured; a search trial may be tested later."""
         return self.result is not None and (not self._config.test or (self.path / "scores.json").exists())
 
     @contextlib.contextmanager
@@ -167,7 +167,7 @@ def undamaged(folder: Path) -> Path | None:
 
 
 def _find_earlier(config: DictConfig, identity: Mapping[str, str]) -> Path | None:
-    """The folder of a run of the same identity, finished rather than interrupted; None for a new run.
+    """Find the folder of an equal run, preferably a finished one; None for a new run.
 
     Runs are looked for if `config.resume`, and in sweeps, where a job without an earlier run is a new run. A single
     run resumes the latest folder of its name: other settings or data are refused.

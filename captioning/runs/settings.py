@@ -1,4 +1,4 @@
-"""Settings of stored runs: read as data, compared, moved to another folder, and composed anew for comparison."""
+"""Settings of stored runs: read as data, compared, relocated, and composed again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -48,7 +48,7 @@ ATTENTION_SETTINGS = ("gate", "choice", "temperature", "smoothing", "energy_bias
 
 
 def each_setting(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every plain setting below `path` and its key; an empty group is a setting, and so is a list."""
+    """Yield each plain setting below `path` with its key; lists and empty groups count as settings."""
     if isinstance(node, Mapping) and node:
         for key, value in node.items():
             yield from each_setting(value, f"{path}.{key}" if path else str(key))
@@ -67,7 +67,7 @@ def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_in(key: str, groups: Sequence[str]) -> bool:
-    """Whether a setting is one of `groups`, or in one."""
+    """Return True for a setting that is one of `groups`, or in one."""
     return any(key == group or key.startswith(f"{group}.") for group in groups)
 
 
@@ -104,7 +104,7 @@ def renewed(node: Any) -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Without aliases, by which a small file can stand for a value of any size; no run writes them."""
+    """YAML loader without aliases, which can expand a small file to any size."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -120,7 +120,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def composed_experiment(experiment: str, model: str) -> dict[str, Any] | None:
-    """The resolved configuration of an experiment with one of its models; `PLACES` are called by their own names.
+    """Compose an experiment with one of its models; `PLACES` keep their own names.
 
     The experiment `null` has the defaults. None where there are no such files, or they have settings without a value.
     """

@@ -1,4 +1,4 @@
-"""Trained captioners of the page, side by side, each with its captions and maps of a photograph."""
+"""Trained captioners of the page, with captions and attention maps of a photograph."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -34,13 +34,13 @@ class ServedCaptioner:
 
     @property
     def max_tokens(self) -> int | None:
-        """Some models read no longer captions."""
+        """The longest caption that the model can read, if limited."""
         found: int | None = self.captioner.config["model"].get("max_tokens")
         return found
 
     @property
     def blind(self) -> str:
-        """Why there are no maps; empty if there are."""
+        """The reason for missing maps; empty if there are maps."""
         network = self.captioner.networks[0]
         if not getattr(network.model, "attends", True):
             return "no attention"

@@ -33,7 +33,7 @@ ANIMATED = ("AVIF", "GIF", "PNG", "WEBP")  # further pictures of other formats a
 
 
 class Captions:
-    """The state that all requests share: bounds of uploads, of which `waiting` may wait while another is captioned."""
+    """State shared by all requests, such as limits on uploads and the queue (`waiting`)."""
 
     def __init__(self, captioners: Sequence[ServedCaptioner], megabytes: float, megapixels: float, waiting: int):
         self.captioners, self.megabytes, self.megapixels = captioners, megabytes, megapixels
@@ -107,7 +107,7 @@ class CaptionsHandler(Handler):
         self.wfile.write(json.dumps(line).encode() + b"\n")
 
     def _checked_length(self) -> int:
-        """The size of the photograph's file, judged before it is read; only the page itself may post, no form."""
+        """Return the upload's size, checked before reading; only the page's own script may post."""
         given, largest = self.headers["Content-Length"] or "", self._captions.megabytes
         chunked = self.headers["Transfer-Encoding"]
         if urlsplit(self.path).path != "/captions":

@@ -45,7 +45,7 @@ class Choice:
 
 
 def choices(own: Mapping[str, Any], longest: int) -> list[Choice]:
-    """All searches, that of a checkpoint first and with its settings `own`; none has a larger `max_length`."""
+    """Return all searches, the checkpoint's `own` first, with `max_length` at most `longest`."""
     folder = CONF / "decoding"
     base = (folder / "_base.yaml").read_text(encoding="utf-8")
     found = []

@@ -1,4 +1,4 @@
-"""HTTP server of both pages on the standard library, with Host checks and a deadline for every request.
+"""Standard-library HTTP server of both pages, with Host checks and request deadlines.
 
 Refusals are one sentence each. Only requests that were refused or posted are logged.
 """
@@ -87,7 +87,7 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
     def is_named(self, host: str | None) -> bool:
-        """Tell whether a Host header may name this server; other machines may know this one by any name."""
+        """Check a Host header; only servers for this machine alone restrict it."""
         # a foreign name of this machine alone could lead here from a page elsewhere (DNS rebinding)
         return not self.local or (host or "").lower() in self._hosts
 
