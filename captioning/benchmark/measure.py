@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import get_context, set_start_method
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -28,7 +28,6 @@ WARM_UP = 2  # runs until a process holds all of its memory: the optimiser's sta
 STATUS = Path("/proc/self/status")
 
 Action = Callable[[], object]
-P = ParamSpec("P")
 T = TypeVar("T")
 COLUMNS = ("part", "what", "one run", "rate", "spread", "naive", "ratio", "of the ceiling", "peak memory", "note")
 LABELS = ("", "", "spread ", "naive ", "", "", "peak ", "")  # on a line, of the columns after the second
@@ -141,7 +140,6 @@ def _compared(row: Measurement, build: Build, amounts: tuple[int, int], repeats:
 
 
 def peak_of(build: Build, variant: Literal["ours", "naive"], times: int = WARM_UP) -> int | None:
-    """Peak memory of one variant alone, after some runs in a process of its own."""
     return isolated(_peak_of, build, variant, times)
 
 
@@ -164,10 +162,10 @@ def timed(actions: Mapping[str, Action], repeats: int, device: torch.device) -> 
     return dict(zip(actions, map(list, zip(*rounds, strict=True)), strict=True))
 
 
-def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def isolated(function: Callable[..., T], *args: Any) -> T:
     """Result of a function in a fresh process, whose peak memory is its own."""
     with ProcessPoolExecutor(1, get_context("spawn"), initializer=_as_commands_start) as pool:
-        return pool.submit(function, *args, **kwargs).result()
+        return pool.submit(function, *args).result()
 
 
 def _as_commands_start() -> None:
