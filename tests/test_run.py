@@ -11,7 +11,6 @@ import torch
 import yaml
 from processes import forked, run
 from support import FROZEN, LONGER, SHAPES, TINY, WORLD, CachedRun, Run, captions_of, composed, contents, folder_of
-from test_check import config
 
 import captioning
 from captioning.config.check import check
@@ -181,7 +180,7 @@ def test_of_averaged_weights_the_best_is_asked(home: Path) -> None:
 )
 def test_choices_that_cannot_be(overrides: list[str], key: str) -> None:
     with pytest.raises(CaptioningError, match=key):
-        check(config(*overrides))
+        check(composed(*overrides))
 
 
 def test_sweep_over_seeds_without_test(home: Path) -> None:

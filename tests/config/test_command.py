@@ -27,36 +27,25 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ("model.dropuot=0.3", ["there is no setting model.dropuot", "Did you mean dropout?", "d_feat", "heads"]),
-        ("lr=1e-3", ["there is no setting lr", "Did you mean optimizer.lr?"]),
-        ("--model=sat_soft", ["there is no option --model", "model=sat_soft"]),
-        ("modle=x", ["there is no setting modle", "Did you mean model?", "backbone", "seed"]),
-        ("trainer.max_epoch=3", ["trainer.max_epoch", "Did you mean max_epochs?"]),
-        ("+model.extra=3", ["there is no setting model.extra", "decoder_layers"]),
-        ("+trainer.max_epoch=3", ["there is no setting trainer.max_epoch", "Did you mean max_epochs?"]),
-        ("backbone.weights=null", ["there is no setting backbone.weights", "trainable"]),
-        ("model=spatial_transfomer", ["no model=spatial_transfomer", "Did you mean spatial_transformer?"]),
-        ("data=flickr", ["no data=flickr", "Did you mean flickr8k?", "shapes"]),
-        ("schedule=cosin", ["no schedule=cosin", "Did you mean cosine?", "constant, cosine, linear"]),
-        ("experiment=x", ["no experiment=x", "demo", "flickr8k"]),
-        ("logger=null", ["a group of settings cannot be null"]),
-        ("model/encoder=null", ["a group of settings cannot be null", "model.encoder=null"]),
-        pytest.param(f"seed={5000 * '9'}", ["thousands of digits"], id="digits"),
-        ("model.d_feat=[1", ["no viable alternative", "[1"]),
-        ("nonsense", ["nonsense", "EQUAL"]),
-        ("~callbacks.nothing", ["callbacks.nothing", "does not exist"]),
-        ("decoding=beam,greedy", ["decoding=beam,greedy", "--multirun"]),
-    ],
-)
-def test_misspelt_settings_and_options(refused: Callable[..., str], arguments: str, parts: list[str]) -> None:
-    message = refused(run.main, arguments)
-    assert [part for part in parts if part not in message] == []
-    assert not list(Path().iterdir())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
+        (["model.dropuot=0.3"], ["there is no setting model.dropuot", "Did you mean dropout?", "d_feat", "heads"]),
+        (["lr=1e-3"], ["there is no setting lr", "Did you mean optimizer.lr?"]),
+        (["--model=sat_soft"], ["there is no option --model", "model=sat_soft"]),
+        (["modle=x"], ["there is no setting modle", "Did you mean model?", "backbone", "seed"]),
+        (["trainer.max_epoch=3"], ["trainer.max_epoch", "Did you mean max_epochs?"]),
+        (["+model.extra=3"], ["there is no setting model.extra", "decoder_layers"]),
+        (["+trainer.max_epoch=3"], ["there is no setting trainer.max_epoch", "Did you mean max_epochs?"]),
+        (["backbone.weights=null"], ["there is no setting backbone.weights", "trainable"]),
+        (["model=spatial_transfomer"], ["no model=spatial_transfomer", "Did you mean spatial_transformer?"]),
+        (["data=flickr"], ["no data=flickr", "Did you mean flickr8k?", "shapes"]),
+        (["schedule=cosin"], ["no schedule=cosin", "Did you mean cosine?", "constant, cosine, linear"]),
+        (["experiment=x"], ["no experiment=x", "demo", "flickr8k"]),
+        (["logger=null"], ["a group of settings cannot be null"]),
+        (["model/encoder=null"], ["a group of settings cannot be null", "model.encoder=null"]),
+        pytest.param([f"seed={5000 * '9'}"], ["thousands of digits"], id="digits"),
+        (["model.d_feat=[1"], ["no viable alternative", "[1"]),
+        (["nonsense"], ["nonsense", "EQUAL"]),
+        (["~callbacks.nothing"], ["callbacks.nothing", "does not exist"]),
+        (["decoding=beam,greedy"], ["decoding=beam,greedy", "--multirun"]),
         (["schedule.decay=exp"], ["schedule.decay=exp", "cosine"]),
         (["model.encoder.positions=3d"], ["model.encoder.positions=3d", "2d"]),
         (["model.d_feat=wide"], ["d_feat=wide"]),
@@ -74,7 +63,9 @@ def test_misspelt_settings_and_options(refused: Callable[..., str], arguments: s
         (["backbone.grid=5"], ["backbone.size=112", "backbone.grid=5", "20, 40, 80"]),
     ],
 )
-def test_misspelt_values(refused: Callable[..., str], arguments: list[str], parts: list[str]) -> None:
+def test_misspelt_settings_options_and_values(
+    refused: Callable[..., str], arguments: list[str], parts: list[str]
+) -> None:
     message = refused(run.main, *arguments)
     assert [part for part in parts if part not in message] == []
     assert not list(Path().iterdir())
@@ -135,33 +126,25 @@ ERRORS: dict[str, tuple[Callable[[], object], list[str]]] = {
 @pytest.mark.parametrize("kind", ERRORS)
 def test_errors_of_libraries_become_a_sentence(refused: Callable[..., str], kind: str) -> None:
     failure, parts = ERRORS[kind]
-    message = refused(_ended_by(failure))
-    assert [part for part in parts if part not in message] == []
 
-
-def test_notes_come_first(refused: Callable[..., str]) -> None:
-    def failure() -> None:
+    def noted() -> None:
         try:
-            json.loads("{")
-        except ValueError as error:
+            failure()
+        except Exception as error:
             error.add_note("dataset.json")
             raise
 
-    assert refused(_ended_by(failure)).startswith("dataset.json: Expecting")
+    message = refused(_ended_by(failure))
+    assert [part for part in parts if part not in message] == []
+    assert refused(_ended_by(noted)) == f"dataset.json: {message}"
 
 
 def test_a_traceback_is_one_setting_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="a bug"):  # errors of our own always have it
+        start(_ended_by(lambda: exec("raise ValueError('a bug')")))  # type: ignore[arg-type]
     monkeypatch.setenv("CAPTIONING_TRACEBACK", "1")
     with pytest.raises(FileNotFoundError):
         start(_ended_by(ERRORS["a missing file"][0]))  # type: ignore[arg-type]
-
-
-def test_errors_of_our_own_keep_their_traceback() -> None:
-    def main() -> None:
-        raise ValueError("a bug")
-
-    with pytest.raises(ValueError, match="a bug"):
-        start(main)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

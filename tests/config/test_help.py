@@ -13,7 +13,6 @@ from processes import PACKAGE
 
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
-from captioning.config.command import start
 from captioning.config.registry import CONF
 from captioning.download import __main__ as download
 from captioning.export import __main__ as export
@@ -23,26 +22,8 @@ from captioning.serve import __main__ as serve
 
 COMMANDS = [run, evaluate, predict, export, push, benchmark, download, report, serve]
 TRAINER = ["trainer=gpu:", "trainer=auto:"]
-PARTS = {
-    "initial": ["zero"],
-    "score": ["mlp"],
-    "attention": ["soft"],
-    "cell": ["up_down"],
-    "head": ["linear"],
-    "inject": ["mean"],
-}
+PARTS = {"initial": "zero", "score": "mlp", "attention": "soft", "cell": "up_down", "head": "linear", "inject": "mean"}
 Printed = Callable[..., str]
-
-
-@pytest.fixture
-def printed(elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Printed:
-    def read(main: object, *arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["command", *arguments])
-        start(main)
-        assert not list(elsewhere.iterdir())
-        return capsys.readouterr().out
-
-    return read
 
 
 @pytest.mark.parametrize("module", COMMANDS, ids=lambda module: module.__name__)
@@ -79,7 +60,7 @@ def test_a_system_is_explained_with_its_parts(printed: Printed) -> None:
     parts = dict(line.split(maxsplit=1) for line in text.rpartition("Parts, ")[2].splitlines()[2:] if line)
     assert set(parts) == {path.name for path in (CONF / "model").iterdir() if path.is_dir()}
     chosen = {group: re.findall(r"\[(\w+)\]", names) for group, names in parts.items()}
-    assert {group: names for group, names in chosen.items() if names} == PARTS
+    assert {group: name for group, (name,) in ((g, n) for g, n in chosen.items() if n)} == PARTS
     assert "projected_dot" in parts["score"]
     assert "tanh: false" in printed(run.main, "--help", "model/head=xu")
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_check import config
 from test_conf import composed, miniature, pytestmark  # noqa: F401 - its warnings come here too
 
 import captioning.config.check as config_check
@@ -36,7 +35,7 @@ def has_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Answer:
 def test_auto_is_what_the_device_is_made_for(accelerator: str, answer: bool, has_bfloat16: Answer) -> None:
     has_bfloat16(answer)
     for chosen, expected in {"auto": FITTING[answer], "32-true": "32-true", "bf16-mixed": "bf16-mixed"}.items():
-        parts = check(config(f"trainer.precision={chosen}", f"trainer.accelerator={accelerator}"))
+        parts = check(composed(f"trainer.precision={chosen}", f"trainer.accelerator={accelerator}"))
         assert parts["trainer"]["precision"] == expected
     here = "cuda" if accelerator == "auto" and torch.cuda.is_available() else "cpu"
     assert machine.device_of(accelerator).type == here
