@@ -101,7 +101,7 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
     assert captions(Path("runs/evaluate-2")) == captions(folder)
 
     Image.new("RGB", WIDE).save("a.jpg")
-    for extra, message in (("attention=false", "no network that makes them"), ("attention=true", "no place on")):
+    for extra, message in (("attention=false", "has no network"), ("attention=true", "no place on")):
         with pytest.raises(CaptioningError, match=message):
             predict.main.__wrapped__(composed("device=cpu", checkpoint, "images=a.jpg", extra, name="predict"))
 
