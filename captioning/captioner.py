@@ -125,7 +125,7 @@ class TrainedCaptioner:
         for other in paths[1:]:
             _, words, network = load_network(other, place, modules)
             if words != vocabulary:
-                shared = len(set(words.words) & set(vocabulary.words))
+                shared = words.shared(vocabulary)
                 raise CaptioningError(
                     f"decoding.ensemble: {other} has another vocabulary ({len(words.words)} words) than {paths[0]} "
                     f"({len(vocabulary.words)}; {shared} are in both); the probabilities of different words cannot be "

@@ -54,6 +54,11 @@ def quoted(value: object) -> str:
     return one_line(text)
 
 
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Join the first names by commas; an ellipsis stands for further ones."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
 def one_line(text: str) -> str:
     """A text without line breaks and control characters of terminals."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

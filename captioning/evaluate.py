@@ -21,13 +21,13 @@ from captioning.config.settings import (
     check_table,
     has_other_photographs,
     is_another_data_set,
+    refuse,
     settings_given,
 )
 from captioning.config.types import Name, PathText, Samples, Seconds, Seed
 from captioning.data.readers.captions import ImageId, common_images, read_captions, read_references
 from captioning.data.views import NAMED
 from captioning.download.named import checkpoint_path, given_path, is_elsewhere
-from captioning.errors import CaptioningError
 from captioning.files import write_json
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.bootstrap import difference, resample
@@ -129,9 +129,7 @@ def check(config: DictConfig) -> None:
             config.calibrate and (config.checkpoint is None or is_elsewhere(config.checkpoint) or altered)
         ),
     }
-    for message, holds in refused.items():
-        if holds:
-            raise CaptioningError(message)
+    refuse(refused)
     if images:
         check_folder("images", config.images)
     check_checkpoints(config)

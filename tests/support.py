@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf, open_dict
 from PIL import Image
 
@@ -198,20 +197,6 @@ def make_photographs(folder: Path) -> Path:
     for split in ("train", "val", "test"):
         (folder / f"{split}.txt").write_text("\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split))
     return folder
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just("half \ud83d"),
-    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),
-    max_leaves=8,
-)
-"""All that JSON can say, and numbers that it cannot."""
-
-
-def mutated(content: bytes) -> st.SearchStrategy[bytes]:
-    """The content with some bytes in place of others."""
-    place = st.integers(0, len(content))
-    return st.builds(lambda i, n, new: content[:i] + new + content[i + n :], place, place, st.binary(max_size=9))
 
 
 def read_or_refused(read: Callable[[], T]) -> tuple[T | None, str | None]:

@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from captioning.config.registry import CONF, build, each_part, judge, locate, modules_of, of_parts, without_weights
-from captioning.config.settings import check_folder, check_table
+from captioning.config.settings import check_folder, check_table, refuse
 from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
 from captioning.download.named import check_checkpoint
 from captioning.errors import CaptioningError
@@ -111,9 +111,7 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
             build(f"logger.{name}", {**part, "_partial_": True}, None)  # they begin files and connections
 
     device = device_of(trainer["accelerator"])
-    for message, holds in _rules(config, objective, model, device).items():
-        if holds:
-            raise CaptioningError(message)
+    refuse(_rules(config, objective, model, device))
     if trainer["precision"] == "auto":
         trainer["precision"] = "bf16-mixed" if has_bfloat16(device) else "32-true"
     # Lightning's own logger, as its import has left it, tells of devices, files and products; its warnings stay

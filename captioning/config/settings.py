@@ -25,6 +25,13 @@ def check_folder(key: str, folder: object) -> None:
         raise CaptioningError(f"{key}={folder!s:.200} does not exist, or is not a folder")
 
 
+def refuse(rules: Mapping[str, object]) -> None:
+    """Raise the first message whose rule is violated."""
+    for message, violated in rules.items():
+        if violated:
+            raise CaptioningError(message)
+
+
 def check_table(table: Mapping[str, Any], config: DictConfig) -> None:
     """Check settings against the types in `table`; missing ones count as null."""
     settings = OmegaConf.to_container(config, resolve=True)

@@ -85,6 +85,10 @@ class Vocabulary:
         """The words without the special tokens, in the order of their ids: `Vocabulary(v.words) == v`."""
         return list(self._names[len(NAMES) :])
 
+    def shared(self, other: Self) -> int:
+        """Return the number of words that are in both, special tokens apart."""
+        return len({*self.words} & {*other.words})
+
     def __len__(self) -> int:
         return len(self._names)
 

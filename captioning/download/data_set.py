@@ -11,7 +11,7 @@ from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import absent_files
 from captioning.download.fetch import STRICT, Connection, RemoteFile, Unavailable, check_free, fetch, length
 from captioning.download.unzip import unpack
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, listed
 
 
 class Archive(RemoteFile):
@@ -63,10 +63,10 @@ class DataSet(BaseModel):
                 path.unlink()
         named = self._named_below(self.folder)
         if absent := absent_files(named):
-            names = ", ".join(str(path.relative_to(self.folder)) for path in absent[:3])
+            names = listed([str(path.relative_to(self.folder)) for path in absent])
             raise CaptioningError(
                 f"{len(absent):,} of {len(named):,} photographs in {self.data.splits} are missing from {self.folder}: "
-                f"{names}{', ...' if len(absent) > 3 else ''}; the archives do not belong to these splits"
+                f"{names}; the archives do not belong to these splits"
             )
         return len(named)
 

@@ -23,12 +23,11 @@ from captioning.backbones import Backbone
 from captioning.backbones.precomputed import Precomputed
 from captioning.data.example import Example, Splits
 from captioning.data.photographs import fingerprints
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, listed, quoted
 from captioning.features.build import build_rows
 from captioning.features.cache import FeatureCache, Numbers
 
 BATCH = 32
-MAX_LISTED = 5
 ARRAYS = ("features", "feat", "x")
 """Preferred array names in the `.npz` of one image."""
 
@@ -136,10 +135,9 @@ def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[st
     names = [next((name for name in each if name in files), "") for each in possible]
     missing = [f"{image_id} ({file})" for (image_id, file, _), name in zip(possible, names, strict=True) if not name]
     if missing:
-        more = ", ..." if len(missing) > MAX_LISTED else ""
         raise CaptioningError(
             f"backbone.path={backbone.path} has features of {len(files)} images, but not of {len(missing)} of the "
-            f"{len(examples)}: {', '.join(missing[:MAX_LISTED])}{more}. They are looked up by image_id, by file name, "
+            f"{len(examples)}: {listed(missing, 5)}. They are looked up by image_id, by file name, "
             "and by file name without its suffix"
         )
     return names

@@ -18,7 +18,7 @@ BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 NO_PENALTY = " (no brevity penalty)"
 PERCENT = 100.0
 SMALL, TINY = 1e-9, 1e-15
-"""What pycocoevalcap adds to the denominators and numerators of BLEU."""
+"""Added to the denominators and numerators of BLEU, as pycocoevalcap does."""
 
 Array = NDArray[np.float64]
 

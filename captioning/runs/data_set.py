@@ -22,12 +22,10 @@ from captioning.data.photographs import readable
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.download.named import given_path
-from captioning.errors import CaptioningError, no_setting, quoted
+from captioning.errors import CaptioningError, listed, no_setting, quoted
 from captioning.metrics.wording import TrainingCaptions
 from captioning.runs.results import file_record
 from captioning.runs.settings import relocate
-
-MAX_LISTED = 3
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> N
     check_value("data.vocabulary", settings, dict[str, Any])
     found = Vocabulary.from_captions(words, **settings)
     if found != vocabulary:
-        shared = len(set(found.words) & set(vocabulary.words))
+        shared = found.shared(vocabulary)
         raise CaptioningError(
             "this is not the data set that the checkpoint was trained on: its training captions give "
             f"{len(found.words)} words, the checkpoint has {len(vocabulary.words)}, and {shared} are in both. Set "
@@ -139,8 +137,7 @@ def _of_folder(config: DictConfig, backbone: Backbone) -> tuple[Sequence[Example
     record: dict[str, Any] = {"photographs": str(config.images), "data_digest": digest({"images": examples})}
     if file is not None:
         if bare := [str(example.image_id) for example in examples if not example.references]:
-            names = ", ".join(bare[:MAX_LISTED]) + (", ..." if len(bare) > MAX_LISTED else "")
-            log.info("photographs without references, captioned and not scored: %d (%s)", len(bare), names)
+            log.info("photographs without references, captioned and not scored: %d (%s)", len(bare), listed(bare))
         if absent:
             log.info("references without a photograph: %d", absent)
         record["references"] = file_record(config.references)

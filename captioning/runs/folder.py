@@ -16,14 +16,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, listed
 from captioning.files import write_text
 from captioning.machine import is_first
 
 MAX_SWEPT = 100
 """Characters of a folder's name for swept values."""
-MAX_LISTED = 3
-"""Differing settings that a message has."""
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 """Answers of file systems without locks, such as those of some clusters."""
 
@@ -79,7 +77,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Settings that differ, the first few; empty if none does."""
     both = [(key, before.get(key, "nothing"), now.get(key, "nothing")) for key in sorted(before.keys() | now.keys())]
     differing = [f"{key}={new} (it has {old})" for key, old, new in both if old != new]
-    return ", ".join(differing[:MAX_LISTED]) + (", ..." if len(differing) > MAX_LISTED else "")
+    return listed(differing)
 
 
 @contextmanager

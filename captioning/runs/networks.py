@@ -160,7 +160,7 @@ class InitialWeights:
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Refuse other words than the model knows, or the same in another order."""
         if vocabulary != self.vocabulary:
-            shared = len(set(vocabulary.words) & set(self.vocabulary.words))
+            shared = vocabulary.shared(self.vocabulary)
             raise CaptioningError(
                 f"init_from={self.path} has another vocabulary ({len(self.vocabulary.words)} words) than the training "
                 f"captions give ({len(vocabulary.words)}; {shared} are in both): set data.vocabulary=checkpoint to "

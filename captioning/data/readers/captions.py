@@ -12,11 +12,10 @@ from pathlib import Path
 
 from captioning.data.readers.coco import Annotation, CocoFile, Image
 from captioning.data.readers.reading import Each, ImageId, Text, at, by_image, read_json, read_json_lines
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, listed
 
 RESULTS = 'a list of {"image_id", "caption"}'
 ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
-MAX_LISTED = 3
 """Image ids listed in an error message."""
 
 
@@ -80,4 +79,4 @@ def common_images(
 
 
 def _listed(ids: Sequence[ImageId]) -> str:
-    return ", ".join(f"{each!r:.60}" for each in ids[:MAX_LISTED]) + (", ..." if len(ids) > MAX_LISTED else "")
+    return listed([f"{each!r:.60}" for each in ids])

@@ -21,11 +21,10 @@ from pydantic import AfterValidator, FailFast, Field, Strict, TypeAdapter, Valid
 from captioning.config.types import Probability
 from captioning.data.example import Example, Reference, Splits
 from captioning.data.vocabulary import split_words
-from captioning.errors import CaptioningError, quoted
+from captioning.errors import CaptioningError, listed, quoted
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
 MAX_CHARACTERS = 10_000
-MAX_LISTED = 3
 """Photographs listed in an error message."""
 T = TypeVar("T")
 
@@ -121,7 +120,7 @@ def read(reader: Callable[[], Splits], photographs: bool = True) -> Splits:
         splits = reader()
         paths = [example.path for examples in splits.values() for example in examples if photographs]
         if absent := absent_files(paths):
-            names = ", ".join(map(quoted, absent[:MAX_LISTED])) + (", ..." if len(absent) > MAX_LISTED else "")
+            names = listed([quoted(path) for path in absent])
             advice = "set data.root to the folder that holds them"
             raise CaptioningError(f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}")
         return splits
