@@ -6,7 +6,7 @@ Only the standard library is imported at first, so that it starts where packages
 import io
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from typing import Any
@@ -24,30 +24,30 @@ not ready. Exit code 0: `python -m captioning.run` can run here. 1: something th
 """
 
 
-CHECKS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Finding]]] = {
-    "packages": lambda _: checks.packages(),
-    "memory": lambda _: checks.memory(),
-    "runs": lambda settings: checks.folder("runs", settings["runs"]),
-    "cache": lambda settings: checks.folder("cache", settings["cache"]),
-    "data": lambda settings: checks.photographs(settings["data.root"]),
-    "pytorch": lambda _: checks.pytorch(),
-    "devices": lambda _: checks.devices(),
-    "weights": lambda _: checks.weights(),
-    "scorers": lambda settings: checks.scorers(settings["timeout"]),
-    "wandb": lambda _: checks.weights_and_biases(),
-    "captioning.run": lambda _: checks.command_starts(),
-}
-
-
 def main(arguments: Sequence[str]) -> int:
     """Print the findings of each check; return the exit code."""
     if {"--help", "-h"} & set(arguments):
         print(USAGE, end="")
         return 0
     settings, missing = read_settings(arguments), 0
-    for name, check in CHECKS.items():
-        for finding in guarded(name, check(settings)):
-            print(show(finding), flush=True)
+    # each begins when its findings are asked for
+    every = {
+        "packages": checks.packages(),
+        "memory": checks.memory(),
+        "runs": checks.folder("runs", settings["runs"]),
+        "cache": checks.folder("cache", settings["cache"]),
+        "data": checks.photographs(settings["data.root"]),
+        "pytorch": checks.pytorch(),
+        "devices": checks.devices(),
+        "weights": checks.weights(),
+        "scorers": checks.scorers(settings["timeout"]),
+        "wandb": checks.weights_and_biases(),
+        "captioning.run": checks.command_starts(),
+    }
+    for name, findings in every.items():
+        for finding in guarded(name, findings):
+            line = f"{finding.mark:<10}{finding.subject:<15} {finding.text}"
+            print(line, *([f"{'':<26}-> {finding.fix}"] if finding.fix else []), sep="\n", flush=True)
             missing += finding.mark == "missing"
     verdict = f"cannot run here: {missing} missing, each with its fix below" if missing else "can run here"
     print(f"\n`python -m captioning.run` {verdict}")
@@ -75,11 +75,6 @@ def read_settings(arguments: Sequence[str]) -> dict[str, Any]:
         if key not in SETTINGS or not value:
             raise CaptioningError(no_setting("", key, list(SETTINGS)))
     return {**SETTINGS, **given, "timeout": float(given.get("timeout", SETTINGS["timeout"]))}
-
-
-def show(finding: Finding) -> str:
-    line = f"{finding.mark:<10}{finding.subject:<15} {finding.text}"
-    return f"{line}\n{'':<10}{'':<16}-> {finding.fix}" if finding.fix else line
 
 
 if __name__ == "__main__":

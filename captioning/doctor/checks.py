@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, metadata, version
@@ -190,26 +190,26 @@ def weights() -> Iterator[Finding]:
         named.get(library, []).append(backbone.get("name"))
     place = Path(torch.hub.get_dir()) / "checkpoints"
     urls = {name: str(get_model_weights(name).DEFAULT.url) for name in named["torchvision"]}
-    there = {name: (place / url.rpartition("/")[2]).is_file() for name, url in urls.items()}
+    there = [name for name, url in urls.items() if (place / url.rpartition("/")[2]).is_file()]
     code = "from torchvision.models import get_model; [get_model(name, weights='DEFAULT') for name in {}]"
-    yield _downloaded("weights", there, place, code)
+    yield _downloaded("weights", named["torchvision"], there, place, code)
 
     from huggingface_hub import try_to_load_from_cache  # here, and timm last, since that takes seconds
     from huggingface_hub.constants import HF_HUB_CACHE
     from timm import get_pretrained_cfg
 
-    there = {}
-    for name in named["timm"]:
+    def is_there(name: str) -> bool:
         source: Any = get_pretrained_cfg(name)
         files = ("model.safetensors", "pytorch_model.bin", source.hf_hub_filename or "model.safetensors")
-        there[name] = any(isinstance(try_to_load_from_cache(source.hf_hub_id, file), str) for file in files)
+        return any(isinstance(try_to_load_from_cache(source.hf_hub_id, file), str) for file in files)
+
     code = "import timm; [timm.create_model(name, pretrained=True) for name in {}]"
-    yield _downloaded("timm weights", there, Path(HF_HUB_CACHE), code)
+    yield _downloaded("timm weights", named["timm"], [*filter(is_there, named["timm"])], Path(HF_HUB_CACHE), code)
 
 
-def _downloaded(subject: str, there: Mapping[str, bool], place: Path, code: str) -> Finding:
-    found, absent = ([name for name, is_there in there.items() if is_there == wanted] for wanted in (True, False))
-    text = f"downloaded: {', '.join(found) or 'none'}" + (f"; not in {place}: {', '.join(absent)}" if absent else "")
+def _downloaded(subject: str, names: list[str], there: list[str], place: Path, code: str) -> Finding:
+    absent = [name for name in names if name not in there]
+    text = f"downloaded: {', '.join(there) or 'none'}" + (f"; not in {place}: {', '.join(absent)}" if absent else "")
     fix = f'a run with one fetches it; or now: {shlex.quote(sys.executable)} -c "{code.format(absent)}"'
     return judged(subject, not absent, text, fix, "attention")
 

@@ -4,18 +4,22 @@ By default to a file to share, with weights, vocabulary and configuration; it wo
 for resuming. With format=onnx or torch to a folder of graphs for programs without this package.
 """
 
+import shutil
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from omegaconf import DictConfig
 
 from captioning.config.command import command, start
-from captioning.config.registry import CONF
+from captioning.config.registry import CONF, PACKAGE
 from captioning.config.settings import check_table, settings_given
 from captioning.config.types import PathText
 from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.errors import CaptioningError
+from captioning.files import write_json
 
 SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx", "torch": ".torch"}
 SETTINGS: Mapping[str, Any] = {
@@ -58,12 +62,29 @@ def main(config: DictConfig) -> None:
         write_safetensors(output, saved.config, saved.words, saved.networks, config.half, saved.score, saved.quantiles)
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
+    from torch.export import save
+
     from captioning.captioner import TrainedCaptioner
-    from captioning.export.folder import export_graphs
+    from captioning.export.graphs import captioner_graphs
 
     decoding, modules = settings_given(config.decoding), list(config.modules)
-    captioner = TrainedCaptioner.from_checkpoint(checkpoint, "cpu", decoding, modules)
-    export_graphs(captioner, output, config.format, config.quantise is not None)
+    graphs, about = captioner_graphs(TrainedCaptioner.from_checkpoint(checkpoint, "cpu", decoding, modules))
+    output.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=output, prefix=".part-") as temporary:
+        part = Path(temporary)
+        write_json(part / "captioner.json", about)
+        if config.format == "onnx":
+            from captioning.export.onnx import write_onnx  # here, because these packages are an extra
+
+            write_onnx(graphs, part, config.quantise is not None)
+            shutil.copyfile(PACKAGE / "export" / "runner.py", part / "run.py")
+        else:
+            # about the backbone's weights, which are complete, in their own memory format
+            warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
+            for name, graph in graphs.items():
+                save(graph.program, part / f"{name}.pt2")
+        for file in part.iterdir():
+            file.replace(output / file.name)
     for file in sorted(output.iterdir()):
         print(f"{file}: {_size(file)}")
 

@@ -1,4 +1,4 @@
-"""Export a captioner as three graphs with `torch.export`: backbone, start and step.
+"""Export a captioner as a folder of three graphs of `torch.export`, which caption photographs without this package.
 
 B images of C channels, H rows and W columns of pixels, L context vectors of D features, N hypotheses of T words per
 image, V words.
@@ -13,9 +13,10 @@ Start reads BOS too, because only then the state has its final form: before, the
 attention have no such output; hard attention adds `attended`.
 """
 
+import inspect
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 import torch
@@ -24,12 +25,26 @@ from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import TreeSpec, keystr, tree_flatten_with_path, tree_unflatten
 
 from captioning.backbones import Backbone, ContextSet
+from captioning.captioner import TrainedCaptioner
+from captioning.config.searches import USUAL_FILTERS, with_words
+from captioning.decoding import FORBIDDEN, Filters, beam_search
+from captioning.errors import CaptioningError, quoted
+from captioning.export import runner
 from captioning.models.protocol import Captioner, Step
-from captioning.tokens import BOS
+from captioning.tokens import BOS, NAMES
 
 SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
 """Sizes of the example tensors (locations beyond those of the grid); other sizes are free if the model allows them."""
 Axes = Mapping[int, str]
+SEARCHES: Mapping[str, dict[str, Any]] = {
+    "captioning.decoding.greedy": {"width": 1},
+    "captioning.decoding.beam_search": {},
+}
+"""The searches of the runner, as settings of a beam."""
+USUAL: dict[str, Any] = {
+    name: inspect.signature(beam_search).parameters[name].default
+    for name in ("width", "max_length", "length_penalty", "normalisation", "n_best")
+}
 
 
 @dataclass(frozen=True)
@@ -41,59 +56,65 @@ class Graph:
     outputs: Mapping[str, Axes]
 
 
-class _Backbone(nn.Module):
-    def __init__(self, backbone: Backbone) -> None:
+def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dict[str, Any]]:
+    """The graphs of a captioner of one checkpoint, on the CPU, and `captioner.json` for the program that runs them."""
+    network, config = captioner.networks[0], captioner.config
+    backbone, transform, longest = network.backbone, network.backbone.transform, config["model"].get("max_tokens")
+    decoding = _decoding(config["decoding"], captioner)
+    if getattr(getattr(network.model, "attention", None), "choice", None) == "sample":
+        raise CaptioningError("this model draws locations (model.attention.choice=sample), and graphs cannot draw")
+    if longest is not None and longest <= SIZES["time"]:
+        raise CaptioningError(f"model.max_tokens={longest}: graphs are traced with {SIZES['time'] + 1} tokens")
+    traced = graphs(backbone, network.model)
+    return traced, {
+        "version": runner.VERSION,
+        "vocabulary": [*NAMES, *captioner.vocabulary.words],
+        "decoding": decoding,
+        "quantiles": list(captioner.quantiles),
+        "longest": longest,
+        "grid": backbone.grid,
+        "preprocessing": {n: getattr(transform, n) for n in ("size", "resize", "interpolation", "mean", "std")},
+        "of_hypotheses": [name for name in traced["step"].inputs if name != "tokens" and not of_image(name)],
+        "graphs": {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in traced.items()},
+    }
+
+
+def _decoding(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[str, Any]:
+    """The settings of the runner's search, with ids for words."""
+    settings = captioner.vocabulary.with_ids(with_words(decoding))
+    filters = {"_target_": USUAL_FILTERS, **(settings.get("filters") or {})}
+    if settings["_target_"] not in SEARCHES or filters.pop("_target_") != USUAL_FILTERS:
+        raise CaptioningError(
+            f"exported graphs are decoded by greedy or beam search with the usual filters, and this run decodes by "
+            f"{quoted(settings['_target_'])}: add decoding=greedy or decoding=beam"
+        )
+    given = {name: settings[name] for name in USUAL if name in settings}
+    words = asdict(Filters()) | filters | {"never": settings.get("forbidden", FORBIDDEN)}
+    return USUAL | given | SEARCHES[settings["_target_"]] | words
+
+
+class _Traced(nn.Module):
+    """A function of tensors, and the network whose weights it reads."""
+
+    def __init__(self, network: Any, run: Callable[..., Iterable[Tensor]]) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.network, self.run = network, run
 
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        context = self.backbone.context_of(images, pixels=True)
-        return (context.vectors,) if context.mask is None else (context.vectors, context.mask)
-
-
-class _Start(nn.Module):
-    def __init__(self, model: Captioner, grid: tuple[int, int], kept: Sequence[str]) -> None:
-        super().__init__()
-        self.model, self.grid, self.kept = model, grid, kept
-
-    def forward(self, vectors: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:
-        step = _first(self.model, ContextSet(vectors, self.grid, mask))
-        state = leaves(step.state)
-        return *_shown(step).values(), *(state[name] for name in self.kept)
-
-
-class _Step(nn.Module):
-    """Takes the leaves `names` of a state like `state`, and returns those in `kept`."""
-
-    def __init__(self, model: Captioner, state: Any, names: Sequence[str], kept: Sequence[str]) -> None:
-        super().__init__()
-        self.model, self.names, self.kept = model, names, kept
-        self.form = rebuilt(state, {name: tensor.new_empty(0) for name, tensor in leaves(state).items()})
-
-    def forward(self, tokens: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-        given = leaves(self.form) | dict(zip(self.names, state, strict=True))
-        step = self.model.step(tokens, rebuilt(self.form, given))
-        after = leaves(step.state)
-        return *_shown(step).values(), *(after[name] for name in self.kept)
-
-
-def _first(model: Captioner, context: ContextSet) -> Step:
-    tokens = torch.full((context.vectors.shape[0], 1), BOS)
-    return model.step(tokens, model.start(context, 1))
-
-
-def _shown(step: Step) -> dict[str, Tensor]:
-    shown = {"log_probs": step.logits.float().log_softmax(dim=-1), "attention": step.attention}
-    return {name: each for name, each in (shown | {"attended": step.attended}).items() if each is not None}
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.run(*tensors))
 
 
 def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     """The three graphs of frozen networks in evaluation mode on the CPU."""
     images = torch.zeros(2, 4 if backbone.partial else 3, backbone.size, backbone.size, dtype=torch.uint8)
-    axes: dict[str, Axes] = {"images": {0: "batch"}, **{name: {0: "batch"} for name in ("vectors", "mask")}}
-    given = list(_vectors(backbone, SIZES))
+    axes: dict[str, Axes] = {name: {0: "batch"} for name in ("images", "vectors", "mask")}
+
+    def embed(images: Tensor) -> list[Tensor]:
+        context = backbone.context_of(images, pixels=True)
+        return [context.vectors] if context.mask is None else [context.vectors, context.mask]
+
     return {
-        "backbone": _exported(_Backbone(backbone), {"images": images}, given, axes),
+        "backbone": _exported(backbone, embed, {"images": images}, list(_vectors(backbone, SIZES)), axes),
         **decoder_graphs(backbone, model),
     }
 
@@ -107,23 +128,43 @@ def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     own = [name for name in tensors if not of_image(name)]
     shown = [*_shown(step), *own]
 
+    def told(step: Step, kept: Sequence[str]) -> list[Tensor]:
+        after = leaves(step.state)
+        return [*_shown(step).values(), *(after[name] for name in kept)]
+
     def stepping(names: Sequence[str]) -> Graph:
+        def run(tokens: Tensor, *given: Tensor) -> list[Tensor]:
+            return told(model.step(tokens, rebuilt(state, tensors | dict(zip(names, given, strict=True)))), own)
+
         given = {"tokens": torch.full((SIZES["batch"], SIZES["hypotheses"]), BOS)}
         # copies, because torch.export reads one of two inputs that are the same tensor
         given |= {name: tensors[name].clone() for name in names}
-        return _exported(_Step(model, state, names, own), given, shown, axes)
+        return _exported(model, run, given, shown, axes)
 
     found = stepping(list(tensors))
     nodes = {node.name: node for node in found.program.graph.nodes}
     inputs = zip(found.inputs, found.program.graph_signature.user_inputs, strict=True)
     read = {name for name, node in inputs if nodes[node].users}
     used = [name for name in tensors if name in own or name in read]
-    image = [name for name in used if of_image(name)]
-    start = _Start(model, backbone.grid, [*own, *image])
+    kept = [*own, *filter(of_image, used)]
+
+    def start(vectors: Tensor, mask: Tensor | None = None) -> list[Tensor]:
+        return told(_first(model, ContextSet(vectors, backbone.grid, mask)), kept)
+
     return {
-        "start": _exported(start, _vectors(backbone, SIZES), [*shown, *image], axes),
+        "start": _exported(model, start, _vectors(backbone, SIZES), [*_shown(step), *kept], axes),
         "step": found if len(used) == len(tensors) else stepping(used),
     }
+
+
+def _first(model: Captioner, context: ContextSet) -> Step:
+    tokens = torch.full((context.vectors.shape[0], 1), BOS)
+    return model.step(tokens, model.start(context, 1))
+
+
+def _shown(step: Step) -> dict[str, Tensor]:
+    shown = {"log_probs": step.logits.float().log_softmax(dim=-1), "attention": step.attention}
+    return {name: each for name, each in (shown | {"attended": step.attended}).items() if each is not None}
 
 
 def _captioned(backbone: Backbone, model: Captioner, sizes: Mapping[str, int]) -> tuple[Step, Any]:
@@ -169,15 +210,20 @@ def _axes(backbone: Backbone, model: Captioner) -> dict[str, Axes]:
 
 
 def _exported(
-    module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str], axes: Mapping[str, Axes]
+    network: Any,
+    run: Callable[..., Iterable[Tensor]],
+    inputs: Mapping[str, Tensor],
+    outputs: Sequence[str],
+    axes: Mapping[str, Axes],
 ) -> Graph:
     # With different names torch demands what holds for the example alone; only the time has a bound to find.
     sizes: dict[str, Any] = {axis: Dim.DYNAMIC if axis == "time" else Dim(axis) for axis in SIZES}
     # torch takes an axis of length 1 for fixed
-    dynamic = [{i: sizes[axis] for i, axis in axes[name].items() if x.shape[i] > 1} for name, x in inputs.items()]
-    shapes = {"tokens": dynamic[0], "state": tuple(dynamic[1:])} if isinstance(module, _Step) else tuple(dynamic)
+    free = [{i: sizes[axis] for i, axis in axes[name].items() if x.shape[i] > 1} for name, x in inputs.items()]
     with torch.no_grad():
-        program = torch.export.export(module, tuple(inputs.values()), dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(
+            _Traced(network, run), tuple(inputs.values()), dynamic_shapes={"tensors": tuple(free)}, strict=False
+        )
     return Graph(program, {name: axes[name] for name in inputs}, {name: axes[name] for name in outputs})
 
 

@@ -112,7 +112,10 @@ class Captioner:
             best += [(each.score / self._divisor(length), each) for each in done]
             best = sorted(best, key=lambda pair: -pair[0])[:n_best]
             last = best[-1][0] if len(best) == n_best else -np.inf
-            if ended >= k or not beam or max(self._reach(beam[0].score, length + 1)) <= last or length == longest:
+            if ended >= k or not beam or length == longest:
+                break
+            # of an open hypothesis: no further loss, at the more favourable of the extreme lengths
+            if max(beam[0].score / self._divisor(n) for n in (length + 1, longest)) <= last:
                 break
             own = {name: found[name][:, parents] for name in self.of_hypotheses}
             found = self._run("step", {"tokens": np.array([[each.tokens[-1] for each in beam]]), **own, **image})
@@ -141,10 +144,6 @@ class Captioner:
     def _divisor(self, length: int) -> float:
         shown = length if self.decoding["normalisation"] == "length" else (5 + length) / 6
         return float(shown) ** float(self.decoding["length_penalty"])
-
-    def _reach(self, score: float, length: int) -> list[float]:
-        # the upper bound of an open hypothesis: no further loss, at the more favourable of the extreme lengths
-        return [score / self._divisor(n) for n in (length, self.decoding["max_length"])]
 
     def _allowed(self, words: Array, said: list[list[int]]) -> Array:
         """Set the log-probabilities `[K, V]` of words that may not follow to minus infinity."""

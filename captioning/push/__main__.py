@@ -10,10 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig
 
+from captioning import __version__
 from captioning.config.command import command, start
-from captioning.config.registry import CONF
+from captioning.config.registry import CONF, PACKAGE, each_part
 from captioning.config.settings import check_table
 from captioning.config.types import PathText
 from captioning.download.named import (
@@ -26,6 +28,12 @@ from captioning.download.named import (
     is_elsewhere,
 )
 from captioning.errors import CaptioningError, quoted
+from captioning.files import write_text
+from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
+from captioning.report.runs import Record, read_record
+from captioning.report.systems import system_name
+from captioning.report.tables import markdown_table
+from captioning.runs.settings import relocate
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
@@ -34,6 +42,8 @@ SETTINGS: Mapping[str, Any] = {
     "licence": str | None,
 }
 PATIENCE = 60  # seconds of silence; the library's own client waits for ever
+TASK = "image-to-text"
+OF_CARD = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule", "trainer", "decoding")
 
 
 @command(CONF / "push.yaml")
@@ -53,8 +63,6 @@ def main(config: DictConfig) -> None:
         allowed = "hf:USER/NAME, hf:USER/NAME@BRANCH or a new folder"
         raise CaptioningError(f"to={quoted(config.to)} is not allowed; it must be {allowed}")
 
-    from captioning.push.card import write_folder  # here, because PyTorch takes seconds
-
     with TemporaryDirectory() as parent:
         folder = Path(parent, "captioner") if of_hub else given_path(config.to)
         called = config.to if of_hub else str(folder / FILE)
@@ -62,6 +70,89 @@ def main(config: DictConfig) -> None:
         print(
             upload(folder, config.to) if of_hub else f"{folder}: {', '.join(p.name for p in sorted(folder.iterdir()))}"
         )
+
+
+def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licence: str | None) -> None:
+    """Make `folder` with `captioner.safetensors` and `README.md`; `called`: by which `checkpoint=` others name it."""
+    from captioning.runs.checkpoint import load, write_safetensors  # here, because PyTorch takes seconds
+
+    saved = load(checkpoint)
+    config = without_places(saved.config)
+    scores = checkpoint.parent.parent / "scores.json"  # of a run folder that this is the best checkpoint of
+    record = read_record(scores) if checkpoint.stem == "best" and scores.is_file() else None
+    tested = None if record is None else record.scores.get(HEADLINE)
+    score = saved.score if tested is None else f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
+    text = card(config, len(saved.words), record, called, licence)
+    folder.mkdir(parents=True)
+    write_safetensors(folder / FILE, config, saved.words, saved.networks, half, score, saved.quantiles)
+    write_text(folder / "README.md", text)
+
+
+def without_places(config: dict[str, Any]) -> dict[str, Any]:
+    """Settings without the folders of this machine: of absolute paths the names are left.
+
+    What lies below `data.root` still does, so that `data.root=FOLDER` moves all of it.
+    """
+
+    def named(node: Any) -> Any:
+        if isinstance(node, Mapping):
+            return {key: named(value) for key, value in node.items()}
+        if isinstance(node, list):
+            return [named(value) for value in node]
+        return Path(node).name if isinstance(node, str) and Path(node).is_absolute() else node
+
+    root = str(config["data"].get("root", ""))
+    moved: dict[str, Any] = named(relocate(config, root, Path(root).name) if Path(root).is_absolute() else config)
+    return moved
+
+
+def card(config: Mapping[str, Any], words: int, record: Record | None, called: str, licence: str | None) -> str:
+    """The text of `card.md` with the front matter of model cards; `record` is that of the run's test."""
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+    choices = {"data": "its data set", "model": _class(config["model"]), **(config.get("choices") or {})}
+    data, backbone = choices["data"], config["backbone"].get("name") or _class(config["backbone"])
+    title = f"{system_name(choices['model'])} on {backbone}"
+    found = {name: score for name, score in record.scores.items() if score is not None} if record else {}
+    shown = [score for score in SCORES.values() if score.group == MAIN and score.name in found]
+    kinds = {score.name: score.name.partition("-")[0].lower() for score in shown}
+    about: dict[str, Any] = {"task_type": TASK, "task_name": "image captioning"}
+    about |= {"dataset_type": data, "dataset_name": data, "dataset_split": "test"}
+    results = [
+        EvalResult(**about, metric_type=kind, metric_name=name, metric_value=round(found[name], 1))
+        for name, kind in kinds.items()
+    ]
+    front = ModelCardData(
+        license=licence,
+        library_name="captioning",
+        pipeline_tag=TASK,
+        tags=["image-captioning"],
+        datasets=[data],
+        metrics=list(dict.fromkeys(kinds.values())) or None,
+        model_name=title,
+        eval_results=results or None,
+    )
+    parts = [part for section in ("backbone", "model", "decoding") for _, part in each_part("", config[section])]
+    modules = {part["_target_"].rpartition(".")[0] for part in parts}
+    theirs = ",".join(sorted(name for name in modules if not f"{name}.".startswith("captioning.")))
+    table = [[score.heading for score in shown], [score.printed(found[score.name]) for score in shown]]
+    text = ModelCard.from_template(
+        front,
+        template_path=str(PACKAGE / "push" / "card.md"),
+        title=title,
+        version=__version__,
+        data=data,
+        call=f"checkpoint={called}" + (f" modules=[{theirs}]" if theirs else ""),
+        words=f"{words:,}",
+        record=record,
+        table=markdown_table(table[0], table[1:]),
+        settings=yaml.safe_dump({key: config[key] for key in OF_CARD if key in config}, sort_keys=False),
+    )
+    return str(text)
+
+
+def _class(part: Mapping[str, Any]) -> str:
+    return str(part["_target_"]).rpartition(".")[2]
 
 
 def upload(folder: Path, name: str) -> str:

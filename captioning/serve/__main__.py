@@ -53,8 +53,7 @@ def _captions(config: DictConfig) -> Callable[..., Handler]:
     given = [config.checkpoint] if isinstance(config.checkpoint, str) else list(config.checkpoint)
     for checkpoint in given:
         check_checkpoint("checkpoint", checkpoint)
-    from captioning.serve.captioners import load_captioners  # here, because PyTorch takes seconds
-    from captioning.serve.captions import Captions, CaptionsHandler
+    from captioning.serve.captions import Captions, CaptionsHandler, load_captioners  # here, as PyTorch takes seconds
 
     captioners = load_captioners([checkpoint_path(each) for each in given], config.device, list(config.modules))
     return partial(CaptionsHandler, captions=Captions(captioners, **config.upload))

@@ -5,9 +5,12 @@ per captioner, each sent as soon as it is decoded. A beam knows its words only a
 the words of all searches one after the other.
 """
 
+import copy
 import io
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,13 +18,18 @@ from urllib.parse import parse_qs, urlsplit
 from PIL import Image, UnidentifiedImageError
 from pydantic import ValidationError
 
+from captioning.captioner import TrainedCaptioner
 from captioning.config.explain import explain
 from captioning.config.registry import PACKAGE
-from captioning.config.searches import LONGEST
+from captioning.config.searches import LONGEST, build_search, same_search
+from captioning.decoding import Caption
+from captioning.decoding.confidence import confidence
+from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.errors import CaptioningError, quoted
 from captioning.files import FORMATS
+from captioning.report.gallery import as_jpeg, data_uri
+from captioning.report.maps import packed
 from captioning.report.page import asset, environment
-from captioning.serve.captioners import ServedCaptioner
 from captioning.serve.controls import choices, decoding_of
 from captioning.serve.server import Handler, Refused
 
@@ -29,7 +37,72 @@ EXAMPLES = PACKAGE.parent / "experiments" / "photographs"  # of a checkout; a wh
 REPORT = "captioning.report"
 KIND = "application/octet-stream"  # browsers let no page elsewhere post this without asking here first
 MEGA = 1_000_000
+SIDE = 640  # pixels of the longer side of the photograph on the page
 ANIMATED = ("AVIF", "GIF", "PNG", "WEBP")  # further pictures of other formats are views of the same photograph
+
+
+class ServedCaptioner(TrainedCaptioner):
+    """The captioner of one checkpoint, which reads photographs."""
+
+    title = ""  # its run or file
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest caption that the model can read, if limited."""
+        found: int | None = self.config["model"].get("max_tokens")
+        return found
+
+    @property
+    def blind(self) -> str:
+        """The reason for missing maps; empty if there are maps."""
+        network = self.networks[0]
+        if not getattr(network.model, "attends", True):
+            return "no attention"
+        return "" if network.backbone.located else "no map: what it attends to has no place on the photograph"
+
+    def searching(self, decoding: Mapping[str, Any]) -> "ServedCaptioner":
+        """The same networks with another search."""
+        other = copy.copy(self)
+        other.search = build_search(decoding, self.vocabulary, self.max_tokens)
+        other.quantiles = self.quantiles if same_search(self.config["decoding"], decoding) else ()
+        return other
+
+    def shown(self, image: Image.Image) -> dict[str, Any]:
+        """The photograph as it is drawn below maps: upright, and no larger than the page needs."""
+        pixels = self.networks[0].backbone.transform.whole(image, SIDE)
+        upright = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+        return {"photograph": data_uri("image/jpeg", as_jpeg(upright)), "size": upright.size}
+
+    def told(self, image: Image.Image) -> dict[str, Any]:
+        """The captions of a photograph, best first: words, score, confidence and maps as in the report."""
+        begun = time.perf_counter()
+        (pixels,) = self.read(image)
+        backbone = self.networks[0].backbone
+        features = backbone(pixels[None].to(self.device))  # once for all captions
+        (best,) = self.decode([features], [False])
+        captions = []
+        found: list[Caption] = [best, *best.alternatives]
+        for caption in found:
+            words = self.vocabulary.each_word(caption.tokens)
+            kept = self.kept("", caption, [features], [False]) if words else []
+            maps = packed(kept[0].maps, backbone.transform.frame(image)) if kept else None
+            sure = confidence(caption.score, self.quantiles)
+            captions.append({"words": words, "score": round(caption.score, 4), "confidence": sure, "maps": maps})
+        return {"captions": captions, "seconds": round(time.perf_counter() - begun, 3)}
+
+
+def load_captioners(checkpoints: Sequence[Path], device: str, modules: Sequence[str]) -> list[ServedCaptioner]:
+    """Load the captioners of checkpoints that read photographs."""
+    served = []
+    for path in checkpoints:
+        captioner = ServedCaptioner.from_checkpoint(path, device, modules=modules)
+        if not captioner.networks[0].backbone.reads_photographs:
+            raise CaptioningError(f"checkpoint={path} reads precomputed features, not photographs")
+        captioner.title = path.absolute().parents[1].name if path.parent.name == "checkpoints" else path.stem
+        if path == checkpoint_path(PRETRAINED):
+            captioner.title = "the bundled captioner"
+        served.append(captioner)
+    return served
 
 
 class Captions:
@@ -38,7 +111,7 @@ class Captions:
     def __init__(self, captioners: Sequence[ServedCaptioner], megabytes: float, megapixels: float, waiting: int):
         self.captioners, self.megabytes, self.megapixels = captioners, megabytes, megapixels
         longest = min(captioner.max_tokens or LONGEST for captioner in captioners)
-        self.choices = choices(captioners[0].captioner.config["decoding"], min(longest, LONGEST))
+        self.choices = choices(captioners[0].config["decoding"], min(longest, LONGEST))
         self.places, self.turn = BoundedSemaphore(1 + waiting), Lock()
         examples = {path.name: path.read_bytes() for path in sorted(EXAMPLES.glob("*.jpg"))}
         page = environment(__package__).get_template("captions.html")
@@ -57,7 +130,7 @@ class Captions:
         with self.turn:
             yield captioners[0].shown(image)
             for number, captioner in enumerate(captioners):
-                yield {"column": number, **captioner.caption(image)}
+                yield {"column": number, **captioner.told(image)}
 
 
 class CaptionsHandler(Handler):

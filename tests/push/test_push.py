@@ -19,7 +19,7 @@ import captioning
 from captioning.config.command import NOT_HERE
 from captioning.errors import CaptioningError
 from captioning.push import __main__ as push
-from captioning.push.card import without_places
+from captioning.push.__main__ import without_places
 from captioning.runs.checkpoint import load, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
 from captioning.backbones.scratch import SmallCNN
-from captioning.captioner import TrainedCaptioner
 from captioning.data.vocabulary import Vocabulary
 from captioning.models import Step
 from captioning.runs.networks import Network
-from captioning.serve.captioners import ServedCaptioner
+from captioning.serve.captions import ServedCaptioner
 from captioning.serve.server import Handler, Server
 from captioning.tokens import EOS
 
@@ -68,8 +67,9 @@ def corner(cell: tuple[int, int]) -> Tensor:
 def reciting(title: str, attends: bool = True, max_tokens: int | None = None) -> ServedCaptioner:
     network = Network(SmallCNN(4, 16, GRID, resize="crop"), Reciting(attends), torch.device("cpu"), title)  # type: ignore[arg-type]
     config = {"decoding": RUN, "model": {"max_tokens": max_tokens}}
-    captioner = TrainedCaptioner(config, Vocabulary(SAID), [network], lambda *_: [], torch.device("cpu"), QUANTILES)
-    return ServedCaptioner(title, captioner)
+    captioner = ServedCaptioner(config, Vocabulary(SAID), [network], lambda *_: [], torch.device("cpu"), QUANTILES)
+    captioner.title = title
+    return captioner
 
 
 @contextmanager

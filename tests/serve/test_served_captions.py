@@ -21,8 +21,7 @@ from serving import CORNERS, GRID, HEAD, SAID, Answer, ask, post, reciting, serv
 import captioning.serve.server as serve_server
 from captioning.download.named import PRETRAINED, checkpoint_path
 from captioning.runs.checkpoint import load, write_safetensors
-from captioning.serve.captioners import load_captioners
-from captioning.serve.captions import Captions, CaptionsHandler
+from captioning.serve.captions import Captions, CaptionsHandler, load_captioners
 from captioning.serve.controls import choices, decoding_of
 from captioning.serve.server import Server
 
@@ -57,8 +56,8 @@ def test_captioners_are_named_by_run_and_score(tmp_path: Path) -> None:
     write_safetensors(other, saved.config, saved.words, saved.networks, score="test/CIDEr 58.0")
     first, second = load_captioners([bundled, other], "cpu", [])
     assert [first.title, second.title] == ["the bundled captioner", "mine"]
-    assert (saved.score or "parameters") in first.about
-    assert "test/CIDEr 58.0" in second.about
+    assert (saved.score or "parameters") in repr(first.networks[0])
+    assert "test/CIDEr 58.0" in repr(second.networks[0])
 
 
 def test_every_captioner_answers_with_words_scores_and_maps(server: Server) -> None:
