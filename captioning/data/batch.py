@@ -17,28 +17,20 @@ from captioning.tokens import BOS, EOS, PAD
 class Batch:
     """B images with up to N captions each.
 
-    Attributes:
-        index: `[B]`, the position of each image in its split (image ids may be strings, which tensors cannot hold).
-        inputs: features `[B, L, D]` of a frozen backbone, missing vectors marked as in `captioning.backbones.context`;
-            or images `[B, C, H, W]` uint8, with C = 3 colours, or C = 4 if photographs are padded.
-        tokens: `[B, N, T]`; an image with fewer captions has rows of PAD.
-        word_index: `[W]`, the real target positions in the flattened `[B, N, C]` (a boolean mask would force a
-            GPU sync).
-        pixels: whether `inputs` are images.
+    `inputs` are features `[B, L, D]` of a frozen backbone, missing vectors marked as in `captioning.backbones.context`,
+    or `pixels`: images `[B, C, H, W]` uint8, with C = 3 colours, or C = 4 if photographs are padded.
     """
 
-    index: Tensor
+    index: Tensor  # `[B]`, the position of each image in its split, as tensors cannot hold the ids that are strings
     inputs: Tensor
-    tokens: Tensor
-    word_index: Tensor
+    tokens: Tensor  # `[B, N, T]`; an image with fewer captions has rows of PAD
+    word_index: Tensor  # `[W]`, the real target positions in `[B, N, C]` (a boolean mask would force a GPU sync)
     pixels: bool
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move the batch to another device; called by Lightning."""
+    def to(self, *args: Any, **kwargs: Any) -> Self:  # called by Lightning
         return self._with_each(lambda tensor: tensor.to(*args, **kwargs))
 
-    def pin_memory(self) -> Self:
-        """Copy the batch to page-locked memory; called by the data loader."""
+    def pin_memory(self) -> Self:  # called by the data loader
         return self._with_each(Tensor.pin_memory)
 
     def _with_each(self, action: Callable[[Tensor], Tensor]) -> Self:

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
@@ -36,9 +35,14 @@ class Loader(DataLoader[T]):
         )
 
     def __iter__(self) -> Iterator[T]:  # type: ignore[override]
-        with _starting_workers():
-            items = super().__iter__()
-        return _raising(items)
+        if not hasattr(signal, "pthread_sigmask"):  # on Windows
+            return _raising(super().__iter__())
+        # workers inherit this until `_start_worker`
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            return _raising(super().__iter__())
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Fetched(Dataset[Any], Generic[T]):
@@ -82,16 +86,3 @@ def _end_on_sigterm_of(main: Any) -> None:
     while signal.sigwaitinfo([signal.SIGTERM]).si_pid != main.pid:
         pass
     os._exit(0)
-
-
-@contextmanager
-def _starting_workers() -> Iterator[None]:
-    # Block signals meanwhile; workers inherit this until `_start_worker`.
-    if not hasattr(signal, "pthread_sigmask"):  # on Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -37,33 +37,20 @@ OFTEN = 2 / 3
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a photograph, in the order of its attributes.
+    """One change of a photograph, in the order of its attributes."""
 
-    Attributes:
-        crop: shares of the width or height to cut off: left, top, right, bottom.
-        mirror: exchange left and right.
-        brightness: factor of all colours.
-        contrast: factor of the distances from the mean grey.
-        blur: radius of a Gaussian, as a share of the shorter side.
-        side: size to resample to, in units of the size that the backbone will use.
-        kernel: resampling filter, by Pillow's name.
-        quality: quality of a JPEG file to save and reload, on Pillow's scale.
-        subsampling: chroma subsampling in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0.
-    """
-
-    crop: tuple[float, float, float, float] = (0, 0, 0, 0)
-    mirror: bool = False
-    brightness: float = 1
-    contrast: float = 1
-    blur: float = 0
-    side: float | None = None
-    kernel: str = "bicubic"
-    quality: int | None = None
-    subsampling: int = 2
+    crop: tuple[float, float, float, float] = (0, 0, 0, 0)  # shares to cut off: left, top, right, bottom
+    mirror: bool = False  # exchange left and right
+    brightness: float = 1  # factor of all colours
+    contrast: float = 1  # factor of the distances from the mean grey
+    blur: float = 0  # radius of a Gaussian, as a share of the shorter side
+    side: float | None = None  # size to resample to, in units of the size that the backbone will use
+    kernel: str = "bicubic"  # resampling filter, by Pillow's name
+    quality: int | None = None  # of a JPEG file to save and reload, on Pillow's scale
+    subsampling: int = 2  # of the colours in that file, by Pillow's numbers: 0 for 4:4:4, 2 for 4:2:0
 
     @property
     def settings(self) -> str:
-        """One line of text for a digest."""
         return repr(self)
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
@@ -106,23 +93,16 @@ NAMED: Mapping[str, Change | None] = {
 class RandomChange:
     """Ranges from which a change is drawn for each photograph.
 
-    Attributes:
-        quality: lowest and highest JPEG quality; two of three views are saved as JPEG, half of these with colours at
-            half the resolution. null: none.
-        side: smallest and largest intermediate size, in units of the size that the backbone will use; two of three
-            views are resampled to one, with any of `KERNELS`. null: none.
-        crop: largest share to cut off at each edge.
-        brightness: b of a factor from 1 - b to 1 + b.
-        contrast: likewise.
-        mirror: probability that left and right are exchanged.
-        seed: seed of the draws, independent of the run's seed, so that all runs share the cached features of views.
+    Two of three views are resampled to an intermediate size (`side`, in units of the size that the backbone will use)
+    with any of `KERNELS`; two of three are saved as JPEG, half of these with colours at half the resolution. None in
+    place of a range: none of the views. The seed is independent of the run's, so that all runs share the features.
     """
 
     quality: Ends[Annotated[int, Interval(ge=1, le=100)]] | None = (40, 95)
     side: Ends[Annotated[float, Interval(ge=0.05, le=8)]] | None = (0.6, 1.6)
-    crop: Annotated[float, Interval(ge=0, le=0.25)] = 0.1
-    brightness: Share = 0.2
-    contrast: Share = 0.2
+    crop: Annotated[float, Interval(ge=0, le=0.25)] = 0.1  # largest share to cut off at each edge
+    brightness: Share = 0.2  # b of a factor from 1 - b to 1 + b
+    contrast: Share = 0.2  # likewise
     mirror: Probability = 0.5
     seed: Seed = 0
 

@@ -1,8 +1,29 @@
+"""Batches of one split: tokens by hand, and the captions that each epoch draws."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 import torch
+from numbered import Numbered, example
+from PIL import Image
+from torch import Tensor
 
+from captioning.backbones.images import ImageTransform
 from captioning.data.batch import Batch, collate
-from captioning.tokens import BOS, EOS, PAD
+from captioning.data.dataset import CaptionDataset, Photographs
+from captioning.data.sampler import Request
+from captioning.data.vocabulary import Vocabulary
+from captioning.tokens import BOS, EOS, PAD, UNK
+
+VOCABULARY = Vocabulary(["a", "b", "c", "d", "e"])
+EXAMPLES = [
+    example(100, "a b", "", "c"),  # one reference has no word
+    example(101, "a b c d e a b"),  # longer than max_words
+    example(102, "e d c b", "a a a a a", "x a"),
+    example(103, "d", "d d", "d d d", "d d d d", "a", "b"),
+]
 
 
 @pytest.fixture
@@ -12,7 +33,7 @@ def batch() -> Batch:
     return collate([7, 11, 2], inputs, [[[5, 6, 7], [8]], [], [[9, 4]]])
 
 
-def test_tokens_by_hand(batch: Batch) -> None:
+def test_tokens_sources_and_targets_by_hand(batch: Batch) -> None:
     assert batch.index.tolist() == [7, 11, 2]
     assert batch.tokens.tolist() == [
         [[BOS, 5, 6, 7, EOS], [BOS, 8, EOS, PAD, PAD]],
@@ -20,36 +41,77 @@ def test_tokens_by_hand(batch: Batch) -> None:
         [[BOS, 9, 4, EOS, PAD], [PAD] * 5],
     ]
     assert batch.tokens.dtype == torch.int64
-    assert batch.inputs.shape == (3, 2, 5)
-
-
-def test_sources_targets_and_word_index_by_hand(batch: Batch) -> None:
     # B, N, C = 3, 2, 4: caption (b, n) has the flattened places 8 b + 4 n + 0..3
     assert batch.word_index.tolist() == [0, 1, 2, 3, 4, 5, 16, 17, 18]
     assert batch.targets.tolist() == [5, 6, 7, EOS, 8, EOS, 9, 4, EOS]
     assert batch.sources.shape == (3, 2, 4)
-    read = batch.sources.flatten()[batch.word_index]
-    assert read.tolist() == [BOS, 5, 6, 7, BOS, 8, BOS, 9, 4]
+    assert batch.sources.flatten()[batch.word_index].tolist() == [BOS, 5, 6, 7, BOS, 8, BOS, 9, 4]
     assert batch.captions.item() == 3
+    empty = collate([0], torch.zeros(1, 2, 5), [[]])
+    assert (empty.tokens.tolist(), empty.targets.shape) == ([[[PAD, PAD]]], (0,))
 
 
 def test_to_moves_everything_and_keeps_the_original(batch: Batch) -> None:
     moved = batch.to("meta")
     assert all(getattr(moved, name).is_meta for name in ("index", "inputs", "tokens", "word_index"))
     assert not batch.tokens.is_meta
-    assert batch.to(torch.device("cpu"), non_blocking=True).tokens.tolist() == batch.tokens.tolist()
+    if torch.cuda.is_available():
+        pinned = batch.pin_memory()
+        assert all(getattr(pinned, name).is_pinned() for name in ("index", "inputs", "tokens", "word_index"))
 
 
-@pytest.mark.parametrize("pixels", [False, True])
-def test_what_the_inputs_are_is_kept(pixels: bool) -> None:
-    batch = collate([0], torch.zeros(1, 3, 2, 2), [[]], pixels)
-    assert batch.to("meta").pixels is pixels
-    assert batch.tokens.tolist() == [[[PAD, PAD]]]
-    assert batch.targets.shape == (0,)
+def dataset(
+    examples: Sequence = EXAMPLES, drop: bool = True, most: int = 9, seed: int = 0, max_words: int = 4
+) -> CaptionDataset:
+    return CaptionDataset(examples, Numbered(), VOCABULARY, max_words, most, drop, seed)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="page-locked memory needs a GPU")
-def test_pinned(batch: Batch) -> None:
-    pinned = batch.pin_memory()
-    assert all(getattr(pinned, name).is_pinned() for name in ("index", "inputs", "tokens", "word_index"))
-    assert pinned.targets.tolist() == batch.targets.tolist()
+def test_training_drops_and_counts_images_without_usable_captions() -> None:
+    data = dataset()
+    assert (len(data), data.dropped, data.positions.tolist()) == (3, 1, [0, 2, 3])
+    assert data.lengths() == [2, 4, 4]
+    assert [dataset(max_words=most).dropped for most in (6, 7)] == [1, 0]
+    batch = data[Request(0, [1, 0])]  # counts the images that are left
+    assert batch.index.tolist() == [2, 0]  # places in the split, which the scorer counts too
+    assert batch.inputs[:, 0, 0].tolist() == [2.0, 0.0]
+    a, b, c, d, e = range(4, 9)
+    assert batch.tokens.tolist() == [
+        [[BOS, e, d, c, b, EOS], [BOS, UNK, a, EOS, PAD, PAD]],  # the caption of five words is left out
+        [[BOS, a, b, EOS, PAD, PAD], [BOS, c, EOS, PAD, PAD, PAD]],
+    ]
+    assert dataset(drop=False)[Request(0, [0, 1])].tokens[1].unique().tolist() == [PAD]
+
+
+def test_draws_are_keyed_by_seed_epoch_and_position() -> None:
+    """So that neither workers nor ranks change them."""
+
+    def draws(seed: int = 0, drop: bool = True) -> list[tuple[str, ...]]:
+        data = dataset(most=2, seed=seed, drop=drop)
+        return [tuple(r.text for r in data.chosen(3, epoch)) for epoch in range(600)]
+
+    found = draws()
+    assert found == draws(drop=False) != draws(seed=1)
+    assert all(len(set(draw)) == 2 for draw in found)
+    assert len(set(found)) == 15  # all pairs
+    counts = Counter(text for draw in found for text in draw)
+    assert all(abs(count - 200) < 50 for count in counts.values())
+    data = dataset(most=2)
+    for epoch in range(5):
+        alone = data[Request(epoch, [2])].targets.tolist()
+        assert data[Request(epoch, [0, 1, 2])].targets.tolist()[-len(alone) :] == alone
+    images = dataset([example(i, "a", "b", "c", "d") for i in range(20)], most=2)
+    assert len({tuple(r.text for r in images.chosen(i, epoch=0)) for i in range(20)}) > 3
+
+
+def test_a_batch_says_whether_it_holds_pixels(tmp_path: Path) -> None:
+    """Also where features look like pixels."""
+
+    class Maps(Numbered):
+        def rows(self, indices: Sequence[int]) -> Tensor:
+            return torch.zeros(len(indices), 3, 5, 5)
+
+    Image.new("RGB", (6, 9)).save(tmp_path / "a.png")
+    for inputs in (Maps(), Photographs([tmp_path / "a.png"], ImageTransform(5))):
+        batch = CaptionDataset([example(0, "a")], inputs, VOCABULARY, 4, 5, drop_uncaptioned=False)[Request(0, [0])]
+        assert batch.inputs.shape == (1, 3, 5, 5)
+        assert batch.pixels is batch.to("meta").pixels is isinstance(inputs, Photographs)

@@ -1,18 +1,25 @@
+"""The data module: the same batches from any number of workers, in every epoch, and in a run that goes on."""
+
+import os
 import signal
 import subprocess
-from collections.abc import Iterable
+import time
+from itertools import chain
 
 import pytest
 import torch
 from numbered import Numbered, example
+from torch import Tensor
 
 from captioning.data.batch import Batch
 from captioning.data.example import Example
+from captioning.data.loader import Loader
 from captioning.data.module import CaptionData
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 
 WORDS = ["a", "b", "c", "d", "e"]
+SIZES = {"train": 23, "val": 9, "test": 5}
 
 
 def examples(count: int, longest: int = 6) -> list[Example]:
@@ -23,26 +30,26 @@ def examples(count: int, longest: int = 6) -> list[Example]:
     return [example(i, *(words(i, n, length) for n, length in enumerate(each))) for i, each in enumerate(lengths)]
 
 
-def data(num_workers: int = 0, **settings: int) -> CaptionData:
-    splits = {"train": examples(23), "val": examples(9), "test": examples(5)}
-    defaults = {"batch_size": 4, "eval_batch_size": 4, "captions_per_image": 2, "max_words": 5, "seed": 3}
-    inputs = dict.fromkeys(splits, Numbered())
-    return CaptionData(splits, inputs, Vocabulary(WORDS), num_workers=num_workers, **(defaults | settings))
+def data(num_workers: int = 0, views: int = 0, sizes: dict[str, int] = SIZES, **settings: int) -> CaptionData:
+    splits = {name: examples(count) for name, count in sizes.items()}
+    defaults = {"batch_size": 4, "eval_batch_size": 4, "captions_per_image": 2, "max_words": 6, "seed": 3}
+    inputs, more = dict.fromkeys(splits, Numbered()), [Numbered(1 + number) for number in range(views)]
+    return CaptionData(splits, inputs, Vocabulary(WORDS), num_workers=num_workers, views=more, **(defaults | settings))
 
 
-def batches(module: CaptionData, split: str, epochs: int = 2) -> list[Batch]:
-    loader = getattr(module, f"{split}_dataloader")()
-    found = []
+def batches(module: CaptionData, split: str, epochs: int = 2) -> list[list[Batch]]:
+    """Those of each epoch."""
+    loader, found = getattr(module, f"{split}_dataloader")(), []
     for epoch in range(epochs):
         loader.sampler.set_epoch(epoch)
-        found += list(loader)
-        assert len(loader) * (epoch + 1) == len(found)
+        found.append(list(loader))
+        assert len(loader) == len(found[-1])
     return found
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_workers_do_not_change_the_batches(split: str) -> None:
-    alone, helped = batches(data(0), split), batches(data(2), split)
+    alone, helped = (chain.from_iterable(batches(data(number, max_words=5), split)) for number in (0, 2))
     for a, b in zip(alone, helped, strict=True):
         for name in ("index", "inputs", "tokens", "word_index"):
             assert torch.equal(getattr(a, name), getattr(b, name)), name
@@ -62,66 +69,61 @@ def test_workers_end_by_the_signal_of_their_main_process_and_of_no_other() -> No
     assert worker.exitcode == 0
 
 
-def test_an_epoch_holds_each_image_once() -> None:
-    seen = torch.cat([batch.index for batch in batches(data(), "train", epochs=1)]).tolist()
-    assert sorted(seen) == list(range(23))
-    assert torch.cat([batch.index for batch in batches(data(), "val", epochs=1)]).tolist() == list(range(9))
+def mortal(request: int) -> Tensor:
+    if request == 1:
+        time.sleep(1)  # by then the batch before has been announced
+        os.kill(os.getpid(), signal.SIGKILL)
+    return torch.tensor(request)
+
+
+def test_a_worker_that_dies_with_a_batch_in_hand_is_told_as_any_other() -> None:
+    items = iter(Loader(mortal, sampler=range(4), num_workers=1))
+    with pytest.raises(RuntimeError, match="DataLoader worker"):  # PyTorch's own, wherever this process is
+        time.sleep(60)
+    with pytest.raises(RuntimeError, match="DataLoader worker"):  # of the tensor that only the dead worker can give
+        next(items)
 
 
 def test_training_draws_anew_each_epoch_and_evaluation_never() -> None:
-    def captions(split: str, epoch: int) -> dict[int, list[list[int]]]:
-        module = data(max_words=6)
-        loader = getattr(module, f"{split}_dataloader")()
-        loader.sampler.set_epoch(epoch)
-        return {
-            int(i): [[t for t in row if t] for row in rows]
-            for batch in loader
-            for i, rows in zip(batch.index, batch.tokens.tolist(), strict=True)
-        }
+    def captions(split: str) -> list[dict[int, list[list[int]]]]:
+        epochs = [
+            [pair for batch in epoch for pair in zip(batch.index.tolist(), batch.tokens.tolist(), strict=True)]
+            for epoch in batches(data(), split)
+        ]
+        assert all(sorted(i for i, _ in epoch) == list(range(SIZES[split])) for epoch in epochs)
+        return [{i: [[t for t in row if t] for row in rows] for i, rows in epoch} for epoch in epochs]
 
-    assert captions("train", 0) != captions("train", 1)
-    assert captions("train", 1) == captions("train", 1)
-    assert captions("val", 0) == captions("val", 1)
+    first, second = captions("train")
+    assert first != second
+    assert captions("train") == [first, second]
+    first, second = captions("val")
+    assert first == second
 
 
 def test_digest_follows_the_captions() -> None:
-    assert data().digest() == data(batch_size=7).digest()
-    splits = {"train": examples(23), "val": examples(9), "test": examples(6)}
-    other = CaptionData(splits, dict.fromkeys(splits, Numbered()), Vocabulary(WORDS))
-    assert other.digest() != data().digest()
+    assert data().digest() == data(batch_size=7).digest() != data(sizes=SIZES | {"test": 6}).digest()
 
 
 def test_training_without_a_usable_caption_is_refused() -> None:
-    splits = {"train": examples(2)[1:], "val": examples(2), "test": examples(2)}  # captions of 2 words and more
+    splits = dict.fromkeys(SIZES, examples(2)[1:])  # captions of 2 words and more
     with pytest.raises(CaptioningError, match="max_words=1"):
         CaptionData(splits, dict.fromkeys(splits, Numbered()), Vocabulary(WORDS), max_words=1)
 
 
-def shown(loaded: Iterable[Batch]) -> list[dict[int, float]]:
+def shown(loaded: list[Batch]) -> list[dict[int, float]]:
     """The view of each image, by its position, in each batch."""
     return [dict(zip(batch.index.tolist(), batch.inputs[:, 0, 1].tolist(), strict=True)) for batch in loaded]
 
 
-def test_only_training_images_are_shown_in_other_views() -> None:
-    splits = {"train": examples(40), "val": examples(20), "test": examples(10)}
-    inputs, views = dict.fromkeys(splits, Numbered()), [Numbered(1), Numbered(2)]
-    module = CaptionData(splits, inputs, Vocabulary(WORDS), batch_size=40, max_words=6, views=views)
-    first, second = shown(batches(module, "train"))
+def test_only_training_images_are_shown_in_other_views_and_in_the_same_when_a_run_goes_on() -> None:
+    module = data(views=2, sizes={"train": 40, "val": 20, "test": 10}, batch_size=40)
+    ((first,), (second,)) = map(shown, batches(module, "train"))
     assert set(first.values()) == set(second.values()) == {0, 1, 2}
     assert first != second
-    assert {view for split in ("val", "test") for each in shown(batches(module, split)) for view in each.values()} == {
-        0
-    }
-
-
-@pytest.mark.parametrize("done", [0, 3])
-def test_training_that_goes_on_sees_the_views_that_it_would_have_seen(done: int) -> None:
-    def module() -> CaptionData:
-        splits = {"train": examples(23), "val": examples(2), "test": examples(2)}
-        inputs, views = dict.fromkeys(splits, Numbered()), [Numbered(1), Numbered(2)]
-        return CaptionData(splits, inputs, Vocabulary(WORDS), batch_size=4, max_words=6, seed=3, views=views)
-
-    whole = shown(batches(module(), "train"))[6:]  # 6 batches are an epoch
-    resumed = module()
-    resumed.load_state_dict({"epoch": 1, "done": done})
-    assert shown(resumed.train_dataloader()) == whole[done:]
+    for split in ("val", "test"):
+        assert {view for epoch in batches(module, split) for each in shown(epoch) for view in each.values()} == {0}
+    whole = shown(batches(data(views=2), "train")[1])
+    for done in (0, 3):
+        resumed = data(views=2)
+        resumed.load_state_dict({"epoch": 1, "done": done})
+        assert shown(list(resumed.train_dataloader())) == whole[done:]

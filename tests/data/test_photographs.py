@@ -52,7 +52,7 @@ def ids(found: dict[str, list[Example]]) -> dict[str, str]:
     return {name: " ".join(str(example.image_id) for example in examples) for name, examples in found.items()}
 
 
-def test_broken_photographs_are_left_out_of_their_split_and_named(
+def test_broken_photographs_are_left_out_and_named_or_refused_with_what_to_do(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = splits(folder, "0 cut 1 text empty 2", "pipe 3 folder absent 4")
@@ -63,9 +63,6 @@ def test_broken_photographs_are_left_out_of_their_split_and_named(
         *(f"skipped in test {name}" for name in ("pipe", "folder", "absent")),
     ]
     assert all(record.levelno == logging.WARNING for record in caplog.records)
-
-
-def test_a_broken_photograph_is_refused_with_what_to_do(folder: Path, tmp_path: Path) -> None:
     for name in ("cut", "text", "empty", "folder", "pipe", "absent"):
         with pytest.raises(CaptioningError, match=rf"^cannot read the image .*{name}\.jpg: .*data\.skip_broken=true$"):
             readable(splits(folder, "0 1", f"2 {name}"), Counted(), tmp_path, skip_broken=False)

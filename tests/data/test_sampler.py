@@ -62,33 +62,21 @@ def test_order_changes_with_the_epoch_and_with_the_seed_and_comes_again() -> Non
     orders = [order(seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
     assert len({tuple(o) for o in orders}) == 6
     assert order(1, 2) == orders[-1]
-
-
-def test_neighbours_change_with_the_epoch() -> None:
     first, second = ({frozenset(batch) for batch in parts(400, 4, True, 1, epoch)[0]} for epoch in (0, 1))
     assert len(first & second) < 10
 
 
-def padding(batches: list[list[int]], words: list[int]) -> float:
-    slots = sum(len(batch) * max(words[i] for i in batch) for batch in batches)
-    return 1 - sum(words[i] for batch in batches for i in batch) / slots
-
-
 def test_buckets_pad_little_and_long_batches_are_spread_over_the_epoch() -> None:
     words = lengths(1600)
+
+    def padding(batches: list[list[int]]) -> float:
+        return 1 - sum(words) / sum(len(batch) * max(words[i] for i in batch) for batch in batches)
+
     order = list(range(1600))
     random.Random(1).shuffle(order)
     bucketed = [request.positions for request in BucketSampler(words, 16, True)]
-    assert padding([order[i : i + 16] for i in range(0, 1600, 16)], words) > 0.35
-    assert padding(bucketed, words) < 0.05
+    assert padding([order[i : i + 16] for i in range(0, 1600, 16)]) > 0.35
+    assert padding(bucketed) < 0.05
     longest = [max(words[i] for i in batch) for batch in bucketed]
     quarters = [sum(longest[i : i + 25]) / 25 for i in range(0, 100, 25)]
     assert max(quarters) - min(quarters) < 5
-
-
-def test_requests_carry_the_epoch_in_training_only() -> None:
-    """Evaluation reads the same captions in every epoch, or its likelihoods could not be compared."""
-    for shuffle, expected in ((True, {3}), (False, {0})):
-        sampler = BucketSampler(lengths(9), 2, shuffle)
-        sampler.set_epoch(3)
-        assert {request.epoch for request in sampler} == expected

@@ -16,7 +16,6 @@ from captioning.errors import CaptioningError, listed
 
 RESULTS = 'a list of {"image_id", "caption"}'
 ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
-"""Image ids listed in an error message."""
 
 
 @dataclass(slots=True)
@@ -60,13 +59,12 @@ def common_images(
     for name, captions in {} if common_only else files.items():
         missing = [image_id for image_id in references if image_id not in captions]
         extra = [image_id for image_id in captions if image_id not in references]
-        problems = (
-            [f"has no caption for {len(missing)} of {len(references)} images: {_listed(missing)}"] if missing else []
-        )
-        problems += [f"has {len(extra)} for images without references: {_listed(extra)}"] if extra else []
-        if problems:
+        if missing or extra:
+            absent = f"has no caption for {len(missing)} of {len(references)} images: {_listed(missing)}"
+            foreign = f"has {len(extra)} for images without references: {_listed(extra)}"
+            problems = "; and ".join([absent] * bool(missing) + [foreign] * bool(extra))
             raise CaptioningError(
-                f"{name} {'; and '.join(problems)}. Scores on a subset of the images are not comparable; "
+                f"{name} {problems}. Scores on a subset of the images are not comparable; "
                 "common_only=true scores the images that all files share, and records this in scores.json"
             )
     images = [image_id for image_id in references if all(image_id in captions for captions in files.values())]

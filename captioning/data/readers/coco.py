@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import SPLITS, Each, FileName, ImageId, OfEachSplit, Part, Sentence, Text
+from captioning.data.readers.reading import SPLITS, Each, FileName, ImageId, OfEachSplit, Part, Text
 from captioning.errors import CaptioningError
 
 NAME = "the layout of COCO's captions_*.json (data=coco_official)"
@@ -79,9 +79,8 @@ class CocoSplit:
         file = reading.read_json(self.annotations, CocoFile[_Photograph], NAME)
         with reading.at(self.annotations):
             captions = file.captions()
-            paths = {image.id: self.root / image.file_name for image in file.images}
-            chosen = reading.choose(self.part, list(paths), self.annotations)
-            return [reading.make_example(each, paths[each], map(Sentence, captions[each])) for each in chosen]
+        paths = {image.id: self.root / image.file_name for image in file.images}
+        return reading.choose_examples(self.part, captions, paths, self.annotations)
 
 
 class CocoReader:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import MaxLen, MinLen
 from pydantic import AfterValidator, FailFast, Field, Strict, TypeAdapter, ValidationError
@@ -25,7 +25,6 @@ from captioning.errors import CaptioningError, listed, quoted
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
 MAX_CHARACTERS = 10_000
-"""Photographs listed in an error message."""
 T = TypeVar("T")
 
 
@@ -91,6 +90,15 @@ def by_image(found: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
             raise CaptioningError(f"the image {image_id!r:.200} occurs twice")
         values[image_id] = value
     return values
+
+
+def choose_examples(
+    part: Part, captions: Mapping[Any, Sequence[str]], paths: Mapping[Any, Path], source: Path
+) -> list[Example]:
+    """The examples of the images in the file `source` that belong to a split, see `choose`."""
+    with at(source):
+        chosen = choose(part, list(captions), source)
+        return [make_example(each, paths[each], map(Sentence, captions[each])) for each in chosen]
 
 
 def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]:

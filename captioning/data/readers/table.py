@@ -8,7 +8,7 @@ Flickr30k; and `name.jpg#0<TAB>caption` without a header, as the authors of Flic
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, TypeAdapter
 from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import SPLITS, FileName, ImageId, OfEachSplit, Part, Sentence, Text
+from captioning.data.readers.reading import SPLITS, FileName, OfEachSplit, Part, Text
 from captioning.errors import CaptioningError
 
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
@@ -51,24 +51,22 @@ class TableReader:
 
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`."""
-        captions = _captions(self.captions)
-        splits = {}
-        for split, part in self.splits.items():
-            chosen = reading.choose(part, list(captions), self.captions)
-            splits[str(split)] = _examples(self.root, captions, chosen, self.captions)
+        examples = _examples(self.root, self.captions, self.splits.values())
+        splits: dict[str, list[Example]] = dict(zip(SPLITS, examples, strict=True))
         reading.check_splits(splits, self.captions)
         return splits
 
 
 def table_examples(root: Path, captions: Path) -> list[Example]:
     """All photographs of a table, in its order."""
-    found = _captions(captions)
-    return _examples(root, found, found, captions)
+    (examples,) = _examples(root, captions, [(0, 1)])
+    return examples
 
 
-def _examples(root: Path, captions: dict[str, list[str]], names: Iterable[ImageId], source: Path) -> list[Example]:
-    with reading.at(source):
-        return [reading.make_example(name, root / name, map(Sentence, captions[name])) for name in map(str, names)]
+def _examples(root: Path, table: Path, parts: Iterable[Part]) -> Iterator[list[Example]]:
+    captions = _captions(table)
+    paths = {name: root / name for name in captions}
+    return (reading.choose_examples(part, captions, paths, table) for part in parts)
 
 
 def _captions(path: Path) -> dict[str, list[str]]:

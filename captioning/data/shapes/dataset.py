@@ -72,21 +72,14 @@ class ShapesReader:
     Scene k of a split depends on `seed`, `max_objects` and k, but not on the number of scenes; its content does not
     depend on `size`. Splits share no scene. The pairs `HELD_OUT` of colour and shape occur only in a share
     `HELD_OUT_SHARE` of the validation and test scenes (both in `captioning.data.shapes.scene`).
-
-    Attributes:
-        root: parent folder of the data sets, each in a folder named by a digest of the arguments.
-        train: number of training scenes; `val` and `test` likewise.
-        max_objects: most objects in a scene; all numbers up to it are equally frequent.
-        size: side of the pictures in pixels; None: 224, for backbones whose size is unknown until they are built.
-        seed: seed of the scenes.
     """
 
-    root: str | Path
+    root: str | Path  # parent folder of the data sets, each in a folder named by a digest of the arguments
     train: Scenes = 8000
     val: Scenes = 500
     test: Scenes = 500
-    max_objects: Annotated[int, Interval(ge=1, le=MAX_OBJECTS)] = MAX_OBJECTS
-    size: Annotated[int, Interval(ge=32, le=512)] | None = 112
+    max_objects: Annotated[int, Interval(ge=1, le=MAX_OBJECTS)] = MAX_OBJECTS  # all numbers up to it are as frequent
+    size: Annotated[int, Interval(ge=32, le=512)] | None = 112  # side of the pictures in pixels; None: `USUAL_SIZE`
     seed: Annotated[int, Interval(ge=0, le=2**63 - 1)] = 0
 
     @property

@@ -1,4 +1,4 @@
-"""Files of captions and references: what is read, and what is refused with its place."""
+"""Files of captions and references, and the images that they share."""
 
 import json
 from pathlib import Path
@@ -9,39 +9,23 @@ import pytest
 from captioning.data.readers.captions import common_images, read_captions, read_references
 from captioning.errors import CaptioningError
 
-IMAGES = [{"id": 7}, {"id": 3}, {"id": "a.jpg"}]
-ANNOTATIONS = [
-    {"id": 1, "image_id": 3, "caption": "A dog."},
-    {"id": 2, "image_id": 7, "caption": "a cat"},
-    {"id": 3, "image_id": 3, "caption": "the dog\u2028runs"},
-    {"id": 4, "image_id": "a.jpg", "caption": "birds"},
-]
 
-
-def saved(folder: Path, content: Any, name: str = "file.json") -> Path:
-    path = folder / name
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return path
-
-
-def lines(*entries: Any) -> str:
-    return "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
-
-
-def test_results_and_annotations(tmp_path: Path) -> None:
-    results = [{"image_id": 7, "caption": "a cat", "score": 1}, {"image_id": "a.jpg", "caption": ""}]
-    assert read_captions(saved(tmp_path, results)) == {7: "a cat", "a.jpg": ""}
-    references = read_references(saved(tmp_path, {"images": IMAGES, "annotations": ANNOTATIONS, "info": {}}))
-    assert references == {7: ["a cat"], 3: ["A dog.", "the dog\u2028runs"], "a.jpg": ["birds"]}
-    assert list(references) == [7, 3, "a.jpg"]
-
-
-def test_lines_of_a_run_are_both(tmp_path: Path) -> None:
-    text = lines(
+def test_results_annotations_and_lines_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text('[{"image_id": 7, "caption": "a cat", "score": 1}, {"image_id": "a.jpg", "caption": ""}]')
+    assert read_captions(path) == {7: "a cat", "a.jpg": ""}
+    captions = [(3, "A dog."), (7, "a cat"), (3, "the dog\u2028runs"), ("a.jpg", "birds")]
+    annotations = [{"id": i, "image_id": image, "caption": text} for i, (image, text) in enumerate(captions)]
+    images = [{"id": image} for image in (7, 3, "a.jpg")]
+    path.write_text(json.dumps({"images": images, "annotations": annotations, "info": {}}))
+    references = {7: ["a cat"], 3: ["A dog.", "the dog\u2028runs"], "a.jpg": ["birds"]}
+    assert list(read_references(path).items()) == list(references.items())
+    lines = [
         {"image_id": 7, "caption": "a\u2028cat", "references": ["x", "y"], "scores": {"CIDEr": 1.0}},
         {"image_id": "a.jpg", "caption": "b", "references": ["z"]},
-    )
-    path = saved(tmp_path, text, "captions.jsonl")
+    ]
+    path = tmp_path / "captions.jsonl"
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
     assert read_captions(path) == {7: "a\u2028cat", "a.jpg": "b"}
     assert read_references(path) == {7: ["x", "y"], "a.jpg": ["z"]}
 
@@ -56,9 +40,6 @@ def test_all_images_or_none() -> None:
     assert common_images(references, {"captions=a": whole, "against=b": part}, True) == [0, 5]
     with pytest.raises(CaptioningError, match=r"captions=a .* 2 for .*: 8, 9"):
         common_images(references, {"captions=a": whole | {8: "y", 9: "y"}}, False)
-
-
-@pytest.mark.parametrize("common_only", [True, False])
-def test_numbers_are_not_text(common_only: bool) -> None:
-    with pytest.raises(CaptioningError, match="1"):
-        common_images({1: ["x"]}, {"captions=a": {"1": "y"}}, common_only)
+    for common_only in (True, False):  # numbers are not text
+        with pytest.raises(CaptioningError, match="1"):
+            common_images({1: ["x"]}, {"captions=a": {"1": "y"}}, common_only)

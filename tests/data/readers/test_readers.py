@@ -1,7 +1,9 @@
 """What the readers make of their files, and of a folder of photographs."""
 
 import csv
+import gc
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +11,16 @@ import pytest
 from pydantic import ValidationError
 
 from captioning.config.explain import explain
-from captioning.data.example import Example, Reference
+from captioning.data.example import Example, Reference, Splits
 from captioning.data.folder import read_folder
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.reading import SPLITS, read
+from captioning.data.readers.reading import SPLITS, choose, read, read_lines
 from captioning.data.readers.table import TableReader
 from captioning.errors import CaptioningError
 
 DOG = (Reference("A Dog.", ("a", "dog")),)
+SOURCE = Path("captions.json")
 
 
 def record(name: str, split: str, **more: Any) -> dict[str, Any]:
@@ -36,7 +39,12 @@ def karpathy(folder: Path, images: list[dict[str, Any]], restval: Any = "train")
 def test_karpathy(tmp_path: Path) -> None:
     images = three()
     images[0] |= {"cocoid": 77, "filepath": "train2014"}
-    images[1]["sentences"] = [{"raw": "A man's\nhat!"}, {"tokens": ["hat"]}, {"raw": "...", "tokens": []}]
+    images[1]["sentences"] = [
+        {"raw": "A man's\nhat!"},
+        {"tokens": ["hat"]},
+        {"raw": " ?! "},
+        {"raw": "a", "tokens": []},
+    ]
     del images[2]["imgid"]
     hats = (Reference("A man's\nhat!", ("a", "man's", "hat")), Reference("hat", ("hat",)))
     expected = {
@@ -52,9 +60,9 @@ def test_karpathy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("restval", "counts"), [("train", (2, 1, 1)), ("val", (1, 2, 1)), (None, (1, 1, 1))])
 def test_restval_joins_a_split(tmp_path: Path, restval: str | None, counts: tuple[int, ...]) -> None:
-    reader = karpathy(tmp_path, [*three(), record("4.jpg", "restval", imgid=4, filepath="a")], restval)
+    reader = karpathy(tmp_path, [*three(), record("1.jpg", "restval", imgid="1", filepath="a")], restval)
     assert tuple(len(examples) for examples in reader().values()) == counts
-    assert reader.photographs() == [tmp_path / name for name in ("1.jpg", "2.jpg", "3.jpg", "a/4.jpg")]
+    assert reader.photographs() == [tmp_path / name for name in ("1.jpg", "2.jpg", "3.jpg", "a/1.jpg")]
 
 
 def test_all_examples_whatever_their_split(tmp_path: Path) -> None:
@@ -62,14 +70,29 @@ def test_all_examples_whatever_their_split(tmp_path: Path) -> None:
     assert [example.image_id for example in karpathy(tmp_path, images).examples()] == [4, 2, "5.jpg"]
 
 
-def test_absent_photographs_are_counted_and_named(tmp_path: Path) -> None:
+def test_absent_photographs_are_named_after_one_listing_of_each_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader = karpathy(tmp_path, [*three(), *(record(f"{i}.jpg", "train", imgid=i, filepath="a") for i in range(4, 9))])
     (tmp_path / "a").mkdir()
     for name in ("1.jpg", "3.jpg", "a/4.jpg", "a/8.jpg"):
         (tmp_path / name).touch()
+    listed: list[Path] = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda folder: (listed.append(folder), listdir(folder))[1])
     with pytest.raises(CaptioningError, match=r"4 of 8 .*/2\.jpg, .*/a/5\.jpg, .*/a/6\.jpg, \.\.\.; set data\.root"):
         read(reader)
+    assert sorted(listed) == [tmp_path, tmp_path / "a"]
     assert len(read(reader, photographs=False)["train"]) == 6
+
+
+def test_nothing_is_collected_while_a_reader_reads() -> None:
+    def reader() -> Splits:
+        raise CaptioningError(f"collecting: {gc.isenabled()}")
+
+    with pytest.raises(CaptioningError, match="collecting: False"):
+        read(reader)
+    assert gc.isenabled()
 
 
 def coco(folder: Path, name: str, captions: dict[int, list[str]]) -> CocoSplit:
@@ -144,13 +167,32 @@ def test_tables(tmp_path: Path, captions: str, change: tuple[str, str]) -> None:
     }
 
 
-def test_shares_of_a_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 10, 101, 1009])
+def test_shares_side_by_side_are_exact_and_disjoint(count: int) -> None:
+    images = list(range(count))
+    chosen = [choose(share, images, SOURCE) for share in ((0, 0.7), (0.7, 0.8), (0.8, 1))]
+    assert sorted(image for each in chosen for image in each) == images == choose((0, 1), images, SOURCE)
+    assert all(abs(len(each) - share * count) <= 1 for each, share in zip(chosen, (0.7, 0.1, 0.2), strict=True))
+    assert all(each == sorted(each) for each in chosen)
+
+
+def test_a_share_depends_on_the_ids_and_not_on_their_order(tmp_path: Path) -> None:
+    # SHA-256 of "1" to "8" in hexadecimal begins 6b, d4, 4e, 4b, ef, e7, 79, 2c: 8, 4, 3 are the first three
+    assert choose((0, 3 / 8), [1, 2, 3, 4, 5, 6, 7, 8], SOURCE) == [3, 4, 8]
+    assert choose((0, 3 / 8), list("82417653"), SOURCE) == ["8", "4", "3"]
     (tmp_path / "captions.txt").write_text(CAPTIONS)
     shares = {"train": [0, 0.5], "val": [0.5, 0.75], "test": [0.75, 1]}
     splits = TableReader(tmp_path, tmp_path / "captions.txt", shares)()
     assert [len(splits[split]) for split in SPLITS] == [2, 1, 1]
-    names = {example.image_id for examples in splits.values() for example in examples}
-    assert names == {"1.jpg", "2.jpg", "sub/3.jpg", "4, 5.jpg"}
+
+
+def test_a_list_chooses_in_its_own_order_and_lines_end_with_line_feeds_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ids.txt"
+    path.write_bytes(b"\xef\xbb\xbf12\r\n\r\n b c.jpg \r\n3")
+    assert choose(str(path), [3, "b c.jpg", 7, 12], SOURCE) == [12, "b c.jpg", 3]
+    path.write_bytes("\ufeffone\r\n\r\n \t\ntwo\n".encode() + "a\x85b\u2028c\x0b d\re\n".encode())
+    expected = [(1, "one"), (4, "two"), (5, "a\x85b\u2028c\x0b d\re")]
+    assert read_lines(path) == [(f"{path}, line {number}", line) for number, line in expected]
 
 
 @pytest.fixture
