@@ -15,14 +15,11 @@ from toys import (
     RED,
     SEEDS,
     Table,
-    assert_same,
     brute_force,
     by_hand,
     every,
-    photographs,
     pictures,
     table,
-    transformer,
 )
 
 from captioning.decoding import FORBIDDEN, beam_search, diverse_beam_search
@@ -184,19 +181,3 @@ def test_a_narrow_beam_and_its_groups_are_what_they_say(
             found[i][tuple(caption.tokens)] = pytest.approx(caption.score, rel=1e-12)
         assert [[*captions] for captions in found] == [[*captions] for captions in expected]
         assert found == expected
-
-
-@pytest.mark.parametrize("groups", [1, 3])
-def test_without_diversity_every_group_is_the_beam(groups: int) -> None:
-    model, context = transformer(), photographs(5)
-    found = diverse_beam_search(model, context, 2 * groups, groups, 0.0, 5)
-    assert_same(found, beam_search(model, context, 2, 5))
-
-
-def test_groups_avoid_each_others_words() -> None:
-    model = table(3, words=5, max_tokens=3, eos=-60)
-    for best in diverse_beam_search(model, pictures([0, 1, 2]), 3, 3, 1e6, 3):
-        captions = [best, *best.alternatives]
-        assert len(captions) == 3
-        for words in zip(*(caption.tokens for caption in captions), strict=True):
-            assert len(set(words)) == 3

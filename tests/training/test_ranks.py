@@ -20,7 +20,7 @@ from torch import Tensor
 
 from captioning.runs.attention_file import read
 from captioning.training.callbacks.records import AttentionPanels, KeepAttention, Results
-from captioning.training.callbacks.statistics import Pointing
+from captioning.training.callbacks.statistics import LogAttentionStatistics, Pointing
 from captioning.training.callbacks.timing import Throughput
 from captioning.training.objectives import CrossEntropy, Reinforce, SelfCritical
 from captioning.training.rewards import Reward
@@ -89,7 +89,8 @@ def score(folder: Path, processes: int, rank: int) -> None:
     own = folder / f"rank {rank}"
     if rank == 0:
         own.mkdir()
-    callbacks = [Results(own), Pointing(), AttentionPanels(own / "attention", images=4), KeepAttention(own, images=4)]
+    callbacks = [Results(own), Pointing(), LogAttentionStatistics()]
+    callbacks += [AttentionPanels(own / "attention", images=4), KeepAttention(own, images=4)]
     found = module(randomised(show_attend_tell(), 1.0, seed=4), splits=SPLITS, metrics=("BLEU", "CIDEr"))
     found.config["data"] = {"reader": {"root": str(folder)}}
     source = data(SPLITS | {"test": examples(5, folder)}, eval_batch_size=2)

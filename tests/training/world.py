@@ -193,20 +193,6 @@ def noted(look: Callable[..., Any], hook: str = "on_train_batch_end") -> tuple[L
     return LambdaCallback(**{hook: lambda run, found, *_: seen.append(look(run, found))}), seen
 
 
-class Idle(L.LightningModule):
-    """Trains nothing: one weight whose loss has the same slope everywhere."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1))
-
-    def training_step(self, batch: Any, index: int) -> Tensor:
-        return self.weight.sum()
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
 def flat(model: nn.Module) -> Tensor:
     """All parameters in one vector."""
     return torch.cat([p.detach().double().flatten() for p in model.parameters()])

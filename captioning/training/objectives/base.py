@@ -17,7 +17,7 @@ from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch
 from captioning.data.example import Example
 from captioning.data.vocabulary import Vocabulary
-from captioning.decoding.counter_rng import derived, uniform
+from captioning.decoding.sampling import derived, uniform
 from captioning.models.protocol import Captioner
 from captioning.tokens import EOS
 

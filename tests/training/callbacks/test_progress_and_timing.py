@@ -25,7 +25,7 @@ from captioning.training.callbacks.resume import ResumePoints
 from captioning.training.callbacks.timing import Compile, Stopwatch, Throughput
 from captioning.training.loggers.metrics_file import MetricsFile
 
-from ..world import QUIET, Idle, batch, loader, module, noted, trainer
+from ..world import QUIET, batch, loader, module, noted, trainer
 
 pytestmark = QUIET
 NAP, LONG = 0.02, 0.3  # seconds of a batch and of a validation
@@ -37,13 +37,14 @@ VALIDATIONS = [
 ]
 
 
-class Scored(Idle):
+class Scored(L.LightningModule):
     """Logs as the captioning module does; two captions for each batch of validation; may nap, or end with a fault."""
 
     def __init__(
         self, scores: Sequence[float] = SCORES, fault: int | None = None, nap: float = 0.0, long: float = 0.0
     ) -> None:
         super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))  # whose loss has the same slope everywhere
         self.scores, self.fault, self.nap, self.long = scores, fault, nap, long
 
     def training_step(self, batch: Any, index: int) -> Tensor:
@@ -51,7 +52,10 @@ class Scored(Idle):
             raise RuntimeError("a fault")
         time.sleep(self.nap)
         self.log("train/nll", 2.5, batch_size=1)
-        return super().training_step(batch, index)
+        return self.weight.sum()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
 
     def validation_step(self, batch: Any, index: int) -> list[str]:
         time.sleep(self.long)

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy
 
 from captioning.backbones.context import ContextSet
 from captioning.data.batch import Batch, collate
 from captioning.models.protocol import CaptionOutput
 from captioning.tokens import BOS, EOS, PAD, UNK
 from captioning.training.objectives import BatchRandom, CrossEntropy, Loss
-from captioning.training.objectives.cross_entropy import doubly_stochastic, scheduled_inputs
+from captioning.training.objectives.cross_entropy import scheduled_inputs
 
 from ..world import GRID, batch, normal, randomised, show_attend_tell, transformer
 
@@ -72,20 +72,6 @@ def test_bfloat16_logits_are_summed_in_float32() -> None:
     found = loss(model, given).total
     assert found.dtype == torch.float32
     assert found.item() == pytest.approx(exact, rel=1e-6)
-
-
-def test_doubly_stochastic_by_hand() -> None:
-    """L = 4 and two steps. Even maps: 4 (1 - 1/2)^2; one location twice: (1 - 2)^2 + 3; two locations once each: 2.
-
-    Without lambda, and without locations that are not there.
-    """
-    even = torch.full((1, 1, 2, 4), 0.25)
-    fixed, moving = (one_hot(torch.tensor([[path]]), 4).float() for path in ([3, 3], [0, 2]))
-    given, mask = collate([0], torch.zeros(1, 4, 1), [[[5]]]), torch.tensor([[True, False, True, True]])
-    for attention, some, expected in ((even, None, 1), (fixed, None, 4), (moving, None, 2), (fixed, mask, 3)):
-        context = ContextSet(torch.zeros(1, 4, 1), (1, 4), some)
-        output = CaptionOutput(torch.zeros(0), attention)
-        assert doubly_stochastic(output, given, context).item() == expected
 
 
 def test_likelihood_and_penalty_are_summed_over_captions() -> None:

@@ -4,7 +4,6 @@ L = 3 locations, captions of at most T = 3 steps: 27 paths. The network is follo
 """
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -255,17 +254,6 @@ def test_captions_and_samples_are_as_if_each_came_alone(
     assert torch.equal(drawn, torch.tensor(sampled)[:, None, None].expand_as(drawn))
 
 
-def test_coin_has_the_given_probability() -> None:
-    model, count = network(), 300
-    given = collate(range(count), images(1).expand(count, -1, -1), [[[]]] * count)
-    for probability in (0.0, 0.7, 1.0):
-        led = Led(model)
-        loss(Reinforce(sample_probability=probability), led, given)
-        assert led.sampled.shape == (count,)
-        spread = math.sqrt(probability * (1 - probability) / count)
-        assert abs(led.sampled.double().mean().item() - probability) <= 3 * spread
-
-
 def test_masked_locations_are_as_if_they_were_not_there() -> None:
     model, path = network(), (2, 0, 1)
     wide = one_caption()
@@ -279,25 +267,6 @@ def test_masked_locations_are_as_if_they_were_not_there() -> None:
     assert_equal(gradient(found, model), gradient(expected, model))
     many = loss(sampling(**settings, samples=200), model, wide, mask)
     assert gradient(many.total, model).isfinite().all()  # log alpha of a masked location, once drawn, would not be
-
-
-def test_random_choices_belong_to_the_image_and_the_caption() -> None:
-    """Coins and locations are the same alone, in a batch and in another order: the losses of the images add up."""
-    model, objective = network(), Reinforce(samples=3, entropy=0.1)
-
-    def found(chosen: list[int]) -> tuple[Tensor, list[bool]]:
-        led = Led(model)
-        given = collate(chosen, images(4)[chosen], [CAPTIONS[b] for b in chosen])
-        total = loss(objective, led, given, step=2).total
-        return torch.cat([total.detach()[None], gradient(total, model)]), led.sampled.tolist()
-
-    apart = [found([b]) for b in range(4)]
-    coins = [coin for _, (coin,) in apart]
-    assert set(coins) == {True, False}
-    for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
-        together, thrown = found(order)
-        assert thrown == [coins[b] for b in order]
-        assert_equal(together, sum(alone for alone, _ in apart))
 
 
 @pytest.mark.parametrize(("credit", "before"), [("caption", [-9.0]), ("future", [-9.0, -7.0, -5.0, -3.0])])

@@ -145,17 +145,6 @@ def test_captions_are_drawn_with_their_probabilities(name: str, temperature: flo
     assert ((seen / count - expected).abs() < 4 * (expected * (1 - expected) / count).sqrt()).all()
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_one_parallel_pass_scores_as_word_by_word(name: str) -> None:
-    """Of a cut caption, one that has ended, and one that is nothing but its end."""
-    model, found, captions = network(name), objective(baseline="none"), (CUT, ENDED, EMPTY)
-    loss = scored(found, model, captions)
-    each = torch.stack([log_prob(model, caption) for caption in captions])
-    assert loss.words == 5
-    torch.testing.assert_close(loss.terms["nll"], -each.sum().detach(), rtol=1e-12, atol=0)
-    torch.testing.assert_close(loss.total, -(rewards(found, captions) * each).sum(), rtol=1e-12, atol=0)
-
-
 def test_draws_belong_to_images_and_are_made_without_dropout() -> None:
     """Captions are scored with it (D)."""
     found, dropped, whole = objective(samples=7), network("sat_soft", dropout=0.5), network("sat_soft")
@@ -167,8 +156,15 @@ def test_draws_belong_to_images_and_are_made_without_dropout() -> None:
     for row, index in enumerate([2, 0, 1]):
         alone = ContextSet(context.vectors[[row]], (1, L))
         assert torch.equal(padded(found.draw(whole, alone, random(index))), drawn[[row]])
-    captions = drawn[0, :S].tolist()
-    assert scored(objective(), dropped, captions).total != scored(objective(), whole, captions).total
+    captions, losses = drawn[0, :S].tolist(), []
+    for weight in (0.0, 0.7):  # the first model is in evaluation mode and draws no random numbers
+        torch.manual_seed(1)
+        losses.append(scored(objective(dropped, kl_weight=weight), dropped, captions))
+    free, held = losses
+    assert free.total != scored(objective(), whole, captions).total
+    torch.testing.assert_close(held.total, free.total + 0.7 * held.terms["kl"])
+    assert held.terms["kl"] > 0
+    assert dropped.training
 
 
 def test_what_is_logged_is_of_all_samples_of_the_step() -> None:
@@ -213,35 +209,29 @@ def brute_divergence(model: Any, before: Any, captions: Sequence[Sequence[int]],
 
 
 @pytest.mark.parametrize(("name", "temperature"), NETWORKS)
-def test_the_divergence_from_the_first_model_is_summed_over_words_and_places(name: str, temperature: float) -> None:
+def test_the_parallel_pass_and_the_divergence_from_the_first_model_are_those_of_each_word(
+    name: str, temperature: float
+) -> None:
     """With its gradient; of a cut caption, one that has ended, and one that is nothing but its end."""
     model, before, captions = network(name), network(name), (CUT, ENDED, EMPTY)
-    found = [objective(model, kl_weight=weight, temperature=temperature) for weight in (0.0, 0.7)]
+    settings = {"baseline": "none", "temperature": temperature}
+    found = [objective(model, kl_weight=weight, **settings) for weight in (0.0, 0.7)]
     assert list(found[1].parameters()) == []  # nothing moves, saves or trains the copy
     assert found[1].state_dict().keys() == found[0].state_dict().keys()
     for i, parameter in enumerate(model.parameters()):  # after some training
         parameter.data.add_(normal(*parameter.shape, seed=i), alpha=0.3)
     free, held = (scored(each, model, captions) for each in found)
+    each = torch.stack([log_prob(model, caption, temperature) for caption in captions])
+    torch.testing.assert_close(free.terms["nll"], -each.sum().detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(free.total, -(rewards(found[0], captions) * each).sum(), rtol=1e-12, atol=0)
     expected = brute_divergence(model, before, captions, temperature)
     assert expected > 0.05
-    assert (held.words, set(free.terms)) == (free.words, {"nll"})
+    assert (held.words, free.words, set(free.terms)) == (5, 5, {"nll"})
     torch.testing.assert_close(held.terms["kl"], expected.detach(), rtol=1e-11, atol=1e-12)
     torch.testing.assert_close(held.total - free.total, 0.7 * expected, rtol=1e-11, atol=1e-12)
     slope = gradient(held.total, model) - gradient(free.total, model)
     assert slope.norm() > 0.01
     torch.testing.assert_close(slope, gradient(0.7 * expected, model), rtol=1e-10, atol=1e-11)
-
-
-def test_the_first_model_sees_images_without_dropout() -> None:
-    """So the rest of the loss has the same random numbers as without it."""
-    model, losses = network("sat_soft", dropout=0.5), []
-    for weight in (0.0, 0.7):
-        torch.manual_seed(1)
-        losses.append(scored(objective(model, kl_weight=weight), model, (CUT, ENDED, EMPTY)))
-    free, held = losses
-    torch.testing.assert_close(held.total, free.total + 0.7 * held.terms["kl"])
-    assert held.terms["kl"] > 0
-    assert model.training
 
 
 def test_origin_is_signed_as_sacre_eos_asks_and_frequencies_are_compared() -> None:
