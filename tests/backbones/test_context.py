@@ -85,10 +85,13 @@ def test_two_backbones_side_by_side(along: str, second: SmallCNN) -> None:
     assert torch.equal(view.transform.read(image), both.transform.read(image).flip(-1))
     assert view.digest != both.digest
     assert [p.data_ptr() for p in view.parameters()] == [p.data_ptr() for p in both.parameters()]
+    both = SideBySide(squeezenet(True), squeezenet("features.4"))  # each is trained from a node of its own on
+    for each in (both, both.viewed(Change(mirror=True))):
+        assert [sum(p.requires_grad for p in member.parameters()) for member in each.members] == [14, 6]
 
 
 @pytest.mark.parametrize("resize", ["squash", "pad"])
-def test_features_computed_elsewhere_join_those_of_a_network(resize: str) -> None:
+def test_features_computed_elsewhere_join_those_of_a_network_or_of_their_kind(resize: str) -> None:
     both = SideBySide(Precomputed("absent", dim=7, regions=2), cnn(resize=resize), along="set")
     assert both.reads_photographs
     assert both.transform == both.members[1].transform
@@ -98,9 +101,6 @@ def test_features_computed_elsewhere_join_those_of_a_network(resize: str) -> Non
     assert context.mask.tolist() == [[True, False, *[True] * 9]]
     assert context.vectors.isfinite().all()
     assert torch.equal(both.present(features), context.mask)
-
-
-def test_features_of_two_kinds_along_each_other_need_no_photographs() -> None:
     both = SideBySide(Precomputed("one", dim=2, regions=3), Precomputed("other", dim=1, regions=3))
     assert not both.reads_photographs
     context = both.context(torch.tensor([[[1.0, 2, 3], [torch.nan, torch.nan, 4], [torch.nan] * 3]]))
@@ -110,12 +110,6 @@ def test_features_of_two_kinds_along_each_other_need_no_photographs() -> None:
 
 def squeezenet(trainable: bool | str = False) -> TorchvisionBackbone:
     return TorchvisionBackbone("squeezenet1_1", "features.4", None, size=32, trainable=trainable)
-
-
-def test_each_is_trained_from_a_node_of_its_own_on() -> None:
-    both = SideBySide(squeezenet(True), squeezenet("features.4"))
-    for view in (both, both.viewed(Change(mirror=True))):
-        assert [sum(p.requires_grad for p in member.parameters()) for member in view.members] == [14, 6]
 
 
 @pytest.mark.parametrize(

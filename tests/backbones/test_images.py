@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import socket
 import struct
 from pathlib import Path
@@ -10,9 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from PIL import Image, ImageOps
+from PIL import Image
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms.v2.functional import center_crop, normalize, pil_to_tensor, resize
 
@@ -111,13 +110,11 @@ def test_kinds_of_files(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(corners.reshape(4, 3), [RED, GREEN, BLUE, WHITE], atol=12)
 
 
-@pytest.mark.parametrize(("mode", "value"), [("RGB", RED), ("L", 100), ("I;16", 25700)])
 @pytest.mark.parametrize("size", [(1, 1), (1, 3000), (8000, 6000)])
-def test_one_pixel_to_forty_eight_million(mode: str, value: Any, size: tuple[int, int], tmp_path: Path) -> None:
-    wanted = [RED if mode == "RGB" else (100, 100, 100)] * 4
-    for kind in ("png",) if mode == "I;16" else ("png", "jpg"):
-        Image.new(mode, size, value).save(tmp_path / f"a.{kind}", compress_level=1, quality=95)
-        np.testing.assert_allclose(pixels(tmp_path / f"a.{kind}"), wanted, atol=0 if kind == "png" else 3)
+def test_one_pixel_to_forty_eight_million(size: tuple[int, int], tmp_path: Path) -> None:
+    for kind in ("png", "jpg"):
+        Image.new("RGB", size, RED).save(tmp_path / f"a.{kind}", compress_level=1, quality=95)
+        np.testing.assert_allclose(pixels(tmp_path / f"a.{kind}"), [RED] * 4, atol=0 if kind == "png" else 3)
 
 
 def test_images_in_memory_are_read_as_files_are_and_left_as_they_were(tmp_path: Path) -> None:
@@ -218,41 +215,28 @@ for name in KINDS:
 
 
 @pytest.mark.filterwarnings("ignore")  # Pillow warns of damage that it gets over
-@given(st.data())
-def test_a_mutated_photograph_is_read_or_refused_in_one_line(tmp_path_factory: Any, data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(KINDS))
-    path, content = tmp_path_factory.getbasetemp() / name, bytearray(CONTENTS[name])
-    for place, byte in data.draw(
-        st.dictionaries(st.integers(0, len(content) - 1), st.integers(0, 255), max_size=9)
-    ).items():
-        content[place] = byte
-    path.write_bytes(content[: data.draw(st.one_of(st.just(len(content)), st.integers(0, len(content))))])
-    try:
-        image = ImageTransform(8).read(path)
-    except CaptioningError as error:
-        message = str(error)
-    else:
-        assert (image.shape, image.dtype) == ((3, 8, 8), torch.uint8)
-        return
-    assert message.startswith(f"cannot read the image {path}: ")
-    assert "\n" not in message
-    assert len(message) < len(str(path)) + 300
+def test_a_mutated_photograph_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for name in KINDS * 40:
+        path, content = tmp_path / name, bytearray(CONTENTS[name])
+        for place in random.integers(0, len(content), 9):
+            content[place] = random.integers(256)
+        path.write_bytes(content[: random.integers(len(content) // 2, 2 * len(content))])
+        try:
+            assert ImageTransform(8).read(path).shape == (3, 8, 8)
+        except CaptioningError as error:
+            message = str(error)
+            assert re.fullmatch(rf"cannot read the image {path}: .{{1,280}}", message)
 
 
 SMALL = NOISE.resize((8, 8))
-TURNED = [
-    pil_to_tensor(ImageOps.exif_transpose(SMALL)),
-    *(pil_to_tensor(SMALL.transpose(how)) for how in Image.Transpose),
-]
 
 
 @pytest.mark.filterwarnings("ignore")
-@given(content=st.one_of(st.binary(min_size=1, max_size=200), st.just(turned(6).tobytes()[:-9])))
-def test_no_damage_of_the_exif_data_costs_the_photograph(tmp_path_factory: Any, content: bytes) -> None:
-    path = tmp_path_factory.getbasetemp() / "exif.png"
-    SMALL.save(path, exif=content)
-    image = ImageTransform(8).read(path)
-    assert any(torch.equal(image, each) for each in TURNED)
+@pytest.mark.parametrize("content", [b"\0", b"Exif\0\0II*\0\xff", turned(6).tobytes()[:-9], bytes(range(200))])
+def test_no_damage_of_the_exif_data_costs_the_photograph(tmp_path: Path, content: bytes) -> None:
+    SMALL.save(tmp_path / "exif.png", exif=content)
+    assert torch.equal(ImageTransform(8).read(tmp_path / "exif.png"), pil_to_tensor(SMALL))
 
 
 def test_damaged_exif_data_do_not_cost_the_rotation(tmp_path: Path) -> None:

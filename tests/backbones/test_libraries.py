@@ -64,47 +64,32 @@ def squeezenet(weights: str | None = None, node: str = NODE, size: int = 33, **s
     return TorchvisionBackbone("squeezenet1_1", node, weights, size, **settings)
 
 
-def children(count: int) -> Callable[[Any, Tensor], Tensor]:
-    return lambda net, images: nn.Sequential(*list(net.features.children())[:count])(images).flatten(2).mT
-
-
-def stages(net: Any, images: Tensor) -> Tensor:
-    return nn.Sequential(*list(net.children())[:4], net.layer1, net.layer2)(images).flatten(2).mT
-
-
-def blocks(net: Any, images: Tensor) -> Tensor:
-    return nn.Sequential(net.conv_stem, net.bn1, *net.blocks[:3])(images).flatten(2).mT
-
-
 def patches(net: Any, images: Tensor) -> Tensor:
-    return net.forward_features(images)[:, 1:]  # the first is for the class, or a register
+    return net.forward_features(images)[:, 1:].mT  # the first is for the class, or a register
 
 
-LAYERS = {
-    ("squeezenet1_1", "features.12", 53): (IMAGENET, children(13)),
-    ("squeezenet1_1", "features.0", 17): (IMAGENET, children(1)),
-    ("squeezenet1_1", "features.3.squeeze", 33): (
-        IMAGENET,
-        lambda net, images: net.features[3].squeeze(net.features[:3](images)).flatten(2).mT,
-    ),
-    ("resnet18", "layer2", 37): (IMAGENET, stages),
-    ("test_byobnet", None, 75): (IMAGENET, lambda net, images: net.forward_features(images).flatten(2).mT),
-    ("test_mambaout", None, 96): (IMAGENET, lambda net, images: net.forward_features(images).flatten(1, 2)),
-    ("test_efficientnet", "blocks.2", 64): (IMAGENET, blocks),
-    ("test_vit", None, 160): (HALVES, patches),
-    ("vit_pwee_patch16_reg1_gap_256", None, 256): (HALVES, patches),
+LAYERS: dict[Any, Callable[[Any, Tensor], Tensor]] = {
+    ("squeezenet1_1", "features.12", 53): lambda net, images: net.features[:13](images),
+    ("squeezenet1_1", "features.0", 17): lambda net, images: net.features[:1](images),
+    ("squeezenet1_1", "features.3.squeeze", 33): lambda net, images: net.features[3].squeeze(net.features[:3](images)),
+    ("resnet18", "layer2", 37): lambda net, images: nn.Sequential(*list(net.children())[:6])(images),
+    ("test_byobnet", None, 75): lambda net, images: net.forward_features(images),
+    ("test_mambaout", None, 96): lambda net, images: net.forward_features(images).movedim(-1, 1),
+    ("test_efficientnet", "blocks.2", 64): lambda net, images: net.blocks[:3](net.bn1(net.conv_stem(images))),
+    ("test_vit", None, 160): patches,
+    ("vit_pwee_patch16_reg1_gap_256", None, 256): patches,
 }
 
 
 @pytest.mark.parametrize("case", LAYERS, ids=str)
 def test_equals_the_full_networks_own_layers(case: Any, tmp_path: Path) -> None:
-    (name, node, size), (statistics, layers) = case, LAYERS[case]
-    full = network(name)
+    (name, node, size), layers = case, LAYERS[case]
+    full, statistics = network(name), HALVES if "vit" in name else IMAGENET
     save_file(full.state_dict(), tmp_path / "a.safetensors")
     kind: Any = TimmBackbone if name.startswith(("test_", "vit_")) else TorchvisionBackbone
     backbone = kind(name, node=node, weights=str(tmp_path / "a.safetensors"), size=size)
     with torch.no_grad():
-        expected = layers(full, Normalize(*statistics)(pictures(size) / 255))
+        expected = layers(full, Normalize(*statistics)(pictures(size) / 255)).flatten(2).mT
     assert expected.shape == (2, backbone.grid[0] * backbone.grid[1], backbone.dim)
     torch.testing.assert_close(backbone(pictures(size)), expected, **CLOSE)
     after = ("classifier", "features.13.", "layer3.", "extractor.blocks.3.", "conv_head.")
@@ -137,7 +122,7 @@ def test_sizes(tmp_path: Path) -> None:
     full = network("test_vit", dynamic_img_size=True)  # positions are resized as timm resizes them
     backbone = small(saved(tmp_path, full.state_dict()), size=96)
     with torch.no_grad():
-        expected = patches(full, backbone.transform.normalise(pictures(96)))
+        expected = patches(full, backbone.transform.normalise(pictures(96))).mT
     torch.testing.assert_close(backbone(pictures(96)), expected, **CLOSE)
 
 
@@ -225,9 +210,7 @@ def test_digests_tell_everything_apart(tmp_path: Path) -> None:
     assert small(weights, "test_vit.r160_in1k", trainable=True, checkpointing=True).digest == digests[5]
     digests += [small().digest, small(None, "test_vit2").digest]
     assert len(set(digests)) == 10
-
-
-def test_files_in_half_precision_and_without_a_classifier(tmp_path: Path) -> None:
+    # files in half precision and without a classifier
     state = {k: v.half() for k, v in network("test_vit").state_dict().items() if not k.startswith("head.")}
     backbone = small(saved(tmp_path, state))
     assert {parameter.dtype for parameter in backbone.parameters()} == {torch.float32}

@@ -133,26 +133,26 @@ def test_a_broken_photograph_is_named_and_the_finished_part_kept(
         build(CountingCNN(), paths, tmp_path / "cache", num_workers=num_workers)
     assert folders(tmp_path / "cache") == [".part"]
     # The two batches before that of photograph 5 are finished, whatever the decoding processes had ready.
-    log = tmp_path / "log"
     if repaired:
         paths[5].write_bytes(content)
     else:
         del paths[5]
-    rows = range(len(paths))
-    cache = build(CountingCNN(log), paths, tmp_path / "cache")
-    assert counted(log) == len(paths) - 4
+    assert computed_again(paths, tmp_path) == len(paths) - 4
     assert folders(tmp_path / "cache") == [""]
-    assert torch.equal(cache.rows(rows), build(CountingCNN(), paths, tmp_path / "whole").rows(rows))
+
+
+def computed_again(paths: list[Path], folder: Path) -> int:
+    log, rows = folder / "log", range(len(paths))
+    cache = build(CountingCNN(log), paths, folder / "cache")
+    assert torch.equal(cache.rows(rows), build(CountingCNN(), paths, folder / "whole").rows(rows))
+    return counted(log)
 
 
 def test_rows_of_a_photograph_that_changed_are_computed_again(tmp_path: Path, paths: list[Path]) -> None:
     """Also where the unfinished build had them: the finished part is taken up to the first photograph that differs."""
     unfinish(build(CountingCNN(), paths, tmp_path / "cache"))
     Image.new("RGB", (9, 13)).save(paths[3])
-    log = tmp_path / "log"
-    cache = build(CountingCNN(log), paths, tmp_path / "cache")
-    assert counted(log) == COUNT - 3
-    assert torch.equal(cache.rows(ALL), build(CountingCNN(), paths, tmp_path / "whole").rows(ALL))
+    assert computed_again(paths, tmp_path) == COUNT - 3
 
 
 class Fatal(ImageTransform):

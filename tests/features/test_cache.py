@@ -6,6 +6,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -67,13 +68,12 @@ def test_vectors_beside_a_photograph_are_no_numbers_and_do_not_count(tmp_path: P
     assert cache.scale() == pytest.approx((sum(means) / COUNT) ** -0.5, rel=1e-6)
 
 
-@pytest.mark.parametrize("resize", ["squash", "pad"])
-def test_features_too_large_for_half_precision(tmp_path: Path, paths: list[Path], resize: str) -> None:
-    backbone = CountingCNN(factor=1e6, resize=resize)
-    with pytest.raises(CaptioningError, match=r"largest feature of .*0\.png is .*e\+06, which float16 cannot hold"):
-        build(backbone, paths, tmp_path / "cache")
-    if resize == "squash":
-        assert build(backbone, paths, tmp_path / "cache", dtype="float32").rows([0]).isfinite().all()
+def test_features_too_large_for_half_precision(tmp_path: Path, paths: list[Path]) -> None:
+    for resize in ("pad", "squash"):
+        backbone = CountingCNN(factor=1e6, resize=resize)
+        with pytest.raises(CaptioningError, match=r"largest feature of .*0\.png is .*e\+06, which float16 cannot hold"):
+            build(backbone, paths, tmp_path / "cache")
+    assert build(backbone, paths, tmp_path / "cache", dtype="float32").rows([0]).isfinite().all()
 
 
 def test_scale_gives_unit_root_mean_square_on_the_training_rows(tmp_path: Path, paths: list[Path]) -> None:
@@ -118,15 +118,19 @@ def test_second_build_computes_nothing_even_where_the_data_set_was_moved(
     assert capsys.readouterr().err == ""
 
 
+def computed(count: int, log: Path, paths: list[Path], view: Any = None, factor: float = 1, **how: str) -> FeatureCache:
+    """Builds a cache beside `log`, for which `count` photographs are computed and the others copied."""
+    before = counted(log)
+    cache = build(CountingCNN(log, factor=factor).viewed(view), paths, log.with_name("cache"), **how)
+    assert counted(log) == before + count
+    return cache
+
+
 def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: list[Path]) -> None:
     """And nothing of another backbone, view or precision is copied."""
-    log = tmp_path / "log"
 
-    def folder(paths: list[Path], computed: int, view: Change | None = None, factor: float = 1, **how: str) -> Path:
-        before = counted(log)
-        cache = build(CountingCNN(log, factor=factor).viewed(view), paths, tmp_path / "cache", **how)
-        assert counted(log) == before + computed
-        return cache.folder
+    def folder(paths: list[Path], count: int, *changes: Any, **more: Any) -> Path:
+        return computed(count, tmp_path / "log", paths, *changes, **more).folder
 
     found = [folder(paths, COUNT), folder(paths, COUNT, factor=2), folder(paths, COUNT, dtype="float32")]
     found += [folder(paths, COUNT, Change(mirror=True)), folder(paths[::-1], 0), folder(paths[1:], 0)]
@@ -137,15 +141,10 @@ def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: 
 
 
 def test_only_new_photographs_are_computed_whatever_caption_file_names_them(tmp_path: Path, paths: list[Path]) -> None:
-    folder, log = tmp_path / "cache", tmp_path / "log"
-
-    def check(paths: list[Path], computed: int) -> FeatureCache:
-        before = counted(log)
-        cache = build(CountingCNN(log), paths, folder)
-        assert counted(log) - before == computed
-        torch.testing.assert_close(
-            cache.rows(range(len(paths))), direct(CountingCNN(), paths).half(), atol=2e-3, rtol=0
-        )
+    def check(paths: list[Path], count: int) -> FeatureCache:
+        cache = computed(count, tmp_path / "log", paths)
+        expected = direct(CountingCNN(), paths).half()
+        torch.testing.assert_close(cache.rows(range(len(paths))), expected, atol=2e-3, rtol=0)
         return cache
 
     check(paths[:4], 4)
@@ -153,7 +152,7 @@ def test_only_new_photographs_are_computed_whatever_caption_file_names_them(tmp_
     more = photographs(tmp_path / "more", 2)  # and so the folder that they have in common is another
     mixed = [more[0], *reversed(paths[2:9]), more[1], paths[0]]
     cache = check(mixed, 2)
-    for each in folder.iterdir():
+    for each in (tmp_path / "cache").iterdir():
         if each.is_dir() and each != cache.folder:
             shutil.rmtree(each)
     check([*mixed[::-1], paths[10]], 1)  # from a cache that was copied

@@ -32,8 +32,7 @@ def saved(path: Path, found: Mapping[str, np.ndarray], form: str = "folder") -> 
         np.savez(path := path.with_suffix(".npz"), **found)
     elif form == "hdf5":
         with pytest.importorskip("h5py").File(path := path.with_suffix(".h5"), "w") as file:
-            for name, array in found.items():
-                file[name] = array
+            file.update(found)
     else:
         path.mkdir()
         for name, array in found.items():
