@@ -12,21 +12,16 @@ import pytest
 import timm
 import torch
 import torchvision
-from omegaconf import OmegaConf
 from safetensors.torch import save_file
-from support import composed
 from torch import Tensor, nn
 from torchvision.models import ResNet50_Weights
 from torchvision.models.vgg import cfgs, make_layers
 from torchvision.transforms import Normalize
 
 from captioning.backbones import Backbone
+from captioning.backbones.scratch import Patches, SmallCNN
 from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import Dilation, TorchvisionBackbone, dilate
-from captioning.config.registry import build, of_parts
-from captioning.data.vocabulary import Vocabulary
-from captioning.runs.checkpoint import with_digest
-from captioning.runs.networks import load_network
 
 NODE = "features.7"
 CLOSE = {"atol": 1e-4, "rtol": 1e-4}  # float32 sums in another order
@@ -251,9 +246,8 @@ def test_files_of_other_content(tmp_path: Path) -> None:
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.fixture
-def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the hub's client, which asks nobody, and torchvision's without a network."""
+def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the cache of the hub's client, which asks nobody; torchvision's without a network."""
 
     def unreachable(*_: object, **__: object) -> None:
         raise urllib.error.URLError("no route")
@@ -262,42 +256,19 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.urlopen", unreachable)
-    return tmp_path
-
-
-def test_downloads(offline: Path) -> None:
     with pytest.raises(Exception, match=r"backbone\.weights=FILE"):
         small("DEFAULT")
-    place = offline / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth"
+    place = tmp_path / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth"
     with pytest.raises(urllib.error.URLError, match=f"squeezenet1_1-b8a52dc0.pth by other means as {place}"):
         squeezenet("DEFAULT")
     full, commit = network("test_vit"), hashlib.sha1(b"").hexdigest()
-    folder = offline / "models--timm--test_vit.r160_in1k"
+    folder = tmp_path / "models--timm--test_vit.r160_in1k"
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text(commit)
     (folder / "snapshots" / commit).mkdir(parents=True)
     file = folder / "snapshots" / commit / "model.safetensors"
     save_file(full.state_dict(), file)
     assert small("DEFAULT").digest == small(str(file)).digest
-
-
-def test_a_captioner_loads_no_weights_but_its_checkpoints(offline: Path) -> None:
-    config: Any = {
-        "backbone": {"_target_": "captioning.backbones.timm.TimmBackbone", "name": "test_vit", "size": 64},
-        "model": OmegaConf.to_container(composed("model=show_tell_small").model),
-        "decoding": {},
-        "data": {},
-    }
-    weights = saved(offline, network("test_vit").state_dict())
-    backbone = build("backbone", config["backbone"] | {"weights": weights})
-    words = ["a", "dog"]
-    model = build("model", of_parts(config)["model"], vocab_size=len(Vocabulary(words)), **backbone.sizes)
-    state = {f"backbone.{k}": v for k, v in backbone.state_dict().items()}
-    state |= {f"model.{k}": v for k, v in model.state_dict().items()}
-    config["backbone"]["weights"] = "DEFAULT"
-    torch.save(with_digest({"state_dict": state, "captioning": {"config": config, "words": words}}), offline / "c.ckpt")
-    _, _, found = load_network(offline / "c.ckpt", torch.device("cpu"), [])
-    assert found.backbone.digest == backbone.digest
 
 
 @pytest.mark.parametrize(
@@ -317,6 +288,12 @@ def test_a_captioner_loads_no_weights_but_its_checkpoints(offline: Path) -> None
         (small, {"name": "volo_d1_224"}, "must match"),
         (small, {"name": "dla46x_c", "checkpointing": True}, "checkpointing"),
         (small, {"trainable": "block.4"}, r"backbone.trainable=block.4 .*true, false or a node.* blocks.4"),
+        (SmallCNN, {"size": 100, "grid": 14}, "backbone.size=100 .*56, 112, 224"),
+        (SmallCNN, {"size": 14, "grid": 14}, "backbone.size=14"),
+        (SmallCNN, {"dim": 0}, r"\ndim\n"),
+        (Patches, {"size": 100}, "backbone.size=100"),
+        (Patches, {"patch": 7}, "backbone.patch=7"),
+        (Patches, {"grid": 0}, r"\ngrid\n"),
     ],
 )
 def test_impossible_settings(build: Callable[..., Backbone], settings: dict[str, Any], named: str) -> None:

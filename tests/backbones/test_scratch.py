@@ -5,7 +5,6 @@ import torch
 
 from captioning.backbones import Backbone
 from captioning.backbones.scratch import Patches, SmallCNN
-from captioning.errors import CaptioningError
 
 
 def pictures(count: int, size: int) -> torch.Tensor:
@@ -93,19 +92,3 @@ def test_patches_start_at_the_scale_of_the_pixels() -> None:
     torch.manual_seed(0)
     features = Patches(dim=512, size=32, grid=4).network(torch.randn(8, 3, 32, 32))
     assert features.square().mean().sqrt().item() == pytest.approx(1, abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "key"),
-    [
-        (SmallCNN, {"size": 100, "grid": 14}, "backbone.size=100 .*56, 112, 224"),
-        (SmallCNN, {"size": 14, "grid": 14}, "backbone.size=14"),
-        (SmallCNN, {"dim": 0}, r"\ndim\n"),
-        (Patches, {"size": 100}, "backbone.size=100"),
-        (Patches, {"patch": 7}, "backbone.patch=7"),
-        (Patches, {"grid": 0}, r"\ngrid\n"),
-    ],
-)
-def test_impossible_settings(kind: type[Backbone], settings: dict[str, int], key: str) -> None:
-    with pytest.raises((CaptioningError, ValueError), match=key):
-        kind(**settings)

@@ -70,7 +70,7 @@ def test_broken_photographs_are_left_out_and_named_or_refused_with_what_to_do(
         readable(splits(folder, "0 1", "cut"), Counted(), tmp_path, skip_broken=True)
 
 
-def test_a_data_set_is_tried_once_and_what_changed_in_it_again(folder: Path, tmp_path: Path) -> None:
+def test_a_data_set_is_tried_once_and_what_changed_in_it_or_in_the_record_again(folder: Path, tmp_path: Path) -> None:
     given = splits(folder, "0 1 2", "3 cut")
     first, again = Counted(), Counted()
     assert readable(given, first, tmp_path, skip_broken=True) == readable(given, again, tmp_path, skip_broken=True)
@@ -80,15 +80,10 @@ def test_a_data_set_is_tried_once_and_what_changed_in_it_again(folder: Path, tmp
     for now, kept in ((content[:-200], "0 1"), (content, "0 1 2")):
         (folder / "2.jpg").write_bytes(now)
         assert ids(readable(given, Counted(), tmp_path, skip_broken=True)) == {"train": kept, "test": "3"}
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[0]", b"[0, 1, 4]", b"[9]", b'["cut"]', b"null", b"[" * 9999])
-def test_a_damaged_record_leaves_out_nothing_that_can_be_read(folder: Path, tmp_path: Path, content: bytes) -> None:
-    given = splits(folder, "0 1 2", "3 cut")
-    readable(given, Counted(), tmp_path, skip_broken=True)
-    (record,) = (path for path in tmp_path.iterdir() if path.suffix != ".lock")
-    record.write_bytes(content)
-    assert ids(readable(given, Counted(), tmp_path, skip_broken=True))["train"] == "0 1 2"
+    record = max((path for path in tmp_path.iterdir() if not path.suffix), key=lambda path: path.stat().st_mtime_ns)
+    for damage in (b"", b"\xff", b"[0]", b"[0, 1, 4]", b"[9]", b'["cut"]', b"null", b"[" * 9999):
+        record.write_bytes(damage)
+        assert ids(readable(given, Counted(), tmp_path, skip_broken=True))["train"] == "0 1 2"
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -87,12 +87,9 @@ def test_drawn_changes_stay_in_their_bounds_and_reach_all_of_them() -> None:
     assert {change.kernel for change in found} == set(KERNELS)
 
 
-def test_what_is_left_out_changes_nothing_else() -> None:
+def test_what_is_left_out_changes_nothing_else_and_equal_settings_are_one_view() -> None:
     every, some = RandomChange().change(3, 4), RandomChange(quality=None, crop=0).change(3, 4)
     assert replace(every, quality=None, crop=(0, 0, 0, 0)) == some
-
-
-def test_equal_settings_are_one_view_and_others_another() -> None:
     assert RandomChange([40, 95], crop=0).view(1).settings == RandomChange((40, 95), crop=0.0).view(1).settings
     different = [RandomChange(), RandomChange(mirror=0), RandomChange(side=None), RandomChange(seed=1), MIRRORED]
     texts = [changes.view(number).settings for changes in different for number in (1, 2)]

@@ -53,14 +53,13 @@ class KarpathyReader:
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`, in the file's order."""
         splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
-        joined: dict[str | None, str | None] = {**{split: split for split in SPLITS}, "restval": self.restval}
         images = self._images()
         with reading.at(self.annotations):
             for position, image in enumerate(images):
-                if image.split not in joined:
+                if image.split not in (*SPLITS, "restval"):
                     place = f"images[{position}].split={quoted(image.split)}"
                     raise CaptioningError(f"{place}: must be train, val, test or restval")
-                if (split := joined[image.split]) is not None:
+                if split := self.restval if image.split == "restval" else image.split:
                     splits[split].append(self._example(image))
         reading.check_splits(splits, self.annotations)
         return splits
@@ -79,9 +78,8 @@ class KarpathyReader:
         return reading.read_json(self.annotations, _File, NAME).images
 
     def _example(self, image: _Image) -> Example:
-        ids = (image.cocoid, image.imgid, image.filename)
-        image_id = next(each for each in ids if each is not None)
-        return reading.make_example(image_id, self._path(image), image.sentences)
+        ids = (each for each in (image.cocoid, image.imgid, image.filename) if each is not None)
+        return reading.make_example(next(ids), self._path(image), image.sentences)
 
     def _path(self, image: _Image) -> Path:
         return self.root / image.filepath / image.filename

@@ -164,17 +164,16 @@ def _is_plain(scene: Scene) -> bool:
     pairs = combinations(things, 2)
     if any(max(abs(a.x - b.x), abs(a.y - b.y)) < a.radius + b.radius + GAP for a, b in pairs):
         return False
-    seen = {
-        first + second: relation(a, b) for (first, a), (second, b) in combinations(zip("ABCD", things, strict=False), 2)
-    }
+    a, b, *others = things
     if scene.layout == "pair":
-        return seen["AB"] in ("left", "above")
+        return relation(a, b) in ("left", "above")
+    c = others[0]
     if scene.layout == "corner":
-        _, b, c = things
         short, long = sorted((abs(b.x - c.x), abs(b.y - c.y)))
-        return seen["AB"] in ("left", "right") and seen["AC"] in ("above", "below") and long <= DIAGONAL * short
+        beside, over = relation(a, b) in ("left", "right"), relation(a, c) in ("above", "below")
+        return beside and over and long <= DIAGONAL * short
     if scene.layout == "row":
-        return seen["AC"] in ("left", "above") and seen["AB"] == seen["BC"] == seen["AC"]
-    a, b, c, d = things
+        return relation(a, c) in ("left", "above") and relation(a, b) == relation(b, c) == relation(a, c)
+    d = others[1]
     rows_apart = max(a.box[3], b.box[3]) + GAP <= min(c.box[1], d.box[1])
-    return rows_apart and seen["AB"] == seen["CD"] == "left" and seen["AC"] == seen["BD"] == "above"
+    return rows_apart and relation(a, b) == relation(c, d) == "left" and relation(a, c) == relation(b, d) == "above"
