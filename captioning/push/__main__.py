@@ -148,7 +148,7 @@ def card(config: Mapping[str, Any], words: int, record: Record | None, called: s
         table=markdown_table(table[0], table[1:]),
         settings=yaml.safe_dump({key: config[key] for key in OF_CARD if key in config}, sort_keys=False),
     )
-    return str(text)
+    return f"{text}\n"
 
 
 def _class(part: Mapping[str, Any]) -> str:

@@ -11,26 +11,22 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from processes import PACKAGE
 
-import captioning
 from captioning.doctor import __main__ as doctor
 from captioning.doctor import checks
 from captioning.doctor.__main__ import guarded
 from captioning.doctor.checks import Finding, folder, memory, packages, photographs
 from captioning.errors import CaptioningError
 
-PACKAGE = str(Path(captioning.__file__).parents[1])
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory, and this package for the processes that the doctor starts."""
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.chdir(home)
-    monkeypatch.setenv("PYTHONPATH", PACKAGE)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return home
+def ended(python: object, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The doctor in a process of its own."""
+    command = [str(python), "-m", "captioning.doctor", *arguments]
+    environment = os.environ | {"PYTHONPATH": PACKAGE}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 def by_subject(findings: Iterable[Finding]) -> dict[str, Finding]:
@@ -56,17 +52,16 @@ def test_a_python_without_a_single_package(tmp_path: Path) -> None:
     """Every line is there, no traceback; the exit code is 1."""
     venv.create(tmp_path / "bare", with_pip=False)
     (python,) = (path for path in (tmp_path / "bare").glob("*/python*") if path.stem == "python")
-    ended = subprocess.run([python, "-m", "captioning.doctor"], capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert ended.stderr == ""
+    found = ended(python)
+    assert (found.returncode, found.stderr) == (1, "")
     for line in (
         f"not installed for {python}\n{'':<26}-> {python} -m pip install ",
         "attention weights         not checked: ModuleNotFoundError: No module named 'torch'",
         "attention wandb           not checked: ModuleNotFoundError: No module named 'wandb'",
         "missing   captioning.run  not checked: ModuleNotFoundError",
     ):
-        assert line in ended.stdout
-    assert "cannot run here: 5 missing" in ended.stdout.splitlines()[-1]
+        assert line in found.stdout
+    assert "cannot run here: 5 missing" in found.stdout.splitlines()[-1]
 
 
 def test_packages_that_are_too_old_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,34 +111,26 @@ def test_a_java_that_is_not_there_none_or_silent(
 
 
 def test_a_torchvision_of_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torchvision.ops
-
     def missing(*_: object) -> None:
         raise RuntimeError("operator torchvision::nms does not exist")
 
-    monkeypatch.setattr(torchvision.ops, "nms", missing)
-    found = by_subject(checks.pytorch())
-    assert found["pairing"].mark == "missing"
-    assert "operator torchvision::nms does not exist" in found["pairing"].text
-    assert " uninstall --yes torch torchvision && " in found["pairing"].fix
+    monkeypatch.setattr("torchvision.ops.nms", missing)
+    (found,) = checks.pytorch()
+    assert (found.subject, found.mark) == ("pairing", "missing")
+    assert "operator torchvision::nms does not exist" in found.text
+    assert " uninstall --yes torch torchvision && " in found.fix
 
 
-@pytest.mark.parametrize(
-    ("variables", "mark", "text"),
-    [
-        ({"WANDB_MODE": "offline"}, "ok", "WANDB_MODE=offline"),
-        ({}, "attention", "not logged in: logger=wandb keeps its runs offline"),
-    ],
-)
-def test_wandb(
-    variables: dict[str, str], mark: str, text: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("WANDB")]:
         monkeypatch.delenv(name)
-    for name, value in variables.items() | {("HOME", str(elsewhere)), ("NETRC", str(elsewhere / "netrc"))}:
-        monkeypatch.setenv(name, value)
+    for name in ("HOME", "NETRC"):
+        monkeypatch.setenv(name, str(elsewhere / name))
     (finding,) = guarded("wandb", checks.weights_and_biases())
-    assert (finding.mark, finding.text) == (mark, text)
+    assert (finding.mark, finding.text) == ("attention", "not logged in: logger=wandb keeps its runs offline")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    (finding,) = guarded("wandb", checks.weights_and_biases())
+    assert (finding.mark, finding.text) == ("ok", "WANDB_MODE=offline")
 
 
 def test_weights_that_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,22 +167,19 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (finding.mark, finding.text) == ("missing", f"{tmp_path}: 0.90 GB free, too little for two checkpoints")
 
 
-@pytest.mark.parametrize(
-    ("limit", "text", "mark"),
-    [
+def test_memory_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    7812500 kB\n")
+    (tmp_path / "memory.current").write_text("1000000000\n")
+    for limit, text, mark in (
         (None, "8.0 GB free", "ok"),
         ("max\n", "8.0 GB free", "ok"),
         ("6000000000\n", "5.0 GB free", "ok"),
         ("3000000000\n", "2.0 GB free; METEOR alone may take 2 GB", "attention"),
-    ],
-)
-def test_memory_by_hand(tmp_path: Path, limit: str | None, text: str, mark: str) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    7812500 kB\n")
-    if limit is not None:
-        (tmp_path / "memory.max").write_text(limit)
-        (tmp_path / "memory.current").write_text("1000000000\n")
-    (finding,) = memory(proc=tmp_path, cgroup=tmp_path)
-    assert (finding.text, finding.mark) == (text, mark)
+    ):
+        if limit is not None:
+            (tmp_path / "memory.max").write_text(limit)
+        (finding,) = memory(proc=tmp_path, cgroup=tmp_path)
+        assert (finding.text, finding.mark) == (text, mark)
     (finding,) = memory(proc=tmp_path / "absent")
     assert finding.mark == "ok"
 
@@ -238,10 +222,8 @@ def test_mistakes_and_help_as_a_user_sees_them(capsys: pytest.CaptureFixture[str
             doctor.read_settings([value])
     expected = {"data.root": "a=b", "runs": "runs", "cache": "cache", "timeout": 3}
     assert doctor.read_settings(["data.root=a=b", "timeout=3"]) == expected
-    command = [sys.executable, "-m", "captioning.doctor"]
-    ended = subprocess.run([*command, "run=x"], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith("error: there is no setting run. Did you mean runs?")
-    assert ended.stderr.count("\n") == 1
+    found = ended(sys.executable, "run=x")
+    assert (found.returncode, found.stdout, found.stderr.count("\n")) == (1, "", 1)
+    assert found.stderr.startswith("error: there is no setting run. Did you mean runs?")
     assert doctor.main(["--help"]) == 0
     assert "data.root=FOLDER" in capsys.readouterr().out
