@@ -36,11 +36,8 @@ from captioning.tokens import BOS, NAMES
 SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
 """Sizes of the example tensors (locations beyond those of the grid); other sizes are free if the model allows them."""
 Axes = Mapping[int, str]
-SEARCHES: Mapping[str, dict[str, Any]] = {
-    "captioning.decoding.greedy": {"width": 1},
-    "captioning.decoding.beam_search": {},
-}
-"""The searches of the runner, as settings of a beam."""
+# the searches of the runner, as settings of a beam
+SEARCHES = {"captioning.decoding.greedy": {"width": 1}, "captioning.decoding.beam_search": dict[str, Any]()}
 USUAL: dict[str, Any] = {
     name: inspect.signature(beam_search).parameters[name].default
     for name in ("width", "max_length", "length_penalty", "normalisation", "n_best")
@@ -63,8 +60,6 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     decoding = _decoding(config["decoding"], captioner)
     if getattr(getattr(network.model, "attention", None), "choice", None) == "sample":
         raise CaptioningError("this model draws locations (model.attention.choice=sample), and graphs cannot draw")
-    if longest is not None and longest <= SIZES["time"]:
-        raise CaptioningError(f"model.max_tokens={longest}: graphs are traced with {SIZES['time'] + 1} tokens")
     traced = graphs(backbone, network.model)
     return traced, {
         "version": runner.VERSION,

@@ -56,11 +56,11 @@ def any_letters() -> Iterator[None]:
 
 def save(drawn: Figure, path: Path) -> list[Path]:
     """Save a figure as reproducible PNG and PDF files; text in the PDF stays text."""
-    paths = [path.with_suffix(".png"), path.with_suffix(".pdf")]
+    png, pdf = path.with_suffix(".png"), path.with_suffix(".pdf")
     with any_letters(), matplotlib.rc_context({"pdf.fonttype": 42}):  # publishers refuse type 3
-        drawn.savefig(paths[0])
-        drawn.savefig(paths[1], metadata={"CreationDate": None})
-    return paths
+        drawn.savefig(png)
+        drawn.savefig(pdf, metadata={"CreationDate": None})
+    return [png, pdf]
 
 
 def as_svg(drawn: Figure) -> bytes:

@@ -55,18 +55,15 @@ def save_panel(
     Every map has a scale of its own, from zero to its peak, and is smoothed by a Gaussian; one that looks everywhere
     alike is drawn as even. Beneath it stand the largest weight of a cell and the entropy.
     """
-    if photograph.dim() != 3 or photograph.shape[0] != 3:
-        raise ValueError(f"the photograph must be [3, H, W], not {list(photograph.shape)}")
     many = isinstance(maps, Mapping)
-    scale = (SMALL_CELL if many else CELL) / max(photograph.shape[1:])
-    high, wide = (max(scale * side, FLATTEST * scale * max(photograph.shape[1:])) for side in photograph.shape[1:])
-    photograph = photograph.detach().to("cpu", torch.float32)
+    cell = SMALL_CELL if many else CELL
+    longer = max(photograph.shape[1:])
+    high, wide = (cell * max(side / longer, FLATTEST) for side in photograph.shape[1:])
     shape = round(DPI * high), round(DPI * wide)
-    photograph = interpolate(photograph[None], shape, mode="bicubic", antialias=True)[0].clamp(0, 1)
+    photograph = photograph.detach().to("cpu", torch.float32)[None]
+    photograph = interpolate(photograph, shape, mode="bicubic", antialias=True)[0].clamp(0, 1)
     pictures, labels, notes, even = list[Tensor](), list[str](), list[str](), ""
     for name, each in maps.items() if isinstance(maps, Mapping) else [("", maps)]:
-        if each.dim() != 3 or len(each) != len(words):
-            raise ValueError(f"maps must be [T, h, w] for T = {len(words)} words, not {list(each.shape)}")
         each = each.detach().to("cpu", torch.float32)
         pictures += [seen(photograph, frame), *overlay(photograph, each, frame)]
         labels += [name, *words]

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
 
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
@@ -66,14 +66,13 @@ class Caption(BaseModel):
     photograph: str | None = None
 
 
-class Config(BaseModel):
-    """The settings that a report shows; earlier versions have not recorded `experiment` and `title`."""
+class Run(BaseModel):
+    """One tested run; earlier versions have not recorded `experiment` and `title`."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     name: Line  # the experiment's, or the data set's
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
-    test: Annotated[bool, Field(strict=True)] = True
     model: Annotated[Line, Field(min_length=1, validation_alias=AliasPath("choices", "model"))]  # such as `sat_soft`
     data: Annotated[Line, Field(validation_alias=AliasPath("choices", "data"))]  # such as `coco`
     # its file in `conf/experiment`, `null` for a run of none
@@ -85,15 +84,10 @@ class Config(BaseModel):
     root: Annotated[Any, Field(validation_alias=AliasPath("data", "reader", "root"))] = None
     resize: Annotated[Any, Field(validation_alias=AliasPath("backbone", "resize"))] = None
     settings: dict[Line, str]  # as text by key, without `FREE`
-
-
-class Run(Config):
-    """One tested run."""
-
     folder: Path
     scores: dict[str, float]  # of the test split, times 100
     provenance: Provenance
-    history: list[dict[str, float]]  # rows of `metrics.csv`, without empty fields
+    history: SkipValidation[list[dict[str, float]]]  # rows of `metrics.csv`, without empty fields
 
     @cached_property
     def captions(self) -> list[Caption]:
@@ -196,23 +190,24 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         called = PurePath(str(found.get("folder"))).name
         model = called.removeprefix(f"{found.get('name')}-").rpartition("-seed")[0]
         found |= {"choices": {"model": model, "data": found.get("name")}}
-    try:
-        config = Config.model_validate(found | {"settings": system_settings(found)})
-    except ValidationError as error:
-        raise CaptioningError(f"{path} is not as a run leaves it: {quoted(error)}") from error
     if not (folder / "scores.json").exists():
-        raise CaptioningError(f"{folder}: {'it has not ended' if config.test else 'it was not tested (test=false)'}")
+        ended = "it has not ended" if found.get("test", True) else "it was not tested (test=false)"
+        raise CaptioningError(f"{folder}: {ended}")
     record = read_record(folder / "scores.json")
     if record.provenance.data_digest is None:
         raise CaptioningError(f"{folder / 'scores.json'} has no data_digest, so it is not known what was scored")
     metrics = folder / "metrics.csv"
-    return Run.model_construct(
-        **dict(config),
-        folder=folder,
-        scores={name: score for name, score in record.scores.items() if score is not None},
-        provenance=record.provenance,
-        history=read_state(metrics, _history, ADVICE) if metrics.exists() else [],
-    )
+    read = {
+        "settings": system_settings(found),
+        "folder": folder,
+        "scores": {name: score for name, score in record.scores.items() if score is not None},
+        "provenance": record.provenance,
+        "history": read_state(metrics, _history, ADVICE) if metrics.exists() else [],
+    }
+    try:
+        return Run.model_validate(found | read)
+    except ValidationError as error:
+        raise CaptioningError(f"{path} is not as a run leaves it: {quoted(error)}") from error
 
 
 def _history(content: str) -> list[dict[str, float]]:

@@ -7,7 +7,7 @@ ESANN 2018; [SAT] Xu et al., "Show, Attend and Tell", arXiv:1502.03044v3, which 
 
 import csv
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources import files
@@ -45,11 +45,10 @@ def published_rows(data: Collection[str], models: Collection[str] | None = None)
     """Return published rows of these data sets and systems (None: all); `sat_soft_small` counts as `sat_soft`."""
     found = []
     for row in csv.DictReader((files(__package__) / "published.csv").read_text(encoding="utf-8").splitlines()):
-        its_data, of = row.pop("data"), row.pop("models").split()
-        system, source, caveat = (row.pop(name) for name in ("system", "source", "caveat"))
-        known = models is None or any(model == each or model.startswith(f"{each}_") for model in models for each in of)
-        if its_data in data and known:
-            found.append(Published(system, source, caveat, {name: float(score) for name, score in row.items()}))
+        of = tuple(f"{model}_" for model in row["models"].split())
+        if row["data"] in data and (models is None or any(f"{model}_".startswith(of) for model in models)):
+            scores = {name: float(row[name]) for name in row if name in SCORES}
+            found.append(Published(row["system"], row["source"], row["caveat"], scores))
     return tuple(found)
 
 
@@ -231,19 +230,15 @@ def print_comparison(folder: Path) -> None:
 
 
 def print_views(folder: Path) -> None:
-    """Write the scores of all views of the photographs as `views.md`, and print them."""
-    table = views_table(read_record(folder / "scores.json").views)
+    """Write the known scores of all views of the photographs as `views.md`, a row per view, and print them."""
+    views = read_record(folder / "scores.json").views
+    known = [score_called(name) for name in COLUMNS_OF_VIEWS]
+    known = [score for score in known if any(found.get(score.name) is not None for found in views.values())]
+    rows = []
+    for view, found in views.items():
+        values = [(score, found.get(score.name)) for score in known]
+        rows.append([view, *("" if value is None else score.printed(value) for score, value in values)])
+    table = markdown_table(["view", *(score.heading for score in known)], rows)
     text = f"Scores on changed photographs\n\n{table}"
     write_text(folder / VIEWS, f"# {text}\n")
     print(f"\n{text}")
-
-
-def views_table(views: Mapping[str, Mapping[str, float | None]]) -> str:
-    """Format a Markdown table: a row per view, a column per score of `COLUMNS_OF_VIEWS` in use."""
-    known = [name for name in COLUMNS_OF_VIEWS if any(found.get(name) is not None for found in views.values())]
-    columns = [score_called(name) for name in known]
-    rows = []
-    for view, found in views.items():
-        values = [found.get(column.name) for column in columns]
-        rows.append([view, *("" if v is None else c.printed(v) for c, v in zip(columns, values, strict=True))])
-    return markdown_table(["view", *(column.heading for column in columns)], rows)

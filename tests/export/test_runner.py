@@ -68,10 +68,9 @@ def test_captions_are_the_checkpoints(
     captioner = beside.Captioner(folder, threads=1, **ours)
     for photograph, expected in zip(shapes_run.photographs, theirs.caption(shapes_run.photographs), strict=True):
         found = captioner.caption(photograph)
-        assert [each.text for each in found] == [each.caption for each in (expected, *expected.alternatives)]
-        assert [each.score for each in found] == pytest.approx(
-            [each.score for each in (expected, *expected.alternatives)], abs=1e-4
-        )
+        every = (expected, *expected.alternatives)
+        assert [each.text for each in found] == [each.caption for each in every]
+        assert [each.score for each in found] == pytest.approx([each.score for each in every], abs=1e-4)
         np.testing.assert_allclose(found[0].attention, expected.decoded.attention, atol=1e-4)
 
 
@@ -100,9 +99,8 @@ def test_lines_are_those_of_predict(
 
 
 def test_programs_of_torch_are_the_same_graphs(shapes_run: Run, tmp_path: Path) -> None:
-    main.__wrapped__(
-        composed(f"checkpoint={shapes_run.checkpoint}", "format=torch", f"output={tmp_path}/torch", name="export")
-    )
+    given = [f"checkpoint={shapes_run.checkpoint}", "format=torch", f"output={tmp_path}/torch"]
+    main.__wrapped__(composed(*given, name="export"))
     theirs = captioning.load(shapes_run.checkpoint, "cpu")
     images = theirs.read(shapes_run.photographs[0])[0][None]
     backbone, start, step = (

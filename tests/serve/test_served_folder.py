@@ -30,13 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "table.csv").write_text("a")
     for secret in (home / "secret.txt", folder / ".hidden"):
         secret.write_bytes(SECRET)
-    links = {
-        "out.txt": home / "secret.txt",
-        "outside": home,
-        "circle": folder / "circle",
-        "same.md": folder / "table.csv",
-    }
-    for name, target in links.items():
+    links = {"out.txt": home / "secret.txt", "outside": home, "circle": folder / "circle"}
+    for name, target in (links | {"same.md": folder / "table.csv"}).items():
         (folder / name).symlink_to(target)
     os.mkfifo(folder / "pipe.txt")
     return report_folder(str(folder))

@@ -66,9 +66,7 @@ def test_captions_appear_and_words_move_the_map(tab: Browser, photograph: Path) 
     tab.point("h1")
     assert tab.run("document.querySelector('.column canvas').hidden") is True
     tab.run(f"document.querySelector('{BEST}').focus({{preventScroll: true}})")
-    tab.press("ArrowRight")
-    assert lit() == CORNERS[1]
-    tab.press("ArrowUp")  # from the mean to the last head
+    tab.press("ArrowRight", "ArrowUp")  # from the mean to the last head
     assert lit() == HEAD
     assert tab.run("document.querySelector('.column:last-child .blind').textContent") == "no attention"
     assert tab.run("document.querySelectorAll('.column:last-child .caption[tabindex]').length") == 0
