@@ -119,10 +119,11 @@ class Captioner:
                 break
             own = {name: found[name][:, parents] for name in self.of_hypotheses}
             found = self._run("step", {"tokens": np.array([[each.tokens[-1] for each in beam]]), **own, **image})
-        return [
-            Caption(self._text(each.tokens), float(score), self._confidence(score), each.tokens, each.attention)
-            for score, each in best
-        ]
+        captions = []
+        for score, each in best:
+            text = " ".join(self.words[token] for token in each.tokens if token >= WORDS)
+            captions.append(Caption(text, float(score), self._confidence(score), each.tokens, each.attention))
+        return captions
 
     def _run(self, name: str, given: dict[str, Array]) -> dict[str, Array]:
         graph = self._graphs[name]
@@ -168,9 +169,6 @@ class Captioner:
                 row[EOS] = end
         return words
 
-    def _text(self, tokens: list[int]) -> str:
-        return " ".join(self.words[token] for token in tokens if token >= WORDS)
-
     def read(self, photograph: str | Path | Image.Image) -> Array:
         """Read a photograph as `[C, H, W]` uint8: colours, and a mask if padded."""
         if isinstance(photograph, Image.Image):
@@ -191,10 +189,6 @@ class Captioner:
         else:
             image = image.resize(square, sampling)
         return np.ascontiguousarray(np.array(image).transpose(2, 0, 1))
-
-
-def _said(caption: Caption) -> dict[str, Any]:
-    return {"caption": caption.text, "score": round(caption.score, 4), "confidence": caption.confidence}
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -232,14 +226,15 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     for photograph in photographs:
         try:
-            first, *others = captioner.caption(photograph)
+            captions = captioner.caption(photograph)
         except Exception as error:  # Pillow's decoders raise nearly every exception there is on a broken file
             print(f"error: cannot read the image {photograph}: {type(error).__name__}: {error}", file=sys.stderr)
             failed = 1
             continue
-        line: dict[str, Any] = {"image": photograph, **_said(first)}
-        if others:
-            line["alternatives"] = [_said(each) for each in others]
+        first, *others = [
+            {"caption": each.text, "score": round(each.score, 4), "confidence": each.confidence} for each in captions
+        ]
+        line = {"image": photograph, **first} | ({"alternatives": others} if others else {})
         print(json.dumps(line, ensure_ascii=False), flush=True)
     return failed
 

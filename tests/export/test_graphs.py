@@ -33,9 +33,8 @@ def session(path: Path) -> Any:
 
     def run(**given: Any) -> dict[str, Any]:
         names = [output.name for output in graph.get_outputs()]
-        return dict(
-            zip(names, graph.run(names, {i.name: np.asarray(given[i.name]) for i in graph.get_inputs()}), strict=True)
-        )
+        found = graph.run(names, {i.name: np.asarray(given[i.name]) for i in graph.get_inputs()})
+        return dict(zip(names, found, strict=True))
 
     return run
 
