@@ -43,25 +43,20 @@ def confidence(score: float, quantiles: Sequence[float]) -> float | None:
 
 
 def with_entropy(search: Search) -> Search:
-    """Wrap a search so that its captions have their `entropy`."""
+    """Wrap a search so that its captions have their `entropy`.
 
+    Entropy in nats of the model's distribution over all V ids, for each token, by one teacher-forcing pass after any
+    search, without its filters and forbidden ids.
+    """
+
+    @torch.no_grad()
     def decode(model: Captioner, context: ContextSet) -> list[Caption]:
         captions = search(model, context)
-        values = entropies(model, context, [caption.tokens for caption in captions])
-        return [replace(caption, entropy=row) for caption, row in zip(captions, values, strict=True)]
+        read = [torch.tensor([BOS, *caption.tokens[:-1]]) for caption in captions]
+        inputs = pad_sequence(read, batch_first=True, padding_value=PAD)[:, None].to(context.vectors.device)
+        logits: Tensor = model.readout(model(context, inputs).hidden)[:, 0]  # [B, T, V]
+        probabilities = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(dim=-1)
+        values = torch.special.entr(probabilities).sum(dim=-1).tolist()
+        return [replace(each, entropy=row[: len(each.tokens)]) for each, row in zip(captions, values, strict=True)]
 
     return decode
-
-
-@torch.no_grad()
-def entropies(model: Captioner, context: ContextSet, captions: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Entropy in nats of the model's distribution over all V ids, for each token of B captions.
-
-    One teacher-forcing pass after any search, without the search's filters and forbidden ids.
-    """
-    read = [torch.tensor([BOS, *tokens[:-1]]) for tokens in captions]
-    inputs = pad_sequence(read, batch_first=True, padding_value=PAD)[:, None].to(context.vectors.device)
-    logits: Tensor = model.readout(model(context, inputs).hidden)[:, 0]  # [B, T, V]
-    probabilities = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(dim=-1)
-    values = torch.special.entr(probabilities).sum(dim=-1).tolist()
-    return [row[: len(tokens)] for row, tokens in zip(values, captions, strict=True)]

@@ -94,11 +94,10 @@ def pointing_hits(attention: Tensor, nouns: Nouns, grid: tuple[int, int]) -> Ten
 class PointingScore(Metric):
     """Percentage of nouns whose attention peaks in their object's box; 0 without nouns.
 
-    The attention is that of teacher forcing on the references. Step t has read BOS w_0 .. w_{t-1} and predicts w_t, so
-    the step that predicts a word has the word's own index. The score follows the "pointing game" of Zhang et al.,
-    "Top-down Neural Attention by Excitation Backprop" (2016), without their tolerance around the box: a hit is a peak
-    cell whose centre lies in the box. Compare it with the score of the same captions on other images' features: boxes
-    are not spread evenly over pictures, so that a model that never looks scores well above nothing.
+    Under teacher forcing step t has read BOS w_0 .. w_{t-1} and predicts w_t: a word is judged at the step of its own
+    index. As in the "pointing game" of Zhang et al., "Top-down Neural Attention by Excitation Backprop" (2016), without
+    their tolerance around the box. Compare it with the score of the same captions on other images' features: boxes are
+    not spread evenly over pictures, so that a model that never looks scores well above nothing.
     """
 
     hits: Tensor

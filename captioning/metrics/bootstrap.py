@@ -4,15 +4,13 @@ B images, R runs of a system, K samples, M scores.
 
 B images are drawn with replacement K times, and both systems are scored on each sample (Koehn, "Statistical
 Significance Tests for Machine Translation Evaluation", EMNLP 2004; Efron and Tibshirani, "An Introduction to the
-Bootstrap", 1993). A corpus statistic such as BLEU or METEOR is computed anew from the sample's sums
-(`captioning.metrics.statistics`), never averaged over images. CIDEr is a mean over images whose document frequencies
-stay those of all B images, so that an image's score does not change with the sample it is drawn into.
+Bootstrap", 1993). A corpus statistic such as BLEU or METEOR is computed anew from the sample's sums, never averaged
+over images; CIDEr is a mean over images whose document frequencies stay those of all B images.
 
-A second training of the same model gives other captions. Of a system of R > 1 runs each sample therefore has R - 1
-runs too, drawn with replacement and on their own: their mean varies as that of R runs does, where R draws would give
-(R - 1) / R of its variance (Rao and Wu, "Resampling Inference with Complex Survey Data", JASA 1988). What varies with
-image and run together is counted in both draws, so that intervals are a little wide, never narrow (Owen, "The
-Pigeonhole Bootstrap", Annals of Applied Statistics, 2007). Of one run the images alone vary.
+A second training of the same model gives other captions, so each sample of a system of R > 1 runs has R - 1 of them,
+drawn with replacement: their mean varies as that of R runs does, where R draws would give (R - 1) / R of its variance
+(Rao and Wu, "Resampling Inference with Complex Survey Data", JASA 1988). What varies with image and run together is
+counted in both draws: intervals are a little wide, never narrow (Owen, "The Pigeonhole Bootstrap", 2007).
 """
 
 from collections.abc import Iterator, Sequence

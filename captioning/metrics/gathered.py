@@ -1,5 +1,6 @@
 """Generated captions of all processes, scored once: BLEU and CIDEr are statistics of a corpus."""
 
+from collections import ChainMap
 from collections.abc import Sequence
 
 import torch.distributed as dist
@@ -31,10 +32,7 @@ class CaptionScores:
 
     def captions(self) -> dict[int, str]:
         """The captions of all ranks: position -> caption, in ascending order, repeats dropped. Collective."""
-        found: dict[int, str] = {}
-        for captions in gathered(self._captions):
-            found = captions | found
-        return dict(sorted(found.items()))
+        return dict(sorted(ChainMap(*gathered(self._captions)).items()))
 
     def compute(self) -> Scores:
         """Score the captions of all ranks on rank 0 and give every rank the result. Collective."""

@@ -24,21 +24,18 @@ Credit = Literal["caption", "future"]
 class Reinforce(Objective):
     """A surrogate whose gradient estimates that of sum_s p(s|a) log p(y|s,a) <= log p(y|a) (Eq. 10-12).
 
-    Per caption, averaged over S sampled paths s:
+    Per caption, averaged over S sampled paths s, with a constant advantage (log p(y|s,a) - b):
 
         -log p(y|s,a) - lambda_r (log p(y|s,a) - b) log p(s|a) - lambda_e H[s]
 
-    The advantage (log p(y|s,a) - b) is a constant; log p(s|a) = sum_t log alpha_t(s_t) is differentiated, also through
-    the LSTM; H is the entropy of alpha summed over the path's steps. An image that is not sampled takes the expected
-    context at every step and has the likelihood alone: soft attention's loss (end of section 4.1).
+    log p(s|a) = sum_t log alpha_t(s_t) and the entropy H of alpha are summed over the path's steps. An image is sampled
+    with `sample_probability`, one coin for its captions and words (D); otherwise it takes the expected context and has
+    the likelihood alone, soft attention's loss. `label_smoothing` is of the first term. Under `credit=future` s_t is
+    rewarded by the words at and after t, with a baseline for each step.
 
-    An image is sampled with `sample_probability`, one coin for its captions and words (D). `label_smoothing` is of the
-    first term alone. Under `credit=future` s_t is rewarded by the words that it can influence, those at and after t,
-    with a baseline for each step.
-
-    The baseline is b_k = decay b_{k-1} + (1 - decay) mean_k with b_0 = 0 and the mean over all sampled captions of an
-    optimiser step on all processes. Step k uses b_{k-1}; one without samples leaves it (D). `normalise` divides the
-    advantage by max(1, sqrt(v)), v_k = decay v_{k-1} + (1 - decay) var_k with v_0 = 0 (Mnih, Gregor 2014, section 2.3).
+    Optimiser step k uses b_{k-1}; then b_k = decay b_{k-1} + (1 - decay) mean_k, b_0 = 0, with the mean over the
+    sampled captions of all processes, if there are any (D). `normalise` divides the advantage by max(1, sqrt(v)), the
+    moving average of their variance likewise (Mnih, Gregor 2014, section 2.3).
     """
 
     stochastic = True

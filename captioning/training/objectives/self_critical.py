@@ -31,23 +31,19 @@ Baseline = Literal["others", "greedy", "mean", "none"]
 class SelfCritical(Objective):
     """A surrogate whose gradient estimates that of the expected reward of sampled captions.
 
-    Per image, with samples w^1 .. w^S from p(w | image) at `temperature`, without PAD, BOS and UNK:
+    Per image, with samples w^1 .. w^S from p(w | image) at `temperature`, without PAD, BOS and UNK, over their words
+    and first EOS, with constant rewards and baselines:
 
         - sum_s (r(w^s) - b^s) sum_t log p(w_t^s | w_<t^s, image)
 
-    over the words and the first EOS; a caption cut at `max_length` has no term for its end. Rewards and baselines are
-    constants. Captions are drawn and judged in evaluation mode, and scored by one parallel pass in training mode (D):
-    the estimate is unbiased without dropout, and biased by the difference of the two distributions with it.
-
-    `kl_weight` times the divergence from the initial model p_0 keeps the model close to it, so that the reward is not
-    gained at the expense of photographs unlike the training set: sum_s sum_t KL(p || p_0) over all words that can be
-    drawn, along the sampled captions, without a gradient through the draws (D). p_0 is in evaluation mode, p is that of
-    the parallel pass: with dropout they differ at the first step (D). Both see the context sets of a trained backbone
-    as it is now. p_0 is not saved: a resumed run builds it again.
-
     The baseline b^s is the mean reward of the image's `others` (Luo), the reward of its `greedy` caption (Rennie), the
-    `mean` of all samples, which is `others` times (S - 1) / S, or `none`. With `eos` the end is a token of the reward's
-    n-grams; without it captions end in fragments.
+    `mean` of all samples, or `none`. With `eos` the end is a token of the reward's n-grams; without it captions end in
+    fragments. Captions are drawn in evaluation mode and scored by one parallel pass in training mode (D): with dropout
+    the estimate is biased by the difference.
+
+    `kl_weight` times sum_s sum_t KL(p || p_0), over all words that can be drawn, keeps the model close to the initial
+    p_0 (D), so that the reward is not gained at the expense of photographs unlike the training set. p_0 is in
+    evaluation mode and sees the context sets of a trained backbone as it is now; a resumed run builds it again.
     """
 
     _sums: Tensor
@@ -78,7 +74,6 @@ class SelfCritical(Objective):
         self.register_buffer("_sums", torch.zeros(6, dtype=torch.float64), persistent=False)
 
     def prepare(self, data: TrainingData, model: nn.Module) -> None:
-        """Set up the reward's references and document frequencies; copy the model if it is needed."""
         self.reward.prepare(data.references(), len(data.vocabulary), self.eos)
         if self.needs_initial:
             self._initial = (copy.deepcopy(model).eval().requires_grad_(False),)
