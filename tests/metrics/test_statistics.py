@@ -5,7 +5,7 @@ import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
 from captioning.metrics.java import Meteor
-from captioning.metrics.statistics import Statistics, bleu_statistics, mean_statistics
+from captioning.metrics.statistics import Statistics, bleu_statistics
 
 REFERENCES = [
     ["a dog runs across the green field", "the dog is running it looks happy", "a dog outside"],
@@ -90,11 +90,6 @@ def test_meteor_keeps_awkward_captions_in_their_places(matched):
     assert scores[:4] == [0] * 4
     assert scores[4] == scores[5] == perfect < whole == pytest.approx(100)
     assert 0 < scores[6] <= perfect
-
-
-def test_mean_of_the_chosen():
-    scores = mean_statistics("CIDEr", [0.5, 0.1, 0.3]).scores(np.array([[1.0, 0, 0], [0, 2, 1], [1, 1, 1]]))
-    assert scores == pytest.approx(np.array([[50], [50 / 3], [30]]))
 
 
 def test_of_the_whole_corpus_they_are_the_scores(corpus):

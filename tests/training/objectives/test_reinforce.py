@@ -143,8 +143,8 @@ class Led:
         return self.output
 
 
-def loss(objective: torch.nn.Module, model: Any, given: Batch, mask: Tensor | None = None, step: int = 0) -> Loss:
-    context = ContextSet(given.inputs, (1, given.inputs.shape[1]), mask)
+def loss(objective: torch.nn.Module, model: Any, given: Batch, step: int = 0) -> Loss:
+    context = ContextSet(given.inputs, (1, L))
     return objective(model, context, given, BatchRandom(0, step, given.index))
 
 
@@ -252,21 +252,6 @@ def test_captions_and_samples_are_as_if_each_came_alone(
     assert not any(term.requires_grad for term in found.terms.values())
     drawn = led.output.policy.log_prob != 0  # all captions and words of an image share its coin
     assert torch.equal(drawn, torch.tensor(sampled)[:, None, None].expand_as(drawn))
-
-
-def test_masked_locations_are_as_if_they_were_not_there() -> None:
-    model, path = network(), (2, 0, 1)
-    wide = one_caption()
-    wide.inputs = torch.cat([wide.inputs[:, :1], torch.full((1, 2, D), 9.0), wide.inputs[:, 1:]], dim=1)
-    mask = torch.tensor([[True, False, False, True, True]])
-    places = torch.tensor([0, 3, 4])[torch.tensor(path)]
-    settings = {"entropy": 0.3, "doubly_stochastic": 0.5}
-    found = loss(sampling(**settings), Led(model, places[None, None]), wide, mask).total
-    expected = loss(sampling(**settings), Led(model, torch.tensor(path)[None, None]), one_caption()).total
-    assert found.item() == pytest.approx(expected.item(), rel=1e-12)
-    assert_equal(gradient(found, model), gradient(expected, model))
-    many = loss(sampling(**settings, samples=200), model, wide, mask)
-    assert gradient(many.total, model).isfinite().all()  # log alpha of a masked location, once drawn, would not be
 
 
 @pytest.mark.parametrize(("credit", "before"), [("caption", [-9.0]), ("future", [-9.0, -7.0, -5.0, -3.0])])
