@@ -15,6 +15,7 @@ import pytest
 
 COMMIT = 40 * "a"
 """The only one that files are of."""
+REPOSITORY = "somebody/small"
 
 
 @dataclass
@@ -23,18 +24,13 @@ class Hub:
 
     Attributes:
         files: of its one repository, by name.
+        tokens: that came with commits.
         echoes: whether it takes no commit and says with which token it was asked.
         silent: commits wait for it, without an answer; unset: they do not.
         etag: of every file; "": of its content.
-        repository: the only one that there is.
-        branches: of it.
-        tokens: that came with commits.
-        address: of the server.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
-    repository: str = "somebody/small"
-    branches: tuple[str, ...] = ("main",)
     tokens: list[str | None] = field(default_factory=list)
     address: str = ""
     echoes: bool = False
@@ -75,23 +71,16 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             if hub.silent is not None:
                 hub.silent.wait()
                 return
+            place = re.fullmatch(rf"/api/models/{REPOSITORY}/(preupload|commit)/main", self.path)
             if self.path == "/api/validate-yaml":
                 self._answer(200, {"warnings": [], "errors": []})
-                return
-            if hub.echoes:
-                said = f"not with {self.headers['Authorization']}"
-                self._answer(403, {"error": said})
-                return
-            batch = f"/{hub.repository}.git/info/lfs/objects/batch"
-            place = re.fullmatch(r"/api/models/(.+?)/(preupload|commit)/(\w+)", self.path)
-            if self.path != batch and (place is None or place[1] != hub.repository):
-                self._answer(404, {"error": "Repository not found"}, "RepoNotFound")
-            elif place and place[3] not in hub.branches:
-                self._answer(404, {"error": "Invalid rev"}, "RevisionNotFound")
-            elif place and place[2] == "preupload":
+            elif hub.echoes:
+                self._answer(403, {"error": f"not with {self.headers['Authorization']}"})
+            elif place and place[1] == "preupload":
                 names = [file["path"] for file in json.loads(content)["files"]]
-                modes = {name: "lfs" if name.endswith(".safetensors") else "regular" for name in names}
-                self._answer(200, {"files": [self._mode(name, mode) for name, mode in modes.items()]})
+                modes = ("lfs" if name.endswith(".safetensors") else "regular" for name in names)
+                files = zip(names, modes, strict=True)
+                self._answer(200, {"files": [{"path": n, "uploadMode": m, "shouldIgnore": False} for n, m in files]})
             elif place:
                 hub.tokens.append(self.headers["Authorization"])
                 for kind, value in ((each["key"], each["value"]) for each in map(json.loads, content.splitlines())):
@@ -99,30 +88,25 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
                         hub.files[value["path"]] = base64.b64decode(value["content"])
                     elif kind == "lfsFile":
                         hub.files[value["path"]] = large[value["oid"]]
-                self._answer(200, {"commitUrl": f"{hub.address}/{place[1]}/commit/{40 * 'b'}", "commitOid": 40 * "b"})
+                self._answer(200, {"commitUrl": f"{hub.address}/{REPOSITORY}/commit/{40 * 'b'}", "commitOid": 40 * "b"})
             else:
                 upload = {"upload": {"href": f"{hub.address}/upload"}}
                 objects = [{**each, "actions": upload} for each in json.loads(content)["objects"]]
                 self._answer(200, {"transfer": "basic", "objects": objects})
 
-        def _mode(self, name: str, mode: str) -> dict[str, object]:
-            return {"path": name, "uploadMode": mode, "shouldIgnore": False}
-
         def _content(self) -> bytes:
             return self.rfile.read(int(self.headers["Content-Length"]))
 
-        def _answer(self, status: int, answer: object, code: str | None = None) -> None:
+        def _answer(self, status: int, answer: object) -> None:
             content = json.dumps(answer).encode()
             self.send_response(status)
-            if code:
-                self.send_header("X-Error-Code", code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
 
         def _file(self) -> bytes:
-            place = re.fullmatch(rf"/{hub.repository}/resolve/(main|{COMMIT})/(.+)", self.path)
+            place = re.fullmatch(rf"/{REPOSITORY}/resolve/(main|{COMMIT})/(.+)", self.path)
             content = hub.files.get(place[2], b"") if place else b""
             self.send_response(200 if content else 404)
             if not content:

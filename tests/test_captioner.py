@@ -1,9 +1,6 @@
 """A checkpoint alone makes the captioner that the run has tested."""
 
-import os
 import re
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -31,17 +28,13 @@ def captioner(shapes_run: Run) -> TrainedCaptioner:
     return captioning.load(shapes_run.checkpoint, device="cpu")
 
 
-def changed(path: Path, folder: Path, change: Change, seal: bool = True) -> Path:
+def changed(path: Path, folder: Path, change: Change) -> Path:
     """A copy of a checkpoint with `change` made to it by somebody who knows of the digest."""
     saved = torch.load(path, weights_only=True)
     del saved["digest"]
     change(saved)
-    torch.save(with_digest(saved) if seal else saved, folder / "changed.ckpt")
+    torch.save(with_digest(saved), folder / "changed.ckpt")
     return folder / "changed.ckpt"
-
-
-def captions(captioner: TrainedCaptioner, run: Run) -> list[str]:
-    return [prediction.caption for prediction in captioner.caption(run.photographs)]
 
 
 def test_captions_are_those_of_the_run_in_batches_of_any_size(shapes_run: Run, captioner: TrainedCaptioner) -> None:
@@ -74,35 +67,37 @@ def test_a_captioner_is_frozen_takes_no_random_numbers_and_says_what_it_is(shape
     for network in (captioner.networks[0].backbone, captioner.networks[0].model):
         assert not network.training
         assert not any(parameter.requires_grad for parameter in network.parameters())
-    words = torch.load(shapes_run.checkpoint, weights_only=True)["captioning"]["words"]
-    network, known, device = repr(captioner).removeprefix("TrainedCaptioner(").removesuffix(")").split("; ")
-    assert re.fullmatch(r"spatial_transformer\w* on SmallCNN, val/[\w-]+ [\d.]+, [\d,]+ parameters", network)
-    assert (known, device) == (f"{len(words)} words", "cpu")
+    system = r"spatial_transformer\w* on SmallCNN, val/[\w-]+ [\d.]+, [\d,]+ parameters"
+    known = len(captioner.vocabulary.words)
+    assert re.fullmatch(rf"TrainedCaptioner\({system}; {known} words; cpu\)", repr(captioner))
 
 
 def test_decoding_settings_replace_those_of_the_run(shapes_run: Run, captioner: TrainedCaptioner) -> None:
-    def decoded(**settings: Any) -> list[tuple[str, float]]:
+    """Words of filters by their text; a search that takes all of the machine is the user's to ask for."""
+
+    def decoded(**settings: Any) -> list[list[str]]:
         other = captioning.load(shapes_run.checkpoint, "cpu", decoding=settings)
-        return [(p.caption, round(p.score, 4)) for p in other.caption(shapes_run.photographs)]
+        return [prediction.words for prediction in other.caption(shapes_run.photographs)]
 
     assert captioner.config["decoding"]["width"] == 3
     greedy = decoded(**GREEDY, max_length=15)
     assert decoded(width=1, length_penalty=0) == greedy
-    assert max(len(caption.split()) for caption, _ in greedy) > 2
-    assert {len(caption.split()) for caption, _ in decoded(max_length=2)} == {2}
+    assert max(map(len, greedy)) > 2
+    assert {len(words) for words in decoded(max_length=2)} == {2}
+    said = {word for caption in shapes_run.captions for word in caption.split()}
+    some = sorted(said - {"blue", "the"})[:3]
+    begun = decoded(filters={"prefix": ["blue", "the"], "forbidden": [*some, "zebra"], "no_word_twice": True})
+    assert all(words[:2] == ["blue", "the"] and not {*words} & {*some} for words in begun)
+    captioning.load(shapes_run.checkpoint, decoding={"width": 40})
 
 
 QUANTILES = [-2.0 + i / 50 for i in range(101)]
 
 
-@pytest.fixture
-def calibrated(shapes_run: Run, tmp_path: Path) -> Path:
-    """The checkpoint with quantiles of known scores, of which a hundredth is below each next one."""
-    return changed(shapes_run.checkpoint, tmp_path, lambda saved: saved["captioning"].update(quantiles=QUANTILES))
-
-
-def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, calibrated: Path) -> None:
-    """Of captions of the same search; ensembles and checkpoints without quantiles know none."""
+def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, tmp_path: Path) -> None:
+    """Of captions of the same search; ensembles and checkpoints without quantiles know none. The quantiles are known
+    scores, of which a hundredth is below each next one."""
+    calibrated = changed(shapes_run.checkpoint, tmp_path, lambda saved: saved["captioning"].update(quantiles=QUANTILES))
     for each in captioning.load(calibrated, "cpu", {"n_best": 3}).caption(shapes_run.photographs):
         found = [each, *each.alternatives]
         assert len({said.caption for said in found}) == 3
@@ -111,19 +106,15 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, calibrated: Pa
             assert said.confidence == pytest.approx(min(max((said.score + 2) / 2, 0), 1), abs=0.02)
             assert said.attention is not None
             assert len(said.attention) == len(said.words)
-    plain = changed(calibrated, calibrated.parent, lambda saved: saved["captioning"].pop("quantiles"))
-    for unknown in (captioning.load(plain, "cpu"), captioning.load(None, "cpu", {"ensemble": [calibrated] * 2})):
-        assert unknown.caption(shapes_run.photographs[0])[0].confidence is None
-
-
-def test_the_confidence_of_another_search_is_not_known(calibrated: Path) -> None:
     beam = {"_target_": "captioning.decoding.beam_search", "width": 3}  # with the usual settings, as this run
     usual = {"width": 3, "length_penalty": 1.0, "filters": {"prefix": [], "no_bad_ending": False}}
     others = [{"width": 2}, {"length_penalty": 0.9}, {"normalisation": "gnmt"}, {"max_length": 5}, GREEDY]
-    others.append({"filters": {"no_word_twice": True}})
+    others += [{"filters": {"no_word_twice": True}}, {"ensemble": [calibrated] * 2}]
     for settings in (beam, usual, {"n_best": 3}, *others):
         known = () if settings in others else tuple(QUANTILES)
         assert tuple(captioning.load(calibrated, "cpu", settings).quantiles) == known, settings
+    plain = changed(calibrated, tmp_path, lambda saved: saved["captioning"].pop("quantiles"))
+    assert captioning.load(plain, "cpu").caption(shapes_run.photographs[0])[0].confidence is None
 
 
 @pytest.mark.parametrize(
@@ -136,15 +127,9 @@ def test_the_confidence_of_another_search_is_not_known(calibrated: Path) -> None
         ({"decoding": {"max_length": 16}}, r"decoding\.max_length=16 is longer than .* model\.max_tokens=15"),
         ({"decoding": {**GREEDY, "width": 3}}, r"no setting decoding\.width"),
         ({"decoding": {"filters": {"prefix": ["purpel"]}}}, r"does not know the word purpel\. Did you mean purple\?"),
-        ({"decoding": {"filters": {"min_length": -1}}}, r"decoding\.filters\.min_length=-1"),
-        ({"decoding": {"filters": {"no_repeat": 2}}}, r"no setting decoding\.filters\.no_repeat"),
         ({"decoding": {"filters": {"_target_": "os.system", "command": "true"}}}, r"os\.system"),
         ({"decoding": {"ensemble": "one.ckpt"}}, r"decoding\.ensemble"),
         ({"decoding": {"ensemble": ["one.ckpt"]}}, r"is not in decoding\.ensemble=\[one\.ckpt\]"),
-        (
-            {"decoding": {"_target_": "captioning.decoding.greeedy"}},
-            r"decoding\._target_=captioning\.decoding\.greeedy cannot",
-        ),
     ],
 )
 def test_what_cannot_be(shapes_run: Run, settings: dict[str, Any], message: str) -> None:
@@ -160,27 +145,6 @@ def test_what_cannot_be_captioned(tmp_path: Path, captioner: TrainedCaptioner) -
         captioner.caption([], batch_size=0)
 
 
-def test_filters_name_words(shapes_run: Run) -> None:
-    def words(**filters: Any) -> list[list[str]]:
-        captioner = captioning.load(shapes_run.checkpoint, "cpu", decoding={"filters": filters})
-        return [p.words for p in captioner.caption(shapes_run.photographs)]
-
-    said = {word for caption in words() for word in caption}
-    some = sorted(said - {"blue", "the"})[:3]
-    begun = words(prefix=["blue", "the"], forbidden=[*some, "zebra"], no_word_twice=True)
-    assert all(caption[:2] == ["blue", "the"] for caption in begun)
-    assert not {word for caption in begun for word in caption} & set(some)
-    assert min(map(len, words(min_length=9))) >= 9 > min(map(len, words()))
-
-
-def test_a_search_that_takes_all_of_the_machine_is_the_users_to_ask_for(shapes_run: Run, tmp_path: Path) -> None:
-    large = changed(shapes_run.checkpoint, tmp_path, lambda s: s["captioning"]["config"]["decoding"].update(width=1000))
-    with pytest.raises(CaptioningError, match=r"decoding\.width=1000"):
-        captioning.load(large)
-    captioning.load(large, decoding={"width": 2})
-    captioning.load(shapes_run.checkpoint, decoding={"width": 40})
-
-
 def test_an_ensemble(shapes_run: Run, cached_run: CachedRun, tmp_path: Path) -> None:
     def louder(saved: dict[str, Any]) -> None:
         saved["state_dict"]["model.output.bias"][-1] += 100
@@ -193,8 +157,6 @@ def test_an_ensemble(shapes_run: Run, cached_run: CachedRun, tmp_path: Path) -> 
     assert prediction.words == [said]
     assert 2**-1.01 < torch.tensor(prediction.score).exp() < 2**-0.9  # half of one, and little of the other
     assert both.config["decoding"]["ensemble"] == [str(shapes_run.checkpoint), str(other)]
-    same = captioning.load(shapes_run.checkpoint, "cpu", decoding={"ensemble": 2 * [shapes_run.checkpoint]})
-    assert captions(same, shapes_run) == shapes_run.captions
     with pytest.raises(CaptioningError, match="another vocabulary"):
         captioning.load(None, "cpu", decoding={"ensemble": [shapes_run.checkpoint, cached_run.checkpoint]})
 
@@ -236,42 +198,8 @@ def test_checkpoints_of_a_gpu_load_on_a_cpu(tmp_path: Path, shapes_run: Run) -> 
     if not torch.cuda.is_available():
         with pytest.raises(RuntimeError, match="CUDA"):
             torch.load(path, weights_only=True)
-    assert captions(captioning.load(path, device="cpu"), shapes_run) == shapes_run.captions
-
-
-class Trap:
-    """Makes a file where a pickle with it is loaded without care."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.path,)
-
-
-def test_code_in_a_file_is_not_run(tmp_path: Path, shapes_run: Run) -> None:
-    """Nor are functions that a configuration names, which is part of the file."""
-    bait = tmp_path / "sprung"
-    path = changed(shapes_run.checkpoint, tmp_path, lambda saved: saved.update(more=Trap(bait)), seal=False)
-    with pytest.raises(CaptioningError, match=r"changed\.ckpt is .*it holds Python objects"):
-        captioning.load(path)
-    call = {"_target_": "pathlib.Path.touch", "_args_": [{"_target_": "pathlib.Path", "_args_": [str(bait)]}]}
-    changes: list[Change] = [
-        lambda config: config.update(model=call),
-        lambda config: config.update(decoding=call),
-        lambda config: config["decoding"].update(forbidden=call),
-    ]
-    for change in changes:
-        named = changed(shapes_run.checkpoint, tmp_path, lambda saved, c=change: c(saved["captioning"]["config"]))
-        with pytest.raises(CaptioningError, match=r"names pathlib\.Path\.touch|forbidden"):
-            captioning.load(named)
-    assert not bait.exists()
-
-
-def test_the_package_alone_imports_no_pytorch() -> None:
-    code = "import sys, captioning; captioning.load; sys.exit(any(m in sys.modules for m in ('torch', 'hydra', 'PIL')))"
-    environment = os.environ | {"PYTHONPATH": str(Path(captioning.__file__).parents[1])}
-    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+    said = captioning.load(path, "cpu").caption(shapes_run.photographs)
+    assert [each.caption for each in said] == shapes_run.captions
 
 
 def test_in_bfloat16_the_bundled_captioner_says_nearly_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

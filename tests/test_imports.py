@@ -103,9 +103,10 @@ def test_libraries_that_parts_know_nothing_of(home: str) -> None:
         assert {used.split(".")[0] for used in IMPORTS[name]} & FORBIDDEN[home] == set(), name
 
 
-def test_what_runs_beside_exported_graphs_stands_alone() -> None:
+def test_what_runs_beside_exported_graphs_stands_alone_and_the_package_takes_no_library() -> None:
     used = {name.split(".")[0] for name in IMPORTS["captioning.export.runner"]}
     assert used - set(sys.stdlib_module_names) == {"PIL", "numpy", "onnxruntime"}
+    assert not {name.split(".")[0] for name in IMPORTS["captioning"]} & {*FRAMEWORKS, "torch", "PIL"}
 
 
 def test_only_commands_compose_and_nothing_imports_a_command() -> None:

@@ -146,15 +146,11 @@ def test_a_terminal_gets_lines_to_read(shapes_run: Run, elsewhere: Path, monkeyp
     assert terminal.text == "".join(f"{line}\n" for line in shown)
 
 
-def test_order_and_decoding(shapes_run: Run, predicted: Predicted) -> None:
+def test_order_and_settings_of_the_search(shapes_run: Run, predicted: Predicted) -> None:
     backwards = ",".join(map(str, reversed(shapes_run.photographs)))
     assert predicted(f"images=[{backwards}]") == shapes_run.captions[::-1]
-    images = f"images={shapes_run.checkpoint.parent}"
-    assert predicted(images) == shapes_run.captions
-    greedy = predicted(images, "decoding=greedy")
-    assert predicted(images, "decoding.width=1") == greedy
-    short = predicted(images, "decoding=greedy", "decoding.max_length=2")
-    assert short == [" ".join(caption.split()[:2]) for caption in greedy]
+    short = predicted(f"images={shapes_run.checkpoint.parent}", "decoding=greedy", "decoding.max_length=2")
+    assert {len(caption.split()) for caption in short} == {2}
 
 
 def test_what_is_found(photographs: Path, tmp_path: Path) -> None:
@@ -194,18 +190,25 @@ def test_nothing_found_is_an_error(images: Any, elsewhere: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("given", "message"),
     [
         (["images=[]"], "no photographs are given"),
         (["images=."], "checkpoint"),
         (["images=.", "batch_size=0"], "batch_size=0"),
-        (["images=.", "checkpoint=5"], "checkpoint=5"),
         (["images=.", "maps=3"], "maps=3"),
+        (["images=scene.png", "maps='inter 3'"], r"maps=inter 3 .* mean, all, inter 1 1, inter 1 2"),
+        (["images=scene.png", "decoding.ensemble=[trained.ckpt,trained.ckpt]", "maps=all"], "of an ensemble"),
+        (["images=scene.png", "panels=taken"], "taken"),
     ],
 )
-def test_settings_that_cannot_be(elsewhere: Path, overrides: list[str], message: str) -> None:
-    with pytest.raises(CaptioningError, match=message):
-        main.__wrapped__(composed("checkpoint=a.ckpt", *overrides, name="predict"))
+def test_settings_that_cannot_be(shapes_run: Run, elsewhere: Path, given: list[str], message: str) -> None:
+    if "images=scene.png" in given:
+        shutil.copy(shapes_run.photographs[0], "scene.png")
+        given = [*given, "attention=true", "checkpoint=trained.ckpt"]
+    shutil.copy(shapes_run.checkpoint, "trained.ckpt")
+    Path("taken").touch()
+    with pytest.raises((CaptioningError, OSError), match=message):
+        main.__wrapped__(composed("device=cpu", "checkpoint=a.ckpt", *given, name="predict"))
 
 
 def test_maps_of_layers_and_heads(shapes_run: Run, elsewhere: Path, predicted: Predicted) -> None:
@@ -219,13 +222,6 @@ def test_maps_of_layers_and_heads(shapes_run: Run, elsewhere: Path, predicted: P
     assert sizes["mean"] == sizes["inter 1 2"]
     words = len(shapes_run.captions[0].split())
     assert sizes["all"][0] > sizes["all"][1] * words / 3  # two lines, a cell for each word in either
-    with pytest.raises(CaptioningError, match=r"maps=inter 3 .* mean, all, inter 1 1, inter 1 2"):
-        predicted(*images, "maps='inter 3'")
-    with pytest.raises(CaptioningError, match="of an ensemble"):
-        predicted(*images, f"decoding.ensemble=[{shapes_run.checkpoint},{shapes_run.checkpoint}]", "maps=all")
-    Path("taken").touch()
-    with pytest.raises(OSError, match="taken"):
-        predicted(*images, "panels=taken")
 
 
 def test_a_folder_that_cannot_be_read_is_named_and_the_rest_is_found(

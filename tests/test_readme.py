@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from processes import forked, run
-from support import SHAPES, composed, folder_of, miniature
+from support import QUIET, SHAPES, composed, folder_of, miniature
 
 import captioning
-from captioning.config.command import NOT_HERE
 from captioning.run import main
 
+pytestmark = QUIET
 README = (Path(captioning.__file__).parent / "models" / "README.md").read_text(encoding="utf-8")
 
 
@@ -21,17 +21,14 @@ def shown(kind: str, first: str) -> str:
     return block
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the model of one's own."""
-    home = tmp_path_factory.mktemp("home")
-    (home / "my_conf" / "model").mkdir(parents=True)
-    for kind, name in (("python", "show_tell.py"), ("yaml", "my_conf/model/my_show_tell.yaml")):
-        (home / name).write_text(shown(kind, f"# {name}"))
-    return home
+def write(home: Path, *names: str) -> None:
+    for name in names:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(shown("python" if name.endswith(".py") else "yaml", f"# {name}"))
 
 
-def test_a_model_of_ones_own_is_trained_tested_and_captions(home: Path) -> None:
+def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path: Path) -> None:
+    write(home := tmp_path, "show_tell.py", "my_conf/model/my_show_tell.yaml")
     (line,) = [line for line in README.splitlines() if "model=my_show_tell" in line]
     *command, model = shlex.split(line)
     assert command[:3] == ["python", "-m", "captioning.run"]
@@ -49,11 +46,8 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(home: Path) -> None:
     assert "this run is finished" in run(home, "-m", *command[3:], model, *small).stdout
 
 
-@pytest.mark.filterwarnings(*[f"ignore:{message}" for message in NOT_HERE])
 def test_a_score_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_conf" / "model" / "score").mkdir(parents=True)
-    for kind, name in (("python", "bilinear.py"), ("yaml", "my_conf/model/score/bilinear.yaml")):
-        (tmp_path / name).write_text(shown(kind, f"# {name}"))
+    write(tmp_path, "bilinear.py", "my_conf/model/score/bilinear.yaml")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     (line,) = [line for line in README.splitlines() if "model/score=bilinear" in line]
