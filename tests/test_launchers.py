@@ -13,7 +13,10 @@ import processes
 import pytest
 import yaml
 from processes import ENVIRONMENT, LIMIT
-from support import SHAPES
+from support import SHAPES, composed
+
+from captioning.config.check import check
+from captioning.errors import CaptioningError
 
 SETTINGS = [*SHAPES, "model.dropout=0"]
 LAUNCHERS = {
@@ -21,11 +24,8 @@ LAUNCHERS = {
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
 }
 TWO = ["+trainer.strategy=ddp", "trainer.devices=2", "data.batch_size=3"]
-DEATHS = [
-    ("torchrun", 1, "error", "an error of one process"),
-    ("lightning", 0, "error", "an error of one process"),
-    ("lightning", 1, "kill", "terminated with code -9"),
-]
+DEATHS = [(0, "error", "an error of one process"), (1, "kill", "terminated with code -9")]
+"""Of processes that Lightning has started: torchrun ends the others itself."""
 
 
 def dying(rank: int, kind: str) -> list[str]:
@@ -34,9 +34,8 @@ def dying(rank: int, kind: str) -> list[str]:
 
 
 COMMANDS = {
-    **{f"{launcher} dies {rank}": (launcher, *TWO, *dying(rank, kind)) for launcher, rank, kind, _ in DEATHS},
+    **{f"{rank} dies": ("lightning", *TWO, *dying(rank, kind)) for rank, kind, _ in DEATHS},
     **{f"{launcher} lives": (launcher, *TWO, "callbacks.attention.images=4") for launcher in LAUNCHERS},
-    "apart": ("torchrun",),
     "at odds": ("lightning", *TWO, "seed='${oc.decode:${oc.env:LOCAL_RANK,0}}'"),
 }
 """Three at a time, as those that die mostly wait; these come first."""
@@ -94,11 +93,10 @@ def test_two_processes_leave_what_one_leaves(home: Path, ended: Ended, launcher:
     assert record["scores"] == pytest.approx(expected["scores"], rel=1e-3)
 
 
-def test_processes_that_know_nothing_of_each_other_are_refused(home: Path, ended: Ended) -> None:
-    there, ran = ended("apart")
-    assert ran.returncode == 1
-    assert "error: 2 processes were started, and with trainer.devices=1 each would train on its own" in ran.stderr
-    assert files(there) == files(home)
+def test_processes_that_know_nothing_of_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(CaptioningError, match=r"2 processes were started, .* trainer\.devices=1"):
+        check(composed(*SETTINGS))
 
 
 def test_processes_that_do_not_agree_train_nothing(home: Path, ended: Ended) -> None:
@@ -110,11 +108,9 @@ def test_processes_that_do_not_agree_train_nothing(home: Path, ended: Ended) -> 
     assert {path.name for path in there.rglob("*.ckpt")} == {path.name for path in home.rglob("*.ckpt")}
 
 
-@pytest.mark.parametrize(("launcher", "rank", "kind", "message"), DEATHS)
-def test_all_processes_end_with_the_first_that_dies(
-    ended: Ended, launcher: str, rank: int, kind: str, message: str
-) -> None:
+@pytest.mark.parametrize(("rank", "kind", "message"), DEATHS)
+def test_all_processes_end_with_the_first_that_dies(ended: Ended, rank: int, kind: str, message: str) -> None:
     """And the message is there."""
-    _, ran = ended(f"{launcher} dies {rank}")
+    _, ran = ended(f"{rank} dies")
     assert ran.returncode != 0
     assert message in ran.stderr

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 from processes import forked, run
-from support import FROZEN, LONGER, SHAPES, TINY, WORLD, CachedRun, Run, captions_of, composed, contents, folder_of
+from support import FROZEN, LONGER, TINY, WORLD, CachedRun, Run, captions_of, composed, contents, folder_of
 
 import captioning
 from captioning.config.check import check
@@ -135,7 +135,8 @@ def test_the_same_again_is_tested_later_with_the_best_width(home: Path, shapes_r
     assert same_weights(folder, home / "runs" / NAME)
     rows = [(each / "metrics.csv").read_text().splitlines() for each in (folder, shapes_run.folder)]
     assert len(rows[0]) == len([row for row in rows[1] if row]) - 1  # that of the test; none of the choice
-    assert not (folder / "captions.jsonl").exists()
+    checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
+    assert set(contents(folder)) == {"config.yaml", "metrics.csv", "run.json"} | checkpoints
 
     record, last = (folder / "run.json").read_bytes(), (folder / "checkpoints" / "last.ckpt").read_bytes()
     tested = run(home, *command, "resume=true")
@@ -167,33 +168,14 @@ def test_of_averaged_weights_the_best_is_asked(home: Path) -> None:
     chosen(home, folder_of(home, run(home, *WORLD, SELECT, "callbacks=averaged")))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        (["decoding.select=3"], "decoding.select"),
-        (["decoding.select=[]"], "decoding.select"),
-        (["decoding.select=[1,1]"], "decoding.select"),
-        (["decoding.select=[0,1]"], "decoding.(select|width)"),
-        (["decoding=greedy", "+decoding.select=[1,3]"], "decoding.width"),
-        (["decoding.select=[1,3]", "test=false", "trainer.limit_val_batches=0"], "decoding.select=null"),
-    ],
-)
-def test_choices_that_cannot_be(overrides: list[str], key: str) -> None:
-    with pytest.raises(CaptioningError, match=key):
-        check(composed(*overrides))
-
-
-def test_sweep_over_seeds_without_test(home: Path) -> None:
-    swept = run(home, "-m", *SHAPES, "seed=3,4", "test=false", "name=trial", "callbacks=averaged")
-    assert "test score" not in swept.stdout
-    folders = sorted((home / "runs").glob("trial-*"))
-    assert [folder.name for folder in folders] == [f"trial-spatial_transformer-seed{seed}" for seed in (3, 4)]
-    for folder, seed in zip(folders, (3, 4), strict=True):
-        checkpoints = {f"checkpoints/{name}.ckpt" for name in ("best", "last", "previous")}
-        assert set(contents(folder)) == {"config.yaml", "metrics.csv", "run.json"} | checkpoints
-        assert yaml.safe_load((folder / "config.yaml").read_text())["seed"] == seed
-        assert "test/" not in (folder / "metrics.csv").read_text().splitlines()[0]
-    assert (folders[0] / "metrics.csv").read_text() != (folders[1] / "metrics.csv").read_text()
+def test_choices_that_cannot_be() -> None:
+    for given, key in (
+        *[(f"decoding.select={value}", "decoding.select") for value in ("3", "[]", "[1,1]", "[0,1]")],
+        ("decoding=greedy +decoding.select=[1,3]", "decoding.width"),
+        ("decoding.select=[1,3] test=false trainer.limit_val_batches=0", "decoding.select=null"),
+    ):
+        with pytest.raises(CaptioningError, match=key):
+            check(composed(*given.split()))
 
 
 def test_photographs_with_cached_features(cached_run: CachedRun, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Sweeps that are given again: each a process of its own in an empty directory."""
 
-import contextlib
-import json
 import re
 import shutil
 import signal
@@ -9,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import joblib
 import pytest
 import yaml
-from filelock import FileLock
-from processes import ENVIRONMENT, wait
+from processes import ENVIRONMENT, in_session, wait
 from support import MODEL, contents
 from test_resume import COMMAND, run, same
 
@@ -31,16 +29,6 @@ def folders(runs: Path) -> dict[str, Path]:
     return {folder.name.removeprefix("shapes-spatial_transformer-"): folder for folder in found}
 
 
-def in_folder(folder: Path) -> list[str]:
-    """The processes that run in a folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (process / "cwd").readlink() == folder:
-                found.append(process.name)
-    return found
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Seeds 1 and 2 as they should be; and the same sweep, killed in the last epoch of seed 2, then moved elsewhere."""
@@ -53,13 +41,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     shutil.move(home / "runs", home / "moved")
     return home
-
-
-@pytest.fixture
-def copied(home: Path, tmp_path: Path) -> Path:
-    shutil.copytree(home / "whole", tmp_path / "runs", ignore=shutil.ignore_patterns("multirun.yaml"))
-    shutil.copytree(home / "cache", tmp_path / "cache")
-    return tmp_path
 
 
 def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_not(home: Path) -> None:
@@ -80,41 +61,36 @@ def test_the_same_sweep_again_skips_what_is_finished_and_goes_on_with_what_is_no
     assert ([contents(folder) for folder in found.values()] == finished) is True
 
 
-def test_anything_else_gets_a_folder_of_its_own(copied: Path) -> None:
+def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> None:
     """Of other settings; nothing that was there is touched."""
-    before = contents(copied / "runs")
-    ended = sweep(copied, "seed=1", "optimizer.lr=0.002,0.001")
+    shutil.copytree(home / "whole", tmp_path / "runs", ignore=shutil.ignore_patterns("multirun.yaml"))
+    shutil.copytree(home / "cache", tmp_path / "cache")
+    before = contents(tmp_path / "runs")
+    ended = sweep(tmp_path, "seed=1", "optimizer.lr=0.002,0.001")
     assert ended.returncode == 0
     table = ended.stdout[ended.stdout.index("\njobs by val/CIDEr\n") :]
     assert re.fullmatch(r"\njobs by val/CIDEr\n(   [12] +[\d.]+  optimizer\.lr=0\.00[12]  runs/\S+\n){2}", table)
-    found = folders(copied / "runs")
+    found = folders(tmp_path / "runs")
     swept = {f"seed1-optimizer.lr={rate}": rate for rate in (0.002, 0.001)}
     assert set(found) == {"seed1", *swept, "seed2"}
     for name, rate in swept.items():
         assert yaml.safe_load((found[name] / "config.yaml").read_text())["optimizer"]["lr"] == rate
-    after = contents(copied / "runs")
+    after = contents(tmp_path / "runs")
     assert ({name: after[name] for name in before} == before) is True
     # and each of them is found again
-    again = sweep(copied, "seed=1", "optimizer.lr=0.001,0.002,0.0003")
+    again = sweep(tmp_path, "seed=1", "optimizer.lr=0.001,0.002,0.0003")
     assert again.stdout.count("this run is finished") == 3
     assert len(again.stdout.partition("\njobs by val/CIDEr\n")[2].splitlines()) == 3
-    assert not list((copied / "runs").glob(".sweep-*"))
-    assert set(folders(copied / "runs")) == set(found)
-
-
-def test_a_run_that_is_under_way_is_left_alone(copied: Path) -> None:
-    folder = copied / "runs" / "shapes-spatial_transformer-seed1"
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({"digests": record["digests"]}))  # as before its end
-    with FileLock(folder / ".lock"):
-        refused = sweep(copied, "seed=1")
-    assert refused.returncode == 1
-    assert f"another process is training in runs/{folder.name}" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    assert not list((tmp_path / "runs").glob(".sweep-*"))
+    assert set(folders(tmp_path / "runs")) == set(found)
 
 
 def test_several_processes_do_what_one_does(home: Path, tmp_path: Path) -> None:
-    """With their share of the cores; and a job that fails does not hurt the others."""
+    """With their share of the cores, and after they were killed; and a job that fails does not hurt the others."""
+    killed = sweep(tmp_path, "seed=1,2", *PROCESSES, KILL="validation:1")
+    assert killed.returncode == 1
+    assert "error: a process of the sweep was killed" in killed.stderr
+    assert "Traceback" not in killed.stderr
     ended = sweep(tmp_path, "seed=1,2,-1", *PROCESSES)
     assert ended.returncode == 1
     reason = "seed=-1: must be greater than or equal to 0"
@@ -131,25 +107,14 @@ def test_several_processes_do_what_one_does(home: Path, tmp_path: Path) -> None:
         same(folder, found[seed])
 
 
-def test_a_process_of_several_that_is_killed(tmp_path: Path) -> None:
-    killed = sweep(tmp_path, "seed=1,2", *PROCESSES, KILL="validation:1")
-    assert killed.returncode == 1
-    assert "error: a process of the sweep was killed" in killed.stderr
-    assert "Traceback" not in killed.stderr
-    again = sweep(tmp_path, "seed=1,2")
-    assert again.returncode == 0, again.stderr
-    assert set(folders(tmp_path / "runs")) == {"seed1", "seed2"}
-
-
 def test_no_process_outlives_the_sweep(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "captioning.run", *COMMAND, *SWEEP, *PROCESSES]
     command += ["seed=1,2,3,4", "trainer.max_epochs=9999", "-m"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as sweeping:
+    silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, start_new_session=True, **silent) as sweeping:
         wait(lambda: len(list(tmp_path.glob("runs/*/metrics.csv"))) == 2)
         sweeping.kill()
-    wait(lambda: not in_folder(tmp_path))
+    wait(lambda: not in_session(sweeping.pid))
     assert set(folders(tmp_path / "runs")) == {"seed1", "seed2"}
     assert len(list(tmp_path.glob("runs/*/checkpoints/last.ckpt"))) == 2  # they could still save
 
