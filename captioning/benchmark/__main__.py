@@ -9,7 +9,7 @@ from captioning.config.registry import CONF
 @command(CONF / "benchmark.yaml")
 def main(config: DictConfig) -> None:
     """Print a line per measurement, then all as one table; write `output`."""
-    from captioning.benchmark.session import measure  # here, because PyTorch and Lightning take seconds
+    from captioning.benchmark.parts import measure  # here, because PyTorch and Lightning take seconds
 
     measure(config)
 

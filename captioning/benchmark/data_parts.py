@@ -11,6 +11,7 @@ from contextlib import redirect_stderr
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,7 +26,6 @@ from captioning.benchmark.naive import OneFilePerImage
 from captioning.data.batch import Batch
 from captioning.data.dataset import Inputs
 from captioning.data.example import Splits
-from captioning.data.module import CaptionData
 from captioning.data.photographs import fingerprints
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import read
@@ -43,6 +43,9 @@ from captioning.features.cache import (
     row_origins,
 )
 from captioning.machine import device_called
+
+if TYPE_CHECKING:
+    from captioning.data.module import CaptionData
 
 STARTING = 2  # batches of training that do not count: the loader's processes start with the first
 ANNOTATIONS = "dataset_coco.json"
@@ -118,7 +121,9 @@ def _fed(config: DictConfig, inputs: Inputs) -> tuple[list[float], list[float]]:
 
 def _data(
     config: DictConfig, splits: Splits, inputs: Mapping[str, Inputs], vocabulary: Vocabulary, workers: int
-) -> CaptionData:
+) -> "CaptionData":
+    from captioning.data.module import CaptionData  # here, because Lightning takes memory that other parts measure
+
     settings = {"batch_size": config.batch.images, "captions_per_image": config.batch.captions}
     settings |= {"max_words": config.data.max_words, "num_workers": workers}
     return CaptionData(splits, inputs, vocabulary, **settings)

@@ -1,6 +1,6 @@
-"""Parts of the benchmark whose inputs are in memory: start-up, training, decoding, backbone, scoring.
+"""The benchmark: its settings, and its parts whose inputs are in memory.
 
-Each yields its rows; what is timed runs in processes of its own. These do not import Lightning, which takes memory.
+Each part yields its rows; what is timed runs in processes of its own, without Lightning, which takes memory.
 """
 
 import io
@@ -9,21 +9,43 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
-from omegaconf import DictConfig
+from annotated_types import MinLen
+from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones.context import ContextSet
-from captioning.benchmark import material
-from captioning.benchmark.measure import CPU, DTYPES, Measurement, Run, Variants, compare, gigabytes, peak_of, timed
+from captioning.benchmark import data_parts, material
+from captioning.benchmark.measure import (
+    CPU,
+    DTYPES,
+    Measurement,
+    Run,
+    Variants,
+    ceilings,
+    compare,
+    gigabytes,
+    isolated,
+    line,
+    machine,
+    peak_of,
+    table,
+    timed,
+)
 from captioning.benchmark.naive import naive_beam, raw_scores, tokenized
+from captioning.config.registry import build
+from captioning.config.settings import check_table
+from captioning.config.types import BatchSize, Count, PathText
 from captioning.decoding import FORBIDDEN, beam_search, greedy
+from captioning.errors import CaptioningError
 from captioning.features.build import build_features
+from captioning.files import write_json
 from captioning.machine import device_called, has_bfloat16
 from captioning.metrics import Scorer
 from captioning.metrics.java import find_java
@@ -166,3 +188,52 @@ def _scoring(captions: int, references: int) -> Variants:
     given = tokenized({i: texts[1:] for i, texts in enumerate(made)})
     naive = partial(raw_scores, given, candidates)
     return Variants(partial(scorer.score, candidates), naive, CPU, None, {"peak of the largest Java process": largest})
+
+
+PARTS: Mapping[str, Callable[[DictConfig], Iterator[Measurement]]] = {
+    **{part.__name__: part for part in (startup, training, decoding, backbone)},
+    **{part.__name__: part for part in (data_parts.cache, scoring, data_parts.coco)},
+}
+SETTINGS: Mapping[str, Any] = {
+    "parts": Annotated[list[Literal[*PARTS]], MinLen(1)],  # type: ignore[valid-type]
+    "precisions": Annotated[list[Literal[*DTYPES]], MinLen(1)],  # type: ignore[valid-type]
+    "search.widths": Annotated[list[Count], MinLen(1)],
+    "search.batches": Annotated[list[BatchSize], MinLen(1)],
+    "output": PathText | None,
+    "repeats": Count,
+}
+
+
+def check(config: DictConfig) -> None:
+    """Refuse settings that would fail after minutes."""
+    check_table(SETTINGS, config)
+    for part in ("backbone", "model", "objective"):
+        build(part, {**material.plain(config)[part], "_partial_": True}, None)
+    parameters = [torch.nn.Parameter(torch.zeros(1))]
+    build("optimizer", {**material.plain(config)["optimizer"], "_partial_": False}, None, parameters)
+    device_called(config.device)
+    if config.output is not None and not Path(config.output).absolute().parent.is_dir():
+        raise CaptioningError(f"output={config.output} cannot be written: its folder does not exist")
+
+
+def measure(config: DictConfig) -> None:
+    """Measure the parts one by one, print and write their measurements as they come."""
+    check(config)
+    device = device_called(config.device)
+    content: dict[str, Any] = {
+        "settings": OmegaConf.to_container(config, resolve=True),
+        "machine": machine(device),
+        "ceilings": isolated(ceilings, device, config.repeats),
+    }
+    for title in ("machine", "ceilings"):
+        shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in content[title].items()}
+        print(f"{title}: " + "; ".join(f"{name} {value}" for name, value in shown.items()))
+    measurements: list[Measurement] = []
+    for name in config.parts:
+        for measurement in PARTS[name](config):
+            measurements.append(measurement)
+            print(line(measurement), flush=True)
+            if config.output is not None:  # after each, so that what took minutes is kept whatever comes
+                content["measurements"] = [done.as_dict() for done in measurements]
+                write_json(Path(config.output), content)
+    print(f"\n{table(measurements)}")

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captioning.data.batch import Batch, collate
+from captioning.data.batch import Batch, Request, collate
 from captioning.data.example import Example, Reference
 from captioning.data.photographs import ADVICE, Reading
-from captioning.data.sampler import Request
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 

@@ -1,16 +1,17 @@
-"""The table of scores, and the scorer of generated captions, equal to pycocoevalcap.
+"""The table of scores, and the scorer of generated captions (of all processes once), equal to pycocoevalcap.
 
 B is the number of scored images. Sources: BLEU, Papineni et al., ACL 2002; METEOR, Denkowski and Lavie, WMT 2014;
 ROUGE-L, Lin, 2004; CIDEr (here, as in pycocoevalcap, CIDEr-D), Vedantam et al., CVPR 2015; SPICE, Anderson et al., ECCV
 2016; the pipeline (PTB tokens, closest reference length), Chen et al., "Microsoft COCO Captions", 2015.
 """
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 from annotated_types import DocInfo, MinLen
@@ -18,8 +19,12 @@ from pydantic import AfterValidator, SkipValidation
 
 from captioning.config.types import Seconds, validated
 from captioning.errors import CaptioningError, one_line
+from captioning.machine import gathered
 from captioning.metrics.java import Meteor, Spice, find_java, ptb_tokenize
 from captioning.metrics.statistics import BLEU_NAMES, FUNCTIONS, NO_PENALTY, PERCENT, Computed, Statistics, mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 GROUPS = ("scores", "BLEU without brevity penalty", "wording", "attention", "other scores")
 MAIN, BLEU_ALONE, WORDING, ATTENTION, OTHER = GROUPS
@@ -185,6 +190,46 @@ class Scorer:
                 for entry, score in zip(per_image, scores, strict=True):
                     entry[name] = PERCENT * float(score)
         return Scores(corpus, per_image, tuple(found.statistics for found in ordered if found.statistics))
+
+
+class CaptionScores:
+    """Scores of all captions generated since the last reset, on all ranks: BLEU and CIDEr are those of a corpus.
+
+    `captions` and `compute` are collective: every rank calls them, also one that had no update.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the captions."""
+        self._captions: dict[int, str] = {}
+
+    def update(self, index: "Tensor", captions: Sequence[str]) -> None:
+        """Add captions of the images at positions `[B]`; the lowest rank's first caption counts."""
+        for position, caption in zip(index.tolist(), captions, strict=True):
+            self._captions.setdefault(position, caption)
+
+    def captions(self) -> dict[int, str]:
+        """The captions of all ranks: position -> caption, in ascending order, repeats dropped. Collective."""
+        return dict(sorted(ChainMap(*gathered(self._captions)).items()))
+
+    def compute(self) -> Scores:
+        """Score the captions of all ranks on rank 0 and give every rank the result. Collective."""
+        import torch.distributed as dist  # here, because commands start without it
+
+        captions = self.captions()
+        first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+        try:
+            mine = self.scorer.score(captions) if first else None
+        except Exception as error:
+            gathered(f"{type(error).__name__}: {error}")  # the other ranks wait to be told
+            raise
+        outcome = gathered(mine)[0]
+        if not isinstance(outcome, Scores):
+            raise CaptioningError(f"rank 0 could not score the captions: {outcome}")
+        return outcome
 
 
 def _called(name: str, metric: Any, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:

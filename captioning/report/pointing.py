@@ -13,9 +13,9 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.explain import explain, is_expected
+from captioning.data.batch import Request
 from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Box, digest
-from captioning.data.sampler import Request
 from captioning.decoding.maps import gradient, rollout
 from captioning.errors import CaptioningError
 from captioning.features.inputs import inputs_of

@@ -16,9 +16,8 @@ from captioning.config.registry import build, judge
 from captioning.config.settings import has_other_photographs, is_another_data_set
 from captioning.config.types import check_value
 from captioning.data.example import Example, Splits, digest
-from captioning.data.folder import read_folder
 from captioning.data.module import CaptionData
-from captioning.data.photographs import readable
+from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
 from captioning.download.named import given_path

@@ -38,6 +38,8 @@ OLD_PATHS: dict[str, str] = {
     "backbones.small_cnn": "backbones.scratch",
     "backbones.patches": "backbones.scratch",
     "data.readers.csv": "data.readers.table",
+    "training.schedule": "training.module",
+    "runs.checkpoint_files": "training.callbacks.resume",
     # never built from stored configurations, but compared when a run is resumed
     **{f"training.callbacks.{old}": f"training.callbacks.{new}" for new, olds in CALLBACKS.items() for old in olds},
 }

@@ -1,29 +1,32 @@
-"""The Lightning module of every model: training step, decoding, scores and optimiser."""
+"""The Lightning module of every model: training step, decoding, scores, optimiser and its schedule."""
 
+import math
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import lightning as L
 import numpy as np
 import torch
+from annotated_types import Ge
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torchmetrics import MeanMetric
 
 from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
+from captioning.config.types import NotNegative, validated
 from captioning.data.batch import Batch
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption
 from captioning.decoding.confidence import Search, quantiles_of, with_entropy
 from captioning.machine import gathered
 from captioning.metrics import Scorer, Scores
-from captioning.metrics.gathered import CaptionScores
+from captioning.metrics.scorer import CaptionScores
 from captioning.models.protocol import Captioner
 from captioning.training.objectives import BatchRandom, Loss, Objective
 
@@ -181,3 +184,26 @@ class CaptioningModule(L.LightningModule):
         checkpoint["captioning"] = {"config": self.config, "words": list(self.vocabulary.words)}
         if self.quantiles and self._validated == self.global_step:
             checkpoint["captioning"]["quantiles"] = self.quantiles
+
+
+@validated
+def warmup_decay(
+    optimizer: Optimizer,
+    total_steps: int,
+    warmup_steps: Annotated[int, Ge(0)] = 0,
+    decay: Literal["constant", "linear", "cosine"] = "constant",
+    final: NotNegative = 0.0,
+) -> LambdaLR:
+    """Linear warm-up from 1 / warmup_steps of the peak, then decay to `final` of it at `total_steps`."""
+
+    def factor(step: int) -> float:
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
+        progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+        if decay == "linear":
+            return 1 - (1 - final) * progress
+        if decay == "cosine":
+            return final + (1 - final) * (1 + math.cos(math.pi * progress)) / 2
+        return 1.0
+
+    return LambdaLR(optimizer, factor)

@@ -19,7 +19,7 @@ from captioning.benchmark import data_parts, measure, naive, parts
 from captioning.benchmark.__main__ import main
 from captioning.benchmark.material import built_model, random_batch, sentences
 from captioning.benchmark.measure import Measurement, line, table
-from captioning.benchmark.session import PARTS, check
+from captioning.benchmark.parts import PARTS, check
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
 

@@ -11,9 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
-from captioning.data.batch import Batch, collate
+from captioning.data.batch import Batch, Request, collate
 from captioning.data.dataset import CaptionDataset, Photographs
-from captioning.data.sampler import Request
 from captioning.data.vocabulary import Vocabulary
 from captioning.tokens import BOS, EOS, PAD, UNK
 

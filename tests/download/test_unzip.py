@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from captioning.download.unzip import unpack
+from captioning.download.data_set import unpack
 from captioning.errors import CaptioningError
 
 MEMBERS = {"Photographs": "images", "splits/a.json": "a.json"}

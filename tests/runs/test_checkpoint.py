@@ -33,7 +33,7 @@ from captioning.runs.checkpoint import (
     with_digest,
     write_safetensors,
 )
-from captioning.runs.checkpoint_files import CheckpointFiles
+from captioning.training.callbacks.resume import CheckpointFiles
 
 Change = Callable[[dict[str, Any]], object]
 WORDS = ["a", "red", "square"]

@@ -20,10 +20,9 @@ from captioning.data.batch import Batch
 from captioning.errors import CaptioningError
 from captioning.run import fit
 from captioning.runs.checkpoint import with_digest
-from captioning.runs.checkpoint_files import CheckpointFiles
-from captioning.training.module import CaptioningModule
+from captioning.training.callbacks.resume import CheckpointFiles
+from captioning.training.module import CaptioningModule, warmup_decay
 from captioning.training.objectives import CrossEntropy
-from captioning.training.schedule import warmup_decay
 from captioning.training.selection import load_best
 
 from .world import (

@@ -1,7 +1,8 @@
-"""Checkpoints for exact resume."""
+"""Checkpoints for exact resume: their files, and when they are saved."""
 
 import math
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Annotated, Any, NoReturn
 import lightning as L
 import torch
 from annotated_types import Ge
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from captioning.config.types import validated
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import gathered, on_signal
+from captioning.runs.checkpoint import read, write
 from captioning.runs.folder import in_sweep
 from captioning.runs.settings import relocate
 from captioning.training.loggers.metrics_file import MetricsFile
@@ -22,6 +25,20 @@ SHARED = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedu
 """Settings that all processes of a run must share."""
 ASK_EVERY = 20
 """Batches between two checks for signals among processes, which synchronise them."""
+
+
+class CheckpointFiles(TorchCheckpointIO):
+    """Checkpoints with a digest, of tensors and plain values; `previous.ckpt` is the `last.ckpt` before the present."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write(target, checkpoint, target.with_name("previous.ckpt") if target.name == "last.ckpt" else None)
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Callable[..., Any] | None = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        return read(Path(path))
 
 
 class ResumePoints(L.Callback):

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from captioning.config.explain import explain
 from captioning.data.example import Example, Reference, Splits
-from captioning.data.folder import read_folder
+from captioning.data.photographs import read_folder
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import SPLITS, choose, read, read_lines
