@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.check import DATA, FROM_CHECKPOINT, apply_debug, check
 from captioning.config.command import command, start
-from captioning.config.registry import CONF, without_weights
+from captioning.config.registry import CONF, build, without_weights
 from captioning.download.named import checkpoint_path
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16, is_first
@@ -85,11 +84,6 @@ def train(config: DictConfig, parts: Mapping[str, Any]) -> float | None:
     return run.result["best"]
 
 
-def built(settings: Any, **given: Any) -> Any:
-    """Build a part of your own configuration, with plain lists and dictionaries."""
-    return instantiate(settings, _convert_="all", **given)
-
-
 def tell_precision(trainer: DictConfig, fitting: str, used: str) -> None:
     """Log the precision in use, and warn of slow bfloat16; `used` may come from another machine."""
     device = device_of(trainer.accelerator)
@@ -105,10 +99,10 @@ def tell_precision(trainer: DictConfig, fitting: str, used: str) -> None:
 def build_backbone(settings: Mapping[str, Any], initial: "InitialWeights | None" = None) -> "Backbone":
     """The backbone with its weights, which are those of `initial` if there is one."""
     if initial is None:
-        backbone: Backbone = built(settings["backbone"])
+        backbone: Backbone = build("backbone", settings["backbone"], None)
         return backbone
     initial.check_architecture(settings)
-    backbone = built(without_weights(settings["backbone"]))
+    backbone = build("backbone", without_weights(settings["backbone"]), None)
     initial.fill("backbone", backbone)
     return backbone
 
@@ -120,7 +114,7 @@ def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
     from captioning.features.own import check_features
 
     data = settings["data"]
-    splits = read(built(data["reader"]), backbone.reads_photographs)
+    splits = read(build("data.reader", data["reader"], None), backbone.reads_photographs)
     # a frozen backbone computes features of every photograph before training anyway
     if backbone.trainable or (data["skip_broken"] and backbone.reads_photographs):
         splits = readable(splits, backbone.transform, Path(settings["cache"]) / "photographs", data["skip_broken"])
@@ -151,28 +145,28 @@ def build_module(
     from captioning.training.objectives import TrainingData
 
     vocabulary = build_vocabulary(config, splits, initial)
-    model = built(parts["model"], vocab_size=len(vocabulary), **backbone.sizes)
+    model = build("model", parts["model"], None, vocab_size=len(vocabulary), **backbone.sizes)
     task = TrainingData(splits["train"], vocabulary)
     if initial is not None:
         initial.fill("model", model)
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
         model.head.begin(task.counts())
     settings: Any = OmegaConf.to_container(config, resolve=True)
-    objective = built(parts["objective"])
+    objective = build("objective", parts["objective"], None)
     objective.prepare(task, model)
     return CaptioningModule(
         backbone=backbone,
         model=model,
         objective=objective,
-        search=built(vocabulary.with_ids(parts["decoding"])),
+        search=build("decoding", vocabulary.with_ids(parts["decoding"]), None),
         scorers={
             split: Scorer(reference_texts(splits[split]), settings["metrics"][split], config.metrics.timeout)
             for split in ("val", "test")
         },
         vocabulary=vocabulary,
-        optimizer=built(parts["optimizer"]),
+        optimizer=build("optimizer", parts["optimizer"], None),
         backbone_lr=config.optimizer.get("backbone_lr"),
-        schedule=built(parts["schedule"]),
+        schedule=build("schedule", parts["schedule"], None),
         config=settings,
     )
 
@@ -211,7 +205,7 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
         log_info("views: about %s, where they are not in the cache", duration(seconds))
     if config.init_from is None:  # else the model knows them as they were scaled
         to_unit_scale(backbone, inputs["train"])
-    changes: RandomChange = built(config.data.view)
+    changes: RandomChange = build("data.view", OmegaConf.to_container(config.data.view, resolve=True), None)
     names = {k: f"train, view {k + 1} of {config.data.views}" for k in views}
     more = [inputs_of(splits["train"], backbone.viewed(changes.view(k)), cache, name) for k, name in names.items()]
     settings = {name: config.data[name] for name in DATA}
@@ -238,19 +232,18 @@ def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":
     """The trainer with its callbacks and loggers, without those set to null."""
     from lightning.pytorch.callbacks import ProgressBar
 
+    settings: Any = OmegaConf.to_container(config, resolve=True)
     callbacks, loggers = (
-        [built(part) for part in (group or {}).values() if part is not None]
-        for group in (config.callbacks, config.logger)
+        [build(f"{group}.{name}", part, None) for name, part in (settings[group] or {}).items() if part is not None]
+        for group in ("callbacks", "logger")
     )
-    trainer: L.Trainer = built(
-        config.trainer,
-        precision=precision,
-        logger=loggers,
-        callbacks=callbacks,
-        default_root_dir=config.folder,
+    own = {
+        "precision": precision,
+        "default_root_dir": config.folder,
         # or Lightning would add its own bar
-        enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
-    )
+        "enable_progress_bar": any(isinstance(callback, ProgressBar) for callback in callbacks),
+    }
+    trainer: L.Trainer = build("trainer", settings["trainer"] | own, None, logger=loggers, callbacks=callbacks)
     return trainer
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 from torch import nn
@@ -17,7 +16,7 @@ from torch import nn
 from captioning.backbones import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.benchmark.naive import OnePerCaption
-from captioning.config.registry import of_parts, without_weights
+from captioning.config.registry import build, of_parts, without_weights
 from captioning.data.batch import Batch, collate
 from captioning.data.example import Example, Reference
 from captioning.data.vocabulary import Vocabulary
@@ -106,12 +105,12 @@ def plain(config: DictConfig) -> dict[str, Any]:
 def built_model(config: DictConfig) -> nn.Module:
     torch.manual_seed(0)
     sizes = {"d_context": config.context.features, "grid": tuple(config.context.grid)}
-    model: nn.Module = instantiate(plain(config)["model"], vocab_size=config.vocab_size, **sizes)
+    model: nn.Module = build("model", plain(config)["model"], None, vocab_size=config.vocab_size, **sizes)
     return model.to(device_called(config.device))
 
 
 def built_backbone(config: DictConfig) -> Backbone:
-    backbone: Backbone = instantiate(without_weights(OmegaConf.to_container(config.backbone, resolve=True)))
+    backbone: Backbone = build("backbone", without_weights(plain(config)["backbone"]), None)
     return backbone.to(device_called(config.device))
 
 
@@ -120,7 +119,7 @@ def built_checkpoint(config: DictConfig) -> dict[str, Any]:
     settings: Any = OmegaConf.to_container(config, resolve=True)
     backbone = built_backbone(config)
     words = [f"word{number}" for number in range(config.vocab_size - len(NAMES))]
-    model = instantiate(plain(config)["model"], vocab_size=config.vocab_size, **backbone.sizes)
+    model = build("model", plain(config)["model"], None, vocab_size=config.vocab_size, **backbone.sizes)
     networks = nn.ModuleDict({"backbone": backbone, "model": model})
     decoding = {"_target_": "captioning.decoding.greedy", "_partial_": True, "max_length": config.search.max_length}
     parts = {name: settings[name] for name in ("backbone", "model")}
@@ -131,10 +130,10 @@ def built_checkpoint(config: DictConfig) -> dict[str, Any]:
 def training_step(config: DictConfig, precision: str) -> Callable[[Batch, bool], None]:
     """Forward, backward and optimiser step on a batch of features; naively, as if each caption came with an image."""
     model = built_model(config)
-    objective = instantiate(config.objective).to(device_called(config.device))
+    objective = build("objective", plain(config)["objective"], None).to(device_called(config.device))
     images = max(config.batch.images, config.memory.training_images)
     objective.prepare(random_task(config, images, config.batch.captions), model)
-    optimizer = instantiate(plain(config)["optimizer"])(model.parameters())
+    optimizer = build("optimizer", plain(config)["optimizer"], None)(model.parameters())
 
     def step(batch: Batch, naive: bool) -> None:
         context = ContextSet(batch.inputs.float(), tuple(config.context.grid))
