@@ -17,6 +17,7 @@ from torch import Tensor
 
 from captioning.backbones import ContextSet
 from captioning.config.searches import USUAL_FILTERS, build_search, check_own, same_search
+from captioning.config.settings import refuse
 from captioning.config.types import BatchSize, validated
 from captioning.data.vocabulary import Vocabulary
 from captioning.decoding import Caption, Contexts, Ensemble
@@ -214,14 +215,12 @@ class TrainedCaptioner:
 def _members(path: str | Path | None, ensemble: Sequence[str | Path] | None) -> list[Path]:
     if ensemble is None:
         return [checkpoint_path(PRETRAINED if path is None else path)]
-    if isinstance(ensemble, str | Path) or not ensemble:
-        raise CaptioningError(f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints")
+    unlisted = isinstance(ensemble, str | Path) or not ensemble
+    refuse({f"decoding.ensemble={ensemble} is not allowed; it must be a list of checkpoints": unlisted})
     members = [checkpoint_path(member) for member in ensemble]
-    if path is not None and checkpoint_path(path) not in members:
-        raise CaptioningError(
-            f"checkpoint={path} is not in decoding.ensemble=[{', '.join(map(str, members))}]: leave checkpoint out, or "
-            "name it in both"
-        )
+    names = ", ".join(map(str, members))
+    outside = path is not None and checkpoint_path(path) not in members
+    refuse({f"checkpoint={path} is not in decoding.ensemble=[{names}]: leave it out, or name it in both": outside})
     return members
 
 

@@ -175,8 +175,7 @@ def of_checkpoint(config: DictConfig) -> Source:
     from captioning.captioner import TrainedCaptioner
     from captioning.data.example import photographs, reference_texts
     from captioning.decoding.confidence import quantiles_of, with_entropy
-    from captioning.features.inputs import inputs_of
-    from captioning.features.own import move_features
+    from captioning.features.inputs import inputs_of, move_features
     from captioning.runs.checkpoint import keep_quantiles
     from captioning.runs.data_set import DataSet, data_settings
 

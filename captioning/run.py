@@ -111,7 +111,7 @@ def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
     """The examples, without unreadable photographs if `data.skip_broken`; features of your own must be there."""
     from captioning.data.photographs import readable
     from captioning.data.readers.reading import read
-    from captioning.features.own import check_features
+    from captioning.features.inputs import check_features
 
     data = settings["data"]
     splits = read(build("data.reader", data["reader"], None), backbone.reads_photographs)

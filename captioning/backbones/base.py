@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, on_photograph
 from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.weights import check_name
-from captioning.errors import CaptioningError
 
 Trainable = Annotated[bool | str, DocInfo("true, false or the node from which on weights are trained")]
 
@@ -129,6 +128,6 @@ def feature_map(network: nn.Module, node: str | None, size: int) -> tuple[int, i
     with torch.no_grad():
         output = network(torch.zeros(1, 3, size, size))
     if output.ndim != 4:
-        raise CaptioningError(f"backbone.node={node} gives {tuple(output.shape)}, not a feature map [B, D, h, w]")
+        raise ValueError(f"backbone.node={node} gives {tuple(output.shape)}, not a feature map [B, D, h, w]")
     _, dim, height, width = output.shape
     return dim, height, width

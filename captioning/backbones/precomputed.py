@@ -13,7 +13,7 @@ from captioning.errors import CaptioningError
 
 
 class Precomputed(Backbone):
-    """Context sets of up to L vectors from files (`captioning.features.own`), without image positions."""
+    """Context sets of up to L vectors from files (`captioning.features.inputs`), without image positions."""
 
     located = False
     reads_photographs = False

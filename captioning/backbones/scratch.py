@@ -13,7 +13,6 @@ from torch import nn
 from captioning.backbones.base import Backbone
 from captioning.backbones.images import ImageTransform, Resize
 from captioning.config.types import PixelSize, Width, validated
-from captioning.errors import CaptioningError
 
 Cells = Annotated[int, Interval(ge=1, le=512)]
 
@@ -37,7 +36,7 @@ class SmallCNN(Backbone):
     ) -> None:
         stages = round(math.log2(size / grid))
         if stages < 1 or size != grid << stages:
-            raise CaptioningError(
+            raise ValueError(
                 f"backbone.size={size} cannot be halved down to backbone.grid={grid}; "
                 f"with this grid it can be {grid * 4}, {grid * 8}, {grid * 16}, ..."
             )
@@ -72,7 +71,7 @@ class Patches(Backbone):
         patch = stride if patch is None else patch
         if rest or patch < stride:
             problem = f"size={size} is not a multiple of backbone.grid" if rest else f"patch={patch} is less than size"
-            raise CaptioningError(f"backbone.{problem}; it would leave pixels unseen")
+            raise ValueError(f"backbone.{problem}; it would leave pixels unseen")
         before, after = (patch - stride) // 2, (patch - stride + 1) // 2
         embedding = nn.Conv2d(3, dim, patch, stride)
         nn.init.normal_(embedding.weight, std=embedding.weight[0].numel() ** -0.5)

@@ -14,7 +14,6 @@ from captioning.backbones.base import Backbone
 from captioning.backbones.context import ContextSet
 from captioning.backbones.images import View
 from captioning.config.types import validated
-from captioning.errors import CaptioningError
 
 
 class SideBySide(Backbone):
@@ -31,12 +30,12 @@ class SideBySide(Backbone):
         reading = [replace(each.transform, mean=(0, 0, 0), std=(1, 1, 1)).settings for each in members]
         both_read = first.reads_photographs and second.reads_photographs
         if first.trainable != second.trainable or (both_read and reading[0] != reading[1]):
-            raise CaptioningError(
+            raise ValueError(
                 "backbones side by side need the same pixels, and both trained or both frozen: set the same trainable, "
                 f"size, resize and interpolation (torchvision's is bilinear), not {' and '.join(reading)}"
             )
         if first.grid != second.grid if along == "features" else first.dim != second.dim:
-            raise CaptioningError(
+            raise ValueError(
                 "backbones side by side need one grid along=features, and vectors of one width along=set, not "
                 f"{first.dim} features on {first.grid} and {second.dim} on {second.grid}: choose other nodes"
             )

@@ -13,7 +13,6 @@ from captioning.backbones.efficientnet_lite import VARIANTS, EfficientNetLite
 from captioning.backbones.images import ImageTransform, Interpolation, Resize
 from captioning.backbones.weights import check_name, fill, fixed_draws, noted, place_strides
 from captioning.config.types import PixelSize, validated
-from captioning.errors import CaptioningError
 
 
 class TimmBackbone(Backbone):
@@ -93,7 +92,7 @@ def _resize(network: Any, name: str, own: int, size: int | None) -> int:
     patch = getattr(getattr(network, "patch_embed", None), "patch_size", None) or 1
     side = max(patch) if isinstance(patch, tuple) else patch
     if size % side:  # timm would ignore the last rows and columns
-        raise CaptioningError(f"backbone.size={size} is not a multiple of the patch size of {name}, {side} pixels")
+        raise ValueError(f"backbone.size={size} is not a multiple of the patch size of {name}, {side} pixels")
     if hasattr(network, "set_input_size"):
         network.set_input_size(img_size=(size, size))
     return size

@@ -17,7 +17,6 @@ from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.images import ImageTransform, Resize
 from captioning.backbones.weights import check_name, fill, fixed_draws, noted, place_strides
 from captioning.config.types import PixelSize, validated
-from captioning.errors import CaptioningError
 
 Dilation = Literal[1, 2, 4]
 """Factor by which the grid is finer than the network's own."""
@@ -109,7 +108,7 @@ def dilate(network: nn.Module, dilation: Dilation, name: str) -> None:
     layers = [(path, layer) for path, layer in network.named_modules() if hasattr(layer, "stride")]
     dropped = [path for path, layer in layers if isinstance(layer, nn.MaxPool2d)][-dilation.bit_length() + 1 :]
     if len(dropped) < dilation.bit_length() - 1 or not all(_is_vggs(layer) for _, layer in layers):
-        raise CaptioningError(
+        raise ValueError(
             f"backbone.dilation={dilation} needs a network whose only strides are those of 2x2 poolings, "
             f"{dilation.bit_length() - 1} or more before the node, such as vgg11; {name} is not one: leave it at 1"
         )

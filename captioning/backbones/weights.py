@@ -17,7 +17,7 @@ def check_name(key: str, name: str, allowed: Sequence[str], what: str) -> None:
     """Raise unless a name is among those allowed, suggesting close matches."""
     if name not in allowed:
         near = ", ".join(get_close_matches(name, allowed, 5) or allowed[-5:])
-        raise CaptioningError(f"{key}={quoted(name)} is not {what}; near it: {near}")
+        raise ValueError(f"{key}={quoted(name)} is not {what}; near it: {near}")
 
 
 @contextmanager
@@ -69,9 +69,9 @@ def place_strides(network: nn.Module, name: str, in_1x1: bool | None, weights: s
     own = weights == "DEFAULT" or known
     if in_1x1 and (own or not strided):
         reason = "the library's own weights have the stride in the 3x3" if own else f"{name} has no bottleneck blocks"
-        raise CaptioningError(f"backbone.stride_in_1x1=true is wrong here, {reason}: leave it null")
+        raise ValueError(f"backbone.stride_in_1x1=true is wrong here, {reason}: leave it null")
     if strided and in_1x1 is None and weights is not None and not own:
-        raise CaptioningError(
+        raise ValueError(
             f"backbone.weights={quoted(weights)} fits {name} in two ways, and the file does not show which is right: "
             "set backbone.stride_in_1x1=true for weights of the original ResNets (Caffe, Keras), and "
             "backbone.stride_in_1x1=false for those trained with torchvision, timm and most others since"

@@ -65,7 +65,8 @@ def build(place: str, node: Any, modules: Sequence[str] | None = (), *given: Any
     except Exception as error:  # a constructor may raise anything if its arguments do not go together
         values = ", ".join(f"{place}.{name}={quoted(value)}" for name, value in plain.items())
         told = f", with {quoted(values)}" if isinstance(error, TypeError) else ""  # which names no argument
-        raise CaptioningError(f"{place}: {quoted(error)}{told}") from error
+        where = "" if f"{place}." in str(error) else f"{place}: "
+        raise CaptioningError(f"{where}{quoted(error)}{told}") from error
 
 
 def _argument(place: str, value: Any, modules: Sequence[str] | None) -> Any:

@@ -15,10 +15,9 @@ from omegaconf import DictConfig
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE
-from captioning.config.settings import check_table, settings_given
+from captioning.config.settings import check_table, refuse, settings_given
 from captioning.config.types import PathText
 from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
-from captioning.errors import CaptioningError
 from captioning.files import write_json
 
 SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx", "torch": ".torch"}
@@ -38,23 +37,28 @@ def main(config: DictConfig) -> None:
     """Write the file or folder, and print names and sizes."""
     check_table(SETTINGS, config)
     weights = config.format == "weights"
-    if config.checkpoint is None:
-        raise CaptioningError("checkpoint is not set: add checkpoint=FILE")
-    if (config.quantise and config.format != "onnx") or (config.half and not weights):
-        raise CaptioningError("quantise=output is for format=onnx, and half=true for format=weights")
+    unfit = (config.quantise and config.format != "onnx") or (config.half and not weights)
+    refuse(
+        {
+            "checkpoint is not set: add checkpoint=FILE": config.checkpoint is None,
+            "quantise=output is for format=onnx, and half=true for format=weights": unfit,
+        }
+    )
     check_checkpoint("checkpoint", config.checkpoint)
     checkpoint = checkpoint_path(config.checkpoint)
     in_package = config.checkpoint == PRETRAINED and not weights
     beside = Path(PRETRAINED) if in_package else checkpoint  # graphs do not belong among the package's files
     suffix = SUFFIXES[config.format]
     output = beside.with_suffix(suffix) if config.output is None else Path(config.output).expanduser()
-    if output.exists() and output.samefile(checkpoint):
-        raise CaptioningError(
-            f"output={output} is the checkpoint itself: set output to another file, or format=onnx for graphs that run "
-            "without PyTorch"
-        )
-    if output.exists() and not config.overwrite:
-        raise CaptioningError(f"output={output} exists: set another output, or overwrite=true")
+    itself = (
+        f"output={output} is the checkpoint itself: set another, or format=onnx for graphs that run without PyTorch"
+    )
+    refuse(
+        {
+            itself: output.exists() and output.samefile(checkpoint),
+            f"output={output} exists: set another output, or overwrite=true": output.exists() and not config.overwrite,
+        }
+    )
     if weights:  # imported here, because PyTorch takes seconds
         from captioning.runs.checkpoint import load, write_safetensors
 

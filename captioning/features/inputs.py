@@ -1,8 +1,23 @@
-"""Model inputs of a split: images or cached features."""
+"""Inputs of a split: images, cached features of a backbone, or precomputed ones, copied into a cache.
 
-from collections.abc import Sequence
+Precomputed features are arrays `[L, D]` by image name:
+
+| path | contents |
+|---|---|
+| a folder | `NAME.npy`, or `NAME.npz` with a single array or one called `features`, `feat` or `x` |
+| `FILE.npz` | an array for each image, keyed by its name |
+| `FILE.npy` | `[R, L, D]`, with `FILE.txt` of R names, one per line |
+| `FILE.h5`, `FILE.hdf5` | a data set for each image, keyed by its name and stored in this file itself |
+
+B images in a batch, R images, at most L context vectors of D features.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,10 +25,18 @@ from captioning.backbones import Backbone
 from captioning.backbones.precomputed import Precomputed
 from captioning.backbones.side_by_side import SideBySide
 from captioning.data.dataset import Inputs, Photographs
-from captioning.data.example import Example
-from captioning.features.build import build_features, layout_of
-from captioning.features.cache import FeatureCache
-from captioning.features.own import own_features
+from captioning.data.example import Example, Splits
+from captioning.data.photographs import fingerprints
+from captioning.errors import CaptioningError, listed, quoted
+from captioning.features.build import build_features, build_rows, layout_of
+from captioning.features.cache import FeatureCache, Numbers
+
+BATCH = 32
+ARRAYS = ("features", "feat", "x")
+"""Preferred array names in the `.npz` of one image."""
+
+Opened = Iterator[tuple[Iterable[str], Callable[[str], Numbers]]]
+"""Image names, and a function that reads the array of an image."""
 
 
 class Joined:
@@ -57,3 +80,157 @@ def to_unit_scale(backbone: Backbone, train: Inputs) -> None:
     elif isinstance(train, Joined) and isinstance(backbone, SideBySide):
         for member, part in zip(backbone.members, train.parts, strict=True):
             to_unit_scale(member, part)
+
+
+def check_features(splits: Splits, backbone: Backbone) -> None:
+    """Check that every image has precomputed features if `backbone` or a member of it reads them."""
+    examples = [example for examples in splits.values() for example in examples]
+    for member in _members(backbone):
+        with opened(member.path) as features:
+            _names(examples, member, features.files)
+
+
+def move_features(backbones: Sequence[Backbone], path: Path) -> None:
+    """Point the precomputed members of `backbones` to `path`."""
+    members = [member for backbone in backbones for member in _members(backbone)]
+    paths = list(dict.fromkeys(quoted(member.path) for member in members))
+    if len(paths) != 1:
+        found = (
+            f"are read from {', '.join(paths)}: put them there again" if paths else "are not read by this checkpoint"
+        )
+        raise CaptioningError(f"features must replace a single path of precomputed features, but they {found}")
+    for member in members:
+        member.path = path
+
+
+def own_features(examples: Sequence[Example], backbone: Precomputed, folder: Path, progress: str) -> FeatureCache:
+    """The features of `examples` in order, read from their files unless cached below `folder`."""
+    regions = backbone.grid[1]
+    with opened(backbone.path) as features:
+        names = _names(examples, backbone, features.files)
+        files = list(dict.fromkeys(features.files[name] for name in names))
+        known = dict(zip(files, fingerprints(files), strict=True))
+
+        def batches_from(done: int) -> Iterator[Tensor]:
+            for first in range(done, len(names), BATCH):
+                batch = names[first : first + BATCH]
+                # missing vectors are NaN, as in `captioning.backbones.context`
+                rows = torch.full((len(batch), regions, backbone.dim), torch.nan, dtype=torch.float16)
+                for row, name in zip(rows, batch, strict=True):
+                    vectors = features.features(name, backbone.dim, regions)
+                    row[: len(vectors)] = vectors
+                yield rows
+
+        photographs = [b"%s\0%s" % (name.encode(), known[features.files[name]]) for name in names]
+        return build_rows(backbone, photographs, batches_from, folder, "float16", progress)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFiles:
+    """Opened features: the file of each image by name, and a function that reads an image's array."""
+
+    files: Mapping[str, Path]
+    read: Callable[[str], Numbers]
+
+    def features(self, name: str, dim: int, regions: int) -> Tensor:
+        """Finite features of one image in half precision, `[L, dim]`, with L from 1 to `regions`."""
+        with _reading(f"the features {quoted(name)} in {self.files[name]}"):
+            array = np.asarray(self.read(name))
+            fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
+            if not fits or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+                raise ValueError(
+                    f"it must be finite [L, D], L from 1 to backbone.regions={regions}, D = backbone.dim={dim}; "
+                    f"it is {list(array.shape)} of {array.dtype}"
+                )
+            vectors = torch.tensor(array).half()
+            if not vectors.isfinite().all():
+                raise ValueError(
+                    "it exceeds half precision: divide all features by one number; their scale is arbitrary"
+                )
+            return vectors
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[FeatureFiles]:
+    if path.is_dir():
+        files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in (".npy", ".npz")}
+        yield FeatureFiles(files, lambda name: _own_array(files[name]))
+        return
+    kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
+    with ExitStack() as stack:
+        with _reading(f"backbone.path={quoted(path)}"):
+            if path.suffix not in kinds or not path.is_file():
+                raise ValueError(f"it is not a folder of .npy or .npz files, or a file of {', '.join(kinds)}")
+            names, read = stack.enter_context(kinds[path.suffix](path))
+        yield FeatureFiles(dict.fromkeys(names, path), read)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # damaged files make the readers raise any exception
+        raise CaptioningError(f"cannot read {what}: {type(error).__name__}: {quoted(error)}") from error
+
+
+def _members(backbone: Backbone) -> list[Precomputed]:
+    return [module for module in backbone.modules() if isinstance(module, Precomputed)]
+
+
+def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[str, Path]) -> list[str]:
+    possible = [(str(example.image_id), example.path.name, example.path.stem) for example in examples]
+    names = [next((name for name in each if name in files), "") for each in possible]
+    missing = [f"{image_id} ({file})" for (image_id, file, _), name in zip(possible, names, strict=True) if not name]
+    if missing:
+        raise CaptioningError(
+            f"backbone.path={backbone.path} has features of {len(files)} images, but not of {len(missing)} of the "
+            f"{len(examples)}: {listed(missing, 5)}. They are looked up by image_id, by file name, "
+            "and by file name without its suffix"
+        )
+    return names
+
+
+def _own_array(file: Path) -> Numbers:
+    with file.open("rb") as content:
+        loaded = np.load(content, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        names = [name for name in ARRAYS if name in loaded.files] or loaded.files
+        if len(names) > 1 and names[0] not in ARRAYS:
+            raise ValueError(f"it contains {', '.join(names)}, none of which is called {' or '.join(ARRAYS)}")
+        return np.asarray(loaded[names[0]])
+
+
+@contextmanager
+def _archive(path: Path) -> Opened:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        yield arrays.files, arrays.__getitem__
+
+
+@contextmanager
+def _stacked(path: Path) -> Opened:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    names = path.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    rows = {name.strip(): row for row, name in enumerate(names)}
+    if array.ndim != 3 or not len(array) == len(names) == len(rows):
+        different = f"{len(names)} names in {path.with_suffix('.txt').name}, {len(rows)} different ones"
+        raise ValueError(f"[R, L, D] needs R different names: it is {list(array.shape)}, with {different}")
+    yield rows, lambda name: array[rows[name]]
+
+
+@contextmanager
+def _hdf5(path: Path) -> Opened:
+    try:
+        import h5py  # an extra
+    except ImportError as error:
+        raise ImportError("h5py is not installed: pip install 'captioning[hdf5]'") from error
+
+    def read(name: str) -> Numbers:
+        # Do not follow links: even a link within this file may lead to another file.
+        found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+        if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+            raise ValueError("it must be an array stored in this file, not a group, a link or an external reference")
+        return np.asarray(found[()])
+
+    with h5py.File(path, "r") as file:
+        yield list(file), read

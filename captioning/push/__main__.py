@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from captioning import __version__
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE, each_part
-from captioning.config.settings import check_table
+from captioning.config.settings import check_table, refuse
 from captioning.config.types import PathText
 from captioning.download.named import (
     FILE,
@@ -50,18 +50,21 @@ OF_CARD = ("seed", "data", "backbone", "model", "objective", "optimizer", "sched
 def main(config: DictConfig) -> None:
     """Write captioner and card to a folder, and upload it where it goes to the hub."""
     check_table(SETTINGS, config)
-    if not config.checkpoint or not config.to:
-        raise CaptioningError("checkpoint and to must be set: add checkpoint=FILE to=hf:USER/NAME")
+    unset = not config.checkpoint or not config.to
+    refuse({"checkpoint and to must be set: add checkpoint=FILE to=hf:USER/NAME": unset})
     check_checkpoint("checkpoint", config.checkpoint)
     of_hub = REPOSITORY.fullmatch(config.to) is not None
-    if of_hub and hub_token() is None:
-        raise CaptioningError(
-            "you are not logged in to the Hugging Face Hub: give the command `hf auth login`, or set the variable "
-            "HF_TOKEN to a token that may write"
-        )
-    if not of_hub and (is_elsewhere(config.to) or given_path(config.to).exists()):
-        allowed = "hf:USER/NAME, hf:USER/NAME@BRANCH or a new folder"
-        raise CaptioningError(f"to={quoted(config.to)} is not allowed; it must be {allowed}")
+    login = (
+        "you are not logged in to the Hugging Face Hub: give the command `hf auth login`, or set HF_TOKEN to a token"
+    )
+    allowed = "it must be hf:USER/NAME, hf:USER/NAME@BRANCH or a new folder"
+    taken = not of_hub and (is_elsewhere(config.to) or given_path(config.to).exists())
+    refuse(
+        {
+            f"{login} that may write": of_hub and hub_token() is None,
+            f"to={quoted(config.to)} is not allowed; {allowed}": taken,
+        }
+    )
 
     with TemporaryDirectory() as parent:
         folder = Path(parent, "captioner") if of_hub else given_path(config.to)

@@ -13,7 +13,7 @@ from captioning.backbones.side_by_side import SideBySide
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
 from captioning.features.cache import FeatureCache
-from captioning.features.own import check_features, move_features, own_features
+from captioning.features.inputs import check_features, move_features, own_features
 
 D, L = 5, 4
 NAMES = ("7", "b.jpg", "c")
