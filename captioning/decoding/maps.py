@@ -10,6 +10,7 @@ vectors after the encoder, V words.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate, repeat
 
 import numpy as np
 import torch
@@ -65,11 +66,11 @@ def rollout(weights: LayerWeights) -> Tensor:
     """
     layers = weights.encoder, weights.text, weights.inter
     encoder, text, inter = ([alpha.mean(dim=1) for alpha in part] for part in layers)
-    image = _encoded(encoder, inter[0], lambda before, added: (before + added) / 2)
+    images = _encoded(map(_on_image, encoder), inter[0], lambda before, added: (before + added) / 2)
     shares = torch.zeros_like(inter[0])
-    for words, vectors in zip(text, inter, strict=True):
+    for words, vectors, below in zip(text, inter, weights.below or repeat(-1), strict=False):
         shares = (shares + words @ shares) / 2
-        shares = (shares + vectors @ image) / 2
+        shares = (shares + vectors @ images[below]) / 2
     return weights.shares(shares / shares.sum(dim=-1, keepdim=True))
 
 
@@ -99,22 +100,24 @@ def _gradient(model: LayeredCaptioner, context: ContextSet, tokens: Tensor, step
     gains = [(slope * alpha.detach()).clamp(min=0).mean(dim=1) for slope, alpha in zip(slopes, alphas, strict=True)]
     layers = len(weights.inter)
     encoder, text, inter = gains[: -2 * layers], gains[-2 * layers : -layers], gains[-layers:]
-    image = _encoded(encoder, inter[0], torch.add)
-    own = torch.eye(image.shape[-1], dtype=image.dtype, device=image.device)
-    image = own + _to_one(image - own)  # Eq. 8, 9
+    own, *images = _encoded(map(_on_image, encoder), inter[0], torch.add)
+    images = [own, *(own + _to_one(image - own) for image in images)]  # Eq. 8, 9
     relevance = torch.zeros_like(inter[0])
-    for words, vectors in zip(text, inter, strict=True):
+    for words, vectors, below in zip(text, inter, weights.below or repeat(-1), strict=False):
         relevance = relevance + words @ relevance
-        relevance = relevance + vectors @ image
+        relevance = relevance + vectors @ images[below]
     return weights.shares(_to_one(relevance[rows, step]))
 
 
-def _encoded(encoder: Iterable[Tensor], like: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """The share of each encoder input in each output, `[K, K]` or `[B, K, K]`."""
+def _encoded(encoder: Iterable[Tensor], like: Tensor, join: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
+    """The share of each encoder input in each vector after 0, 1, .. layers, `[K, K]` or `[B, K, K]`."""
     image = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
-    for vectors in encoder:
-        image = join(image, vectors @ image)
-    return image
+    return list(accumulate(encoder, lambda before, vectors: join(before, vectors @ before), initial=image))
+
+
+def _on_image(encoder: Tensor) -> Tensor:
+    """Weights without those on memory, `[.., K, K + M]` to `[.., K, K]`."""
+    return encoder[..., : encoder.shape[-2]]
 
 
 def _to_one(rows: Tensor) -> Tensor:

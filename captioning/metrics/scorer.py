@@ -77,6 +77,8 @@ _ALL = (
     Score("ended", WORDING, "%"),
     Score("first word entropy", WORDING, "nats", 2),
     Score("word entropy", WORDING, "nats", 2),
+    Score("attention on image", ATTENTION, "%"),
+    Score("attention on memory", ATTENTION, "%"),
     Score("pointing", ATTENTION, "%"),
     Score("pointing (images shuffled)", ATTENTION, "%"),
     Score("attention coverage", ATTENTION, "%"),

@@ -56,10 +56,11 @@ class LayerWeights:
     """All attention weights of a pass over one caption of T words per image; K vectors after the encoder."""
 
     logits: Tensor  # `[B, T, V]`
-    encoder: Sequence[Tensor]  # `[B, H, K, K]`
+    encoder: Sequence[Tensor]  # `[B, H, K, K + M]`, also of a prefix; the last M on memory
     text: Sequence[Tensor]  # `[B, H, T, T]`, of the decoder's self-attention
     inter: Sequence[Tensor]  # `[B, H, T, K]`
     shares: Callable[[Tensor], Tensor]  # maps weights over the K vectors to weights over the image's L vectors
+    below: Sequence[int] = ()  # of a prefix: the number of `encoder` below the vectors of each decoder layer; else all
 
 
 class Captioner(Protocol):
@@ -83,6 +84,9 @@ class Captioner(Protocol):
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """Named maps `[B, N, C, M, L]` for figures; M is 1, or layers x heads, layer by layer."""
+
+    def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        """Mean shares of attention `[B, N, C]`: `image`, where it competes with words; `memory`, of the encoder's."""
 
 
 class LayeredCaptioner(Captioner, Protocol):

@@ -75,7 +75,10 @@ class Recurrent(nn.Module):
         self.embed = nn.Embedding(vocab_size, d_embed)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
         d_image = self.encoder.d_out if self.encoder else d_context
-        look = attention(d_context=d_image, d_query=d_hidden, grid=grid, score=score) if attention and score else None
+        scored = getattr(getattr(attention, "func", attention), "scored", True)  # of the class that a partial builds
+        look = None
+        if attention and (score or not scored):
+            look = attention(d_context=d_image, d_query=d_hidden, grid=grid, score=score)
         seen = inject(d_context=d_image, d_word=d_embed, d_hidden=d_hidden) if inject else None
         sizes = {"d_word": d_embed, "d_hidden": d_hidden, "d_context": look.d_value if look else 0}
         unit = cell(**sizes, d_image=seen.d_image if seen and not seen.once else 0)
@@ -90,7 +93,7 @@ class Recurrent(nn.Module):
 
     @property
     def attends(self) -> bool:
-        return self.attention is not None
+        return self.attention is not None and (self.encoder is None or self.encoder.places)
 
     @property
     def stochastic(self) -> bool:
@@ -106,7 +109,8 @@ class Recurrent(nn.Module):
     ) -> CaptionOutput:
         """Teacher forcing; without `sampled`, attention uses its `choice` and there is no policy."""
         hidden, looks, _ = self._read(self.start(context, tokens.shape[1]), tokens, sampled, uniform)
-        attention = self._shares(_joined(look.alpha for look in looks)) if looks and need_weights else None
+        shown = need_weights and self.attends
+        attention = self._shares(_joined(look.alpha for look in looks)) if shown else None
         if sampled is None:
             return CaptionOutput(hidden, attention)
         if not looks or not looks[0].policy:
@@ -136,7 +140,7 @@ class Recurrent(nn.Module):
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Step:
         hidden, looks, state = self._read(state, tokens[..., None])
-        maps = (looks[0].alpha, looks[0].taken) if looks else (None, None)
+        maps = (looks[0].alpha, looks[0].taken) if self.attends else (None, None)
         attention, attended = (None if each is None else self._shares(each) for each in maps)
         return Step(self.readout(hidden[:, :, 0]), attention, state, attended)
 
@@ -144,6 +148,11 @@ class Recurrent(nn.Module):
         """`alpha`: `[B, N, C, 1, L]`, where there is attention."""
         attention = self(context, tokens, need_weights=True).attention
         return {} if attention is None else {"alpha": attention[..., None, :]}
+
+    @torch.no_grad()
+    def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        memory = self.encoder.memory_share(context) if self.encoder else None
+        return {} if memory is None else {"memory": memory[:, None, None].expand(tokens.shape)}
 
     def _shares(self, alpha: Tensor) -> Tensor:
         return self.encoder.shares(alpha) if self.encoder else alpha

@@ -4,14 +4,14 @@ Vaswani et al., "Attention Is All You Need", 2017; Springenberg, Lakomkin, Weber
 with Spatial Self-Attention", ESANN 2018, to which equation numbers refer.
 
 B images, N captions per image, C input positions, L context vectors of D features, E = d_feat, H heads,
-A = d_attn = E / H, V words.
+A = d_attn = E / H, V words. The image's places are K context vectors, or P prefix places.
 """
 
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import NamedTuple, Self, cast
+from typing import Literal, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,18 +19,22 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Length, Share, Width, validated
 from captioning.models.parts.encoders import Encoder
-from captioning.models.parts.layers import DecoderLayer, KeyValue, Norm, Scale, over_image, temperature
+from captioning.models.parts.layers import DecoderLayer, Norm
+from captioning.models.parts.multi_head import KeyValue, Scale, over_image, temperature
 from captioning.models.parts.numerics import dropout, gathered, glorot, initialise
 from captioning.models.parts.positions import Positions, TextPositions, sinusoidal
+from captioning.models.parts.prefix import PrefixLayer
 from captioning.models.protocol import CaptionOutput, LayerWeights, Step
+
+Enter = Literal["cross", "meshed", "prefix", "causal_prefix"]
 
 
 class EncodedImage(NamedTuple):
     """Inputs of the decoder layers from the images, computed once for all captions."""
 
-    layers: tuple[KeyValue, ...]  # `[B, H, L, A]`, one pair per decoder layer
+    layers: tuple[KeyValue, ...]  # `[B, H, K, A]`, one pair per decoder layer; meshed, the heads of all levels
     tau: float | Tensor  # divisor of the scores over the image, one number or `[B, 1, 1, 1]`
-    mask: Tensor | None  # `[B, 1, 1, L]` bool
+    mask: Tensor | None  # `[B, 1, 1, K]` bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +64,13 @@ class Transformer(nn.Module):
     tokens, including BOS, and d_len of Eq. 2 for text (D): a constant, so that parallel, step-by-step and padded
     evaluation agree. Dropout is on the embeddings of the caption and on the attention weights. `norm` is the position
     of layer normalisation in each sublayer, `post` as in the papers; `pre` adds a final one.
+
+    `enter` is where the image enters: by inter-attention (`cross`), to all levels of the encoder (`meshed`, Cornia et
+    al. 2020), or before the words (`prefix`), whose places attend to each other, or to those before (`causal_prefix`).
+    A prefix and the words share a softmax, with d_len = P + max_tokens (D).
     """
 
-    attends, stochastic, parallel = True, False, True
+    stochastic, parallel = False, True
 
     @validated
     def __init__(
@@ -81,18 +89,30 @@ class Transformer(nn.Module):
         scale: Scale = "sqrt_len_d",
         norm: Norm = "post",
         text_positions: TextPositions = "sinusoidal",
+        enter: Enter = "cross",
     ) -> None:
         super().__init__()
         self.max_tokens, self.dropout = max_tokens, dropout
-        self.d_feat, self.heads, self.d_attn = d_feat, heads, d_feat // heads
+        self.d_feat, self.d_attn = d_feat, d_feat // heads
         self.scale: Scale = scale
+        self.prefix, self.causal = enter.endswith("prefix"), enter == "causal_prefix"
         self.text_tau = temperature(scale, max_tokens, self.d_attn)
 
         self.embed = nn.Embedding(vocab_size, d_feat)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
+        self.attends = self.encoder is None or self.encoder.places
         d_image = self.encoder.d_out if self.encoder else d_context
-        stack = (DecoderLayer(d_feat, d_image, heads, d_hidden, dropout, norm) for _ in range(decoder_layers))
-        self.decoder = cast(Sequence[DecoderLayer], nn.ModuleList(stack))
+        if self.prefix and d_image != d_feat:
+            raise ValueError(f"a prefix of {d_image} features cannot precede words of {d_feat}; make them equal")
+        levels = None if enter != "meshed" else self.encoder.depth if self.encoder else 1
+        self.heads = heads * (levels or 1)  # maps of a layer
+        stack = (
+            PrefixLayer(d_feat, heads, d_hidden, dropout, norm)
+            if self.prefix
+            else DecoderLayer(d_feat, d_image, heads, d_hidden, dropout, norm, levels)
+            for _ in range(decoder_layers)
+        )
+        self.decoder = cast(Sequence[DecoderLayer | PrefixLayer], nn.ModuleList(stack))
         self.norm = nn.LayerNorm(d_feat) if norm == "pre" else nn.Identity()
         self.output = nn.Linear(d_feat, vocab_size)  # not tied to the embedding (D)
         self.positions = Positions(sinusoidal(max_tokens, d_feat), text_positions == "learned")
@@ -105,42 +125,70 @@ class Transformer(nn.Module):
 
     def forward(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
         """Teacher forcing; the map is the inter-attention of the last layer, averaged over heads."""
-        wanted = self.decoder[-1:] if need_weights else ()
+        wanted = self.decoder[-1:] if need_weights and self.attends else ()
         passed = self._read(self.start(context, tokens.shape[1]), tokens, wanted)
-        return CaptionOutput(passed.hidden, self._map(passed, tokens) if need_weights else None)
+        return CaptionOutput(passed.hidden, self._map(passed, tokens) if wanted else None)
 
     def readout(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
 
     def start(self, context: ContextSet, n: int) -> TransformerState:
-        return self._before_words(self.encoder(context) if self.encoder else context)
+        return self._encoded(context, need_weights=False)[0]
 
-    def _before_words(self, encoded: ContextSet) -> TransformerState:
-        layers = tuple(layer.inter_attention.image(encoded.vectors) for layer in self.decoder)
-        return TransformerState(EncodedImage(layers, *over_image(encoded, self.scale, self.d_attn)))
+    def _encoded(self, context: ContextSet, need_weights: bool) -> tuple[TransformerState, list[Tensor]]:
+        """State before the words, and weights over the image if needed: of the encoder, and of the prefix."""
+        levels, weights = self.encoder.attending(context, need_weights) if self.encoder else ([context], [])
+        tau, mask = over_image(levels[-1], self.scale, self.d_attn, self.max_tokens if self.prefix else 0)
+        own = mask
+        if self.causal:
+            square = torch.ones(levels[-1].vectors.shape[1:2] * 2, dtype=torch.bool, device=context.vectors.device)
+            own = square.tril() if mask is None else (square.tril() & mask) | square.tril().triu()
+        layers: list[KeyValue] = []
+        vectors: Sequence[Tensor] = [level.vectors for level in levels]
+        for layer in self.decoder:
+            keys, vectors, own_weights = layer.image(vectors, tau, own, need_weights)
+            layers.append(keys)
+            weights = weights if own_weights is None else [*weights, own_weights]
+        return TransformerState(EncodedImage(tuple(layers), tau, mask)), weights
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
         # For one position the weights cost no time and only B N H L numbers.
         passed = self._read(state, tokens[..., None], self.decoder)
-        attention = self._map(passed, tokens[..., None])[:, :, 0]
+        attention = self._map(passed, tokens[..., None])[:, :, 0] if self.attends else None
         return Step(self.readout(passed.hidden[:, :, 0]), attention, passed.state)
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """`inter` `[B, N, C, M, L]`: the inter-attention of every head."""
+        """`inter` `[B, N, C, M, L]`: the attention of every head to the image, renormalised for a prefix."""
+        if not self.attends:
+            return {}
         passed = self._read(self.start(context, 1), tokens, self.decoder)
         return {"inter": torch.cat([self._shares(self._heads(each, tokens)) for each in passed.inter], dim=-2)}
 
+    @torch.no_grad()
+    def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        found = {}
+        if self.prefix:
+            passed = self._read(self.start(context, 1), tokens, self.decoder)
+            shares = torch.stack([each.sum(dim=-1).mean(dim=1) for each in passed.inter]).mean(dim=0)  # [B, N T]
+            found["image"] = shares.unflatten(1, tokens.shape[1:])
+        memory = self.encoder.memory_share(context) if self.encoder else None
+        return found if memory is None else found | {"memory": memory[:, None, None].expand(tokens.shape)}
+
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
-        encoded, weights = self.encoder.attending(context) if self.encoder else (context, [])
-        passed = self._read(self._before_words(encoded), tokens[:, None], self.decoder, need_text=True)
-        return LayerWeights(self.readout(passed.hidden[:, 0]), weights, passed.text, passed.inter, self._shares)
+        state, weights = self._encoded(context, need_weights=True)
+        passed = self._read(state, tokens[:, None], self.decoder, need_text=True)
+        layers = len(self.decoder)
+        below = range(len(weights) - layers, len(weights)) if self.prefix else ()
+        logits = self.readout(passed.hidden[:, 0])
+        return LayerWeights(logits, weights, passed.text, passed.inter, self._shares, below)
 
     def _map(self, passed: Pass, tokens: Tensor) -> Tensor:
         """The last layer's weights averaged over heads, `[B, N, T, L]`."""
         return self._shares(self._heads(passed.inter[-1], tokens).mean(dim=-2))
 
     def _heads(self, weights: Tensor, tokens: Tensor) -> Tensor:
-        """`[B, H, N T, K]` to `[B, N, T, H, K]`."""
+        """`[B, H, N T, K]` to `[B, N, T, H, K]`, that of a prefix with a sum of one (D)."""
+        weights = weights / weights.sum(dim=-1, keepdim=True) if self.prefix else weights
         return weights.transpose(1, 2).unflatten(1, tokens.shape[1:])
 
     def _shares(self, alpha: Tensor) -> Tensor:

@@ -191,14 +191,19 @@ def warmup_decay(
     optimizer: Optimizer,
     total_steps: int,
     warmup_steps: Annotated[int, Ge(0)] = 0,
-    decay: Literal["constant", "linear", "cosine"] = "constant",
+    decay: Literal["constant", "linear", "cosine", "inverse_sqrt"] = "constant",
     final: NotNegative = 0.0,
 ) -> LambdaLR:
-    """Linear warm-up from 1 / warmup_steps of the peak, then decay to `final` of it at `total_steps`."""
+    """Linear warm-up from 1 / warmup_steps of the peak, then decay to `final` of it at `total_steps`.
+
+    `inverse_sqrt` is sqrt(warmup_steps / step), whatever the total (Vaswani et al. 2017, Eq. 3).
+    """
 
     def factor(step: int) -> float:
         if step < warmup_steps:
             return (step + 1) / warmup_steps
+        if decay == "inverse_sqrt":
+            return math.sqrt(max(1, warmup_steps) / (step + 1))
         progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
         if decay == "linear":
             return 1 - (1 - final) * progress

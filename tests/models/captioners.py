@@ -24,7 +24,8 @@ V, D, GRID = 23, 17, (1, 11)
 B, N, C, L = 2, 3, 5, 11
 MASK = torch.tensor([[k not in (1, 7, 10) for k in range(L)], [k in (0, 2, 3, 5) for k in range(L)]])
 SMALL: dict[str, Any] = {"d_embed": 7, "d_hidden": 19, "d_feat": 14, "heads": 2, "decoder_layers": 2, "max_tokens": 29}
-SMALL |= {f"encoder.{key}": value for key, value in (SMALL | {"layers": 1, "behind.layers": 1}).items()}
+OF_ENCODERS = {"layers": 1, "behind.layers": 1, "behind.heads": 2, "memory": 3, "prefix": 4}
+SMALL |= {f"encoder.{key}": value for key, value in (SMALL | OF_ENCODERS).items()}
 """Settings of those captioners that have them."""
 
 
@@ -40,12 +41,30 @@ def parts(option: str, group: str = "model") -> dict[str, Any]:
     return found
 
 
+OWN: dict[str, dict[str, Any]] = {
+    "aoa": {
+        "d_hidden": 14,
+        "score.heads": 2,
+        "attention.dropout": 0.0,
+        "encoder.dropout": 0.0,
+    },  # as wide as its encoder
+    "meshed_memory": {"encoder.layers": 2},
+    "x_linear": {
+        "d_hidden": 16,
+        "encoder.d_feat": 16,
+        "attention.heads": 2,
+        "attention.dropout": 0.0,
+        "encoder.dropout": 0.0,
+    },
+}
+"""Settings of those systems that need others."""
 SYSTEMS = sorted(file.stem for file in CONF.glob("model/*.yaml") if not file.stem.endswith("_small"))
 MIXTURES: list[tuple[str, dict[str, Any]]] = [
     ("sat_soft model/score=scaled_dot", {"d_hidden": D}),
     ("sat_soft model/score=projected_dot", {"score.d_attention": 13}),
     ("hui_soft", {"score.learned_scale": True}),
     ("sat_hard model/score=location model/cell=gru", {"attention.temperature": 0.5, "cell.reset": "after"}),
+    ("sat_soft model/encoder=layers model/score=location", {"score.heads": 2, "score.d_attention": 6}),
     ("sat_hard model/cell=up_down model/inject=first", {}),
     (
         "gru_attention model/cell=gru_printed model/inject=every",
@@ -67,14 +86,26 @@ MIXTURES: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"encoder.positions": "learned"}),
     ("transformer model/encoder=transposed", {"encoder.doublings": 2}),
     ("spatial_transformer model/encoder=transposed_spatial_transformer", {}),
+    (
+        "transformer model/encoder=relative",
+        {"encoder.memory": 3, "enter": "meshed", "encoder.layers": 2, "norm": "pre"},
+    ),
+    (
+        "up_down model/encoder=geometry model/cell=aoa",
+        {"encoder.layers": 2, "encoder.shared": True, "cell.tied": False, "attention.dropout": 0.2},
+    ),
+    ("prefix", {"enter": "causal_prefix", "norm": "pre"}),
+    ("prefix model/encoder=queries", {}),
+    ("prefix model/encoder=pooled", {"scale": "sqrt_d"}),
 ]
 TOLD = {f"model/{group}={option}" for name in SYSTEMS for group, option in parts(name).items()}
 TOLD |= {choice for choices, _ in MIXTURES for choice in choices.split()}
 ALONE = sorted({f"model/{file.parent.name}={file.stem}" for file in CONF.glob("model/*/*.yaml")} - TOLD)
 """Parts of no system and no mixture."""
-CAPTIONERS = {
+CAPTIONERS = {name: (name, OWN.get(name, {})) for name in SYSTEMS}
+CAPTIONERS |= {
     " ".join([choices, *(f"{key}={value}" for key, value in settings.items() if key not in SMALL)]): (choices, settings)
-    for choices, settings in [*((name, {}) for name in SYSTEMS), *MIXTURES, *((f"sat_soft {a}", {}) for a in ALONE)]
+    for choices, settings in [*MIXTURES, *((f"sat_soft {a}", {}) for a in ALONE)]
 }
 """Every captioner by a name that tells it, with what to compose and the settings to change."""
 LAYERED = [name for name in CAPTIONERS if parts(name.split()[0])["_target_"] == "captioning.models.Transformer"]
@@ -84,13 +115,15 @@ def attention_of(name: str) -> Any:
     """The class of its attention, if it has any."""
     system, *changes = name.split()
     chosen = parts(system) | dict(change.removeprefix("model/").split("=") for change in changes if "=" in change)
-    return chosen.get("score") and get_class(parts(chosen["attention"], "model/attention")["_target_"])
+    kind = chosen.get("attention") and get_class(parts(chosen["attention"], "model/attention")["_target_"])
+    return kind if kind and (chosen.get("score") or not kind.scored) else None
 
 
 BLIND = [name for name in CAPTIONERS if name not in LAYERED and not attention_of(name)]
 """Those without attention."""
 STOCHASTIC = [name for name in CAPTIONERS if getattr(attention_of(name), "stochastic", False)]
-"""Those with locations to sample."""
+STOCHASTIC = [name for name in STOCHASTIC if CAPTIONERS[name][1].get("score.heads", 1) == 1]
+"""Those with locations to sample: of one head."""
 
 
 @cache
@@ -118,7 +151,7 @@ def captioner(choices: str, vocab_size: int, d_context: int, grid: tuple[int, in
 def _built(name: str, seed: int, changes: tuple[tuple[str, Any], ...]) -> nn.Module:
     choices, settings = CAPTIONERS[name]
     model = composed(choices).model
-    small = {key: value for key, value in SMALL.items() if OmegaConf.select(model, key) is not None}
+    small = {key: value for key, value in SMALL.items() if OmegaConf.select(model, key)}
     torch.manual_seed(seed)
     return randomised(captioner(choices, V, D, GRID, **(small | settings | dict(changes))), seed=seed)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from captioning.models import recurrent, transformer
-from captioning.models.parts import encoders, layers
+from captioning.models.parts import encoders, multi_head
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def dropped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, ...], floa
     def refused(*_: Any, **__: Any) -> None:
         pytest.fail("dropout of another kind")
 
-    for module in (recurrent, transformer, encoders, layers):
+    for module in (recurrent, transformer, encoders, multi_head):
         monkeypatch.setattr(module, "dropout", visible)
     monkeypatch.setattr(F, "dropout", refused)
     return calls

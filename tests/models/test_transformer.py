@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
 from captioning.models import Transformer
-from captioning.models.parts.layers import BLOCK
+from captioning.models.parts.multi_head import BLOCK
 from captioning.models.parts.positions import resized
 from captioning.tokens import BOS
 
@@ -214,5 +214,3 @@ def test_sizes_that_are_refused() -> None:
         model(context, F.pad(longest, (0, 1), value=4))
     with pytest.raises(ValueError, match="4 input tokens"):
         model.step(longest[..., 0], state)
-    with pytest.raises(ValueError, match="12 context vectors"):
-        model(ContextSet(normal(B, L + 1, D), (1, L + 1)), longest)

@@ -257,6 +257,7 @@ HALF = math.sqrt(0.5) / 2
         ({"total_steps": 4, "decay": "cosine"}, [1, 0.5 + HALF, 0.5, 0.5 - HALF, 0, 0]),
         ({"total_steps": 4, "decay": "cosine", "final": 0.2}, [1, 0.6 + 0.8 * HALF, 0.6, 0.6 - 0.8 * HALF, 0.2]),
         ({"total_steps": 3, "decay": "linear", "warmup_steps": 10}, [0.1, 0.2, 0.3]),
+        ({"total_steps": 3, "decay": "inverse_sqrt", "warmup_steps": 2}, [0.5, 1, math.sqrt(2 / 3), math.sqrt(1 / 2)]),
     ],
 )
 def test_rates_by_hand(settings: dict[str, Any], expected: list[float]) -> None:

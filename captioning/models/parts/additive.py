@@ -1,6 +1,6 @@
 """Memory-efficient additive attention scores (Xu et al. 2015, Eq. 4).
 
-B images, N captions per image, L context vectors, A attention features.
+B images, N captions per image, L context vectors, A attention features, H heads with A / H of them each.
 
 The scores w . tanh(P_i + Q_n) need an intermediate array `[B, N, L, A]` at every step, hundreds of megabytes in total.
 Here a CPU computes it for one image at a time, which fits its cache, and again in the backward pass, which costs less
@@ -31,18 +31,27 @@ class Keys(NamedTuple):
 
 
 def additive_scores(
-    keys: Keys, query: Tensor, weight: Tensor, pairs: Tensor | None = None, matrix: Tensor | None = None
+    keys: Keys,
+    query: Tensor,
+    weight: Tensor,
+    pairs: Tensor | None = None,
+    matrix: Tensor | None = None,
+    heads: int = 1,
 ) -> Tensor:
-    """e = w . tanh(keys + query + U pairs) for every pair of a key and a query, `[B, N, L]`.
+    """e = w . tanh(keys + query + U pairs) for every pair of a key and a query, `[B, N, L]`, or `[B, N, H, L]`.
 
     For `query` `[B, N, A]`, `weight` w `[A]`, features `pairs` `[B, N, L, d]` and `matrix` U `[A, d]`. Computed in at
     least single precision and returned in the precision of the keys. Keys and queries are clamped to +-40 (+-320 in
     double precision) so that no power overflows; this matters only if both are that large and of opposite signs.
     """
+    if heads > 1:  # a column for each head, `[A, H]`
+        weight = torch.block_diag(*weight.chunk(heads)).T
     if torch.compiler.is_exporting():  # a graph has no tiles
         sums = keys.values[:, None] + query[:, :, None]
-        return (sums if pairs is None or matrix is None else sums + pairs @ matrix.T).tanh() @ weight
-    return _AdditiveScores.apply(keys.values, keys.powers, query, weight, pairs, matrix)
+        scores = (sums if pairs is None or matrix is None else sums + pairs @ matrix.T).tanh() @ weight
+    else:
+        scores = _AdditiveScores.apply(keys.values, keys.powers, query, weight, pairs, matrix)
+    return scores if heads == 1 else scores.mT
 
 
 def _power(x: Tensor) -> Tensor:
@@ -77,25 +86,31 @@ class _AdditiveScores(torch.autograd.Function):
         wide = key_powers.dtype
         pairs, matrix = pair
         weight = weight.to(wide)
-        sums = key_powers.new_empty(*query.shape[:2], keys.shape[1])
+        sums = key_powers.new_empty(*query.shape[:2], keys.shape[1], *weight.shape[1:])
         for block, r in _tiles(key_powers, _power(query).to(wide), pairs, None if matrix is None else matrix.to(wide)):
-            sums[block] = torch.mv(r.flatten(0, 2), weight).view(sums[block].shape)
-        return (weight.sum() - 2 * sums).to(keys.dtype)
+            sums[block] = (r.flatten(0, 2) @ weight).view(sums[block].shape)
+        return (weight.sum(dim=0) - 2 * sums).to(keys.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         key_powers, query, weight, pairs, matrix = ctx.saved_tensors
         powers = _power(query).to(key_powers.dtype)
         gradient = gradients[0].to(powers.dtype)
-        scale = 4 * weight.to(powers.dtype)
-        d_keys, d_query, by_weight = (torch.empty_like(x) for x in (key_powers, powers, powers))
+        columns = weight.to(powers.dtype)
+        scale = 4 * columns if weight.ndim == 1 else 4 * torch.ones_like(columns[:, 0])
+        d_keys, d_query, by_query = (torch.empty_like(x) for x in (key_powers, powers, powers))
+        by_weight = torch.zeros_like(columns)
         wide = d_pairs = d_matrix = slope = None
         if pairs is not None:
             wide = matrix.to(powers.dtype)
             d_pairs, d_matrix = torch.empty_like(pairs), torch.zeros_like(wide)
         for block, r in _tiles(key_powers, powers, pairs, wide):
-            slope = torch.mul(r, gradient[block][..., None], out=slope)  # g r
-            torch.sum(slope, dim=2, out=by_weight[block])
+            if weight.ndim == 1:
+                slope = torch.mul(r, gradient[block][..., None], out=slope)  # g r
+                torch.sum(slope, dim=2, out=by_query[block])
+            else:
+                slope = torch.mul(r, gradient[block] @ columns.T, out=slope)
+                by_weight += r.flatten(0, 2).T @ gradient[block].flatten(0, 2)
             slope.addcmul_(slope, r, value=-1)  # g r (1 - r)
             torch.sum(slope, dim=2, out=d_query[block])
             torch.sum(slope, dim=1, out=d_keys[block])
@@ -104,6 +119,8 @@ class _AdditiveScores(torch.autograd.Function):
                 d_pairs[block] = slope @ wide
                 d_matrix += slope.flatten(0, 2).T @ pairs[block].flatten(0, 2).to(slope.dtype)
         d_keys, d_query = d_keys.mul_(scale), d_query.mul_(scale)
-        d_weight = gradient.sum() - 2 * by_weight.sum(dim=(0, 1))
+        if weight.ndim == 1:
+            by_weight = by_query.sum(dim=(0, 1))
+        d_weight = gradient.sum(dim=(0, 1, 2)) - 2 * by_weight
         d_matrix = None if d_matrix is None else d_matrix.to(matrix.dtype)
         return d_keys.to(ctx.dtype), None, d_query.to(query.dtype), d_weight.to(weight.dtype), d_pairs, d_matrix

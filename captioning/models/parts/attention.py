@@ -1,6 +1,6 @@
 """Attention of a recurrent decoder: from scores to weights to the context vector of a step.
 
-B images, N captions per image, L context vectors of D features, values of Z features, queries of n features.
+B images, N captions per image, L context vectors of D features, values of Z features, queries of n features, H heads.
 """
 
 from abc import ABC, abstractmethod
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet, Grid
-from captioning.config.types import Positive, validated
+from captioning.config.types import Positive, Share, validated
 from captioning.models.parts.numerics import Part
-from captioning.models.parts.scores import Score
+from captioning.models.parts.numerics import dropout as drop
+from captioning.models.parts.scores import Score, per_head
 
 Window = Annotated[int, Interval(ge=0, le=65_536)]
 
@@ -33,6 +34,7 @@ class Attention(Part, ABC):
     """Base class, built by keyword with d_context (D), d_query (n), grid, and score, a builder of `Score`."""
 
     d_value: int  # Z
+    scored = True  # False if it takes no score
     stochastic = False  # True if `forward` uses `sampled` and `uniform`
     looks_back = False  # True if `forward` uses the weights of the previous step
 
@@ -58,7 +60,7 @@ class Attention(Part, ABC):
 class Annotations(NamedTuple):
     """Inputs of every step of `SoftmaxAttention` from the images."""
 
-    values: Tensor  # the vectors to average, `[B, L, Z]`
+    values: Tensor  # the vectors to average, `[B, L, Z]`, or of several heads `[B, H, L, Z / H]`
     keys: Any  # of the score
     grid: tuple[int, int]
     mask: Tensor | None  # `[B, 1, L]` bool, True = may be attended
@@ -67,14 +69,17 @@ class Annotations(NamedTuple):
 class SoftmaxAttention(Attention):
     """z_t = beta_t sum_i alpha_ti c_i with alpha_t = softmax(e_t) (Xu et al. 2015, Eq. 4, 5, 13).
 
+    With several heads of the score, each averages its part of the values by its own weights; their mean is alpha_t.
+
     Args:
         gate: beta_t = sigmoid(f_beta(h)), a scalar (section 4.2.1 of the paper); otherwise 1.
         choice: the context of a step unless the caller samples: its expectation under alpha (Eq. 13), a location drawn
-            from alpha (Eq. 8), or the most probable location.
+            from alpha (Eq. 8), or the most probable location; several heads have no common location, only "expected".
         temperature: divisor of e; below 1 it sharpens, by beta = 1 / temperature (Chorowski et al. 2015, section 2.3).
         smoothing: sigmoid(e) in place of exp(e) (same section).
         energy_bias: with smoothing, a learned number added to e, which would cancel in the softmax (the authors' code,
             attention-lvcsr).
+        dropout: probability to drop a weight.
         window: largest distance from the median of the last weights (same paper), along each axis of the grid (D); the
             first step attends everywhere (D). None: no window.
     """
@@ -94,11 +99,15 @@ class SoftmaxAttention(Attention):
         temperature: Positive = 1.0,
         smoothing: bool = False,
         energy_bias: bool = False,
+        dropout: Share = 0.0,
         window: Window | None = None,
     ) -> None:
         super().__init__()
         self.score = score(d_context=d_context, d_query=d_query, grid=grid)
-        self.d_value = self.score.d_value
+        self.d_value, self.heads, self.dropout = self.score.d_value, self.score.heads, dropout
+        self.stochastic = self.heads == 1  # no common location to sample otherwise
+        if choice != "expected" and not self.stochastic:
+            raise ValueError(f"choice is {choice} and heads is {self.heads}; several heads have no common location")
         self.gate = nn.Linear(d_query, 1) if gate else None  # f_beta
         self.choice, self.temperature, self.smoothing, self.window = choice, temperature, smoothing, window
         self.energy_bias = nn.Parameter(torch.zeros(())) if smoothing and energy_bias else None
@@ -106,7 +115,8 @@ class SoftmaxAttention(Attention):
 
     def read(self, context: ContextSet) -> Annotations:
         mask = None if context.mask is None else context.mask[:, None]
-        return Annotations(self.score.values(context.vectors), self.score.keys(context), context.grid, mask)
+        values = per_head(self.score.values(context.vectors), self.heads)
+        return Annotations(values, self.score.keys(context), context.grid, mask)
 
     def forward(
         self,
@@ -126,7 +136,7 @@ class SoftmaxAttention(Attention):
         if self.window is not None and past is not None:
             allowed = _near(past, image.grid, self.window, image.mask)
         if allowed is not None:
-            scores = scores.masked_fill(~allowed, float("-inf"))
+            scores = scores.masked_fill(~(allowed if self.heads == 1 else allowed[:, :, None]), float("-inf"))
         log_alpha = scores.log_softmax(dim=-1)
         alpha = weights = log_alpha.exp()  # Eq. 5
         policy: tuple[Tensor, ...] = ()
@@ -141,7 +151,11 @@ class SoftmaxAttention(Attention):
         elif self.choice != "expected":
             location = self.draw(alpha) if self.choice == "sample" else alpha.argmax(dim=-1)
             weights = taken = _one_hot(location[..., None], alpha)
-        z = weights.to(image.values.dtype) @ image.values  # Eq. 13, or Eq. 9 where the weights are one-hot
+        weights = drop(weights, self.dropout, self.training).to(image.values.dtype)
+        if self.heads == 1:
+            z = weights @ image.values  # Eq. 13, or Eq. 9 where the weights are one-hot
+        else:
+            z, alpha = (weights.transpose(1, 2) @ image.values).transpose(1, 2).flatten(2), alpha.mean(dim=2)
         return AttentionStep(z if self.gate is None else self.gate(query).sigmoid() * z, alpha, policy, taken)
 
     def draw(self, alpha: Tensor, uniform: Tensor | None = None) -> Tensor:

@@ -11,8 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from captioning.config.types import validated
+from captioning.config.types import Share, validated
 from captioning.models.parts.numerics import Part
+from captioning.models.parts.numerics import dropout as drop
 
 Memory = tuple[Tensor, ...]
 Reset = Literal["before", "after"]
@@ -171,9 +172,9 @@ class Pair(Cell):
     The query of attention is the state `after` the word is read, or the last output, `before` it.
     """
 
-    def __init__(self, first: Unit, second: Unit, query: Query) -> None:
+    def __init__(self, first: Unit, query: Query) -> None:
         super().__init__()
-        self.first, self.second = first, second
+        self.first = first
         self.query: Query = query
 
     def words(self, words: Tensor) -> Tensor:
@@ -194,8 +195,8 @@ class UpDown(Pair):
 
     @validated
     def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int, query: Query = "after") -> None:
-        first, second = LSTM(d_word, d_image, d_hidden, d_hidden), LSTM(d_hidden, 0, d_context, d_hidden)
-        super().__init__(first, second, query)
+        super().__init__(LSTM(d_word, d_image, d_hidden, d_hidden), query)
+        self.second = LSTM(d_hidden, 0, d_context, d_hidden)
 
     def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         before = memory[0]
@@ -204,6 +205,41 @@ class UpDown(Pair):
 
     def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
         return (*self.second(self.second.words(memory[2]), context, memory[:2]), *memory[2:])
+
+
+class AttentionOnAttention(Pair):
+    """Attention on attention (Huang et al. 2019, "AoANet", section 3.2.2): `UpDown` with a gate as its second cell.
+
+    h_t, m_t = LSTM([u_{t-1} + image; E y_{t-1}], h_{t-1}, m_{t-1}); attention by h_t; u_t = i * sigmoid(g) with
+    [i; g] = W [z_t; h_t] + b. The memory is u, h, m. Dropout is on u_{t-1}. `tied`: image and u share their matrix, as
+    in the paper, so that X = n; otherwise each has its own.
+    """
+
+    memories = 3
+
+    @validated
+    def __init__(
+        self, d_word: int, d_image: int, d_context: int, d_hidden: int, dropout: Share = 0.0, tied: bool = True
+    ) -> None:
+        if tied and d_image not in (0, d_hidden):
+            raise ValueError(f"the image has {d_image} features, the state {d_hidden}: make them equal, or tied=false")
+        super().__init__(LSTM(d_word, 0 if tied else d_image, d_hidden, d_hidden), "after")
+        self.state = nn.Linear(d_hidden, 2 * d_hidden)
+        self.context = nn.Linear(d_context, 2 * d_hidden, bias=False) if d_context else None
+        self.dropout, self.tied = dropout, tied
+
+    def image(self, image: Tensor) -> Tensor:
+        return self.first.context(image) if self.tied and self.first.context else self.first.image(image)
+
+    def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        first = self.first(x, drop(memory[0], self.dropout, self.training), memory[1:])
+        return first[0], (memory[0], *first)
+
+    def forward(self, x: Tensor, context: Tensor | None, memory: Memory) -> Memory:
+        found = self.state(memory[1])
+        if self.context is not None and context is not None:
+            found = found + self.context(context)
+        return (nn.functional.glu(found), *memory[1:])
 
 
 class ConditionalGRU(Pair):
@@ -220,8 +256,8 @@ class ConditionalGRU(Pair):
     ) -> None:
         if not d_context:
             raise ValueError("the conditional GRU needs attention between its cells; the model has none: set a score")
-        first, second = GRU(d_word, d_image, 0, d_hidden, reset), GRU(d_context, 0, 0, d_hidden, reset)
-        super().__init__(first, second, query)
+        super().__init__(GRU(d_word, d_image, 0, d_hidden, reset), query)
+        self.second = GRU(d_context, 0, 0, d_hidden, reset)
 
     def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         first = self.first(x, None, memory)

@@ -4,11 +4,11 @@ B images, L context vectors of D features on a grid of (h, w), E = d_feat, H hea
 L' = 4^M L on (2^M h, 2^M w).
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, cast
+from itertools import cycle
+from typing import Annotated, Literal, cast
 
 import torch
 from annotated_types import Interval
@@ -16,24 +16,40 @@ from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Share, Width, validated
-from captioning.models.parts.layers import EncoderLayer, Norm, Scale, attend, over_image
+from captioning.models.parts.layers import EncoderLayer, Norm
+from captioning.models.parts.multi_head import Scale, attend, over_image
 from captioning.models.parts.numerics import Part, dropout
-from captioning.models.parts.positions import ImagePositions, Positions, resized, sinusoidal, sinusoidal_2d
+from captioning.models.parts.positions import ImagePositions, Positions, resized, sinusoidal_1d, sinusoidal_2d
+from captioning.models.parts.relative import Geometry, Table
 
 
 class Encoder(Part, ABC):
     """Base class, built by keyword with d_context (D) and grid, (h, w) with L = h w; outputs `d_out` features."""
 
     d_out: int
+    depth = 1  # number of levels
+    memory = 0  # M, slots of memory of each layer
+    places = True  # False if the output vectors have no places in the image
 
     @abstractmethod
     def forward(self, context: ContextSet) -> ContextSet:
         """Return vectors `[B, L, d_out]`, possibly on another grid, and their mask."""
 
-    def attending(self, context: ContextSet) -> tuple[ContextSet, list[Tensor]]:
-        """Like `forward`, with the weights of each layer over the output vectors, `[B, H, L, L]` each."""
+    def attending(self, context: ContextSet, need_weights: bool = True) -> tuple[list[ContextSet], list[Tensor]]:
+        """All levels, the last of which is that of `forward`, and the weights of each layer over its vectors if needed.
+
+        Weights are `[B, H, L, L + M]`, the last M on memory.
+        """
         # (D) an encoder without weights is assumed to keep every vector in its place
-        return self(context), []
+        return [self(context)], []
+
+    def memory_share(self, context: ContextSet) -> Tensor | None:
+        """Share of the weights that is on memory, `[B]`, averaged over layers, heads and vectors; None without any."""
+        if not self.memory:
+            return None
+        levels, weights = self.attending(context)
+        shares = [each[..., -self.memory :].sum(dim=-1).mean(dim=1) for each in weights]  # [B, L]
+        return replace(levels[-1], vectors=torch.stack(shares, dim=-1)).mean().mean(dim=-1)
 
     def shares(self, alpha: Tensor) -> Tensor:
         """Map weights over the output vectors to weights over the L input vectors, `[..., L]`, for figures."""
@@ -43,9 +59,17 @@ class Encoder(Part, ABC):
 class SelfAttentionLayers(Encoder):
     """Source encoding (Springenberg et al. 2018, section 2.1): features and positions, then N self-attention layers.
 
-    A linear projection from D to E is learnt only if they differ. Dropout is on the features and on the attention
-    weights. `positions`: `1d` encodes the L positions in row order, `2d` rows and columns separately; `learned` ones
-    are resized for other grids. `norm` is the position of layer normalisation in each sublayer; `pre` adds a final one.
+    `positions`: `1d` encodes the L positions in row order, `2d` rows and columns separately; `learned` ones are resized
+    for other grids. Dropout is on the features and on the attention weights.
+
+    Args:
+        embed: how features enter: `linear`, a projection from D to E only if they differ; `relu`, ReLU(W c + b);
+            `relu_norm`, the same layer-normalised.
+        d_hidden: of feed-forward; 0: no feed-forward.
+        norm: the position of layer normalisation in each sublayer; `pre` adds a final one.
+        relative: `geometry` or `table`, biases of `captioning.models.parts.relative`, of each layer or `shared` by all.
+        memory: slots of each layer (Cornia et al. 2020).
+        gated: attention on attention in place of W_O (Huang et al. 2019).
     """
 
     @validated
@@ -56,46 +80,114 @@ class SelfAttentionLayers(Encoder):
         *,
         d_feat: Width = 512,
         heads: Count = 8,
-        d_hidden: Width = 1024,
+        d_hidden: Annotated[int, Interval(ge=0, le=65_536)] = 1024,
         layers: Annotated[int, Interval(ge=0, le=1000)] = 2,
         dropout: Share = 0.1,
         scale: Scale = "sqrt_len_d",
         positions: ImagePositions = "1d",
         norm: Norm = "post",
+        embed: Literal["linear", "relu", "relu_norm"] = "linear",
+        relative: Literal["none", "geometry", "table"] = "none",
+        shared: bool = False,
+        memory: Annotated[int, Interval(ge=0, le=65_536)] = 0,
+        gated: bool = False,
     ) -> None:
         super().__init__()
-        self.d_out, self.d_attn = d_feat, d_feat // heads
+        self.d_out, self.d_attn, self.depth = d_feat, d_feat // heads, max(1, layers)
+        self.memory = memory if layers else 0
         self.scale: Scale = scale
         self.dropout = dropout
         self.grid = grid[0], grid[1]
-        self.project = nn.Linear(d_context, d_feat) if d_context != d_feat else nn.Identity()
-        stack = (EncoderLayer(d_feat, heads, d_hidden, dropout, norm) for _ in range(layers))
+        self.embed = embed
+        self.project = nn.Linear(d_context, d_feat) if embed != "linear" or d_context != d_feat else nn.Identity()
+        self.embed_norm = nn.LayerNorm(d_feat) if embed == "relu_norm" else nn.Identity()
+        stack = (EncoderLayer(d_feat, heads, d_hidden, dropout, norm, memory, gated) for _ in range(layers))
         self.layers = cast(Sequence[EncoderLayer], nn.ModuleList(stack))
+        biases = 0 if relative == "none" else min(layers, 1) if shared else layers
+        kind = Geometry if relative == "geometry" else Table
+        self.relative = nn.ModuleList(kind(self.grid, heads) for _ in range(biases))
         self.norm = nn.LayerNorm(d_feat) if norm == "pre" else nn.Identity()
-        table = sinusoidal_2d(grid, d_feat) if positions == "2d" else sinusoidal(math.prod(grid), d_feat)
+        self.encoding = sinusoidal_2d if positions == "2d" else sinusoidal_1d
+        table = self.encoding(self.grid, d_feat)
         self.positions = Positions(table, positions == "learned") if positions != "none" else None
 
     def forward(self, context: ContextSet) -> ContextSet:
-        return self._encoded(context, need_weights=False)[0]
+        return self.attending(context, need_weights=False)[0][-1]
 
-    def attending(self, context: ContextSet) -> tuple[ContextSet, list[Tensor]]:
-        return self._encoded(context, need_weights=True)
-
-    def _encoded(self, context: ContextSet, need_weights: bool) -> tuple[ContextSet, list[Tensor]]:
-        x = dropout(self._placed(self.project(context.vectors), context.grid), self.dropout, self.training)
-        tau, mask = over_image(context, self.scale, self.d_attn)
-        maps = []
-        for layer in self.layers:
+    def attending(self, context: ContextSet, need_weights: bool = True) -> tuple[list[ContextSet], list[Tensor]]:
+        x = self.project(context.vectors)
+        if self.embed != "linear":
+            x = self.embed_norm(x.relu())
+        x = dropout(self._placed(x, context.grid), self.dropout, self.training)
+        tau, allowed = over_image(context, self.scale, self.d_attn)
+        masks: list[Tensor | None] = [_biased(each(context.grid), allowed, x.dtype) for each in self.relative]
+        levels, maps = [], []
+        for layer, mask in zip(self.layers, cycle(masks or [allowed]), strict=False):
             x, weights = layer(x, tau, mask, need_weights)
+            levels.append(x)
             maps += [] if weights is None else [weights]
-        return replace(context, vectors=self.norm(x)), maps
+        return [replace(context, vectors=self.norm(each)) for each in levels or [x]], maps
 
     def _placed(self, x: Tensor, grid: Grid) -> Tensor:
-        if self.positions is not None and self.positions.learned and grid != self.grid:
+        if self.positions is None:
+            return x
+        if grid == self.grid:
+            return self.positions(x)
+        if self.positions.learned:
             return x + resized(self.positions.table, self.grid, grid).to(x.dtype)
-        if x.shape[1] != math.prod(self.grid):
-            raise ValueError(f"got {x.shape[1]} context vectors; the model is built for {math.prod(self.grid)}")
-        return x if self.positions is None else self.positions(x)
+        return x + self.encoding(grid, x.shape[-1]).to(x)
+
+
+def _biased(bias: Tensor, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """A bias `[H, L, L]` and a mask `[B, 1, 1, L]` as one mask of floats."""
+    bias = bias.to(dtype)
+    return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
+
+
+class Pooled(Encoder):
+    """`prefix` vectors W_2 tanh(W_1 mean(c) + b_1) + b_2, half as wide between (Mokady et al. 2021, "ClipCap", MLP)."""
+
+    places = False
+
+    @validated
+    def __init__(self, d_context: int, grid: Grid, *, d_feat: Width = 512, prefix: Count = 10) -> None:
+        super().__init__()
+        self.d_out, self.prefix = d_feat, prefix
+        width = prefix * d_feat
+        self.map = nn.Sequential(nn.Linear(d_context, width // 2), nn.Tanh(), nn.Linear(width // 2, width))
+
+    def forward(self, context: ContextSet) -> ContextSet:
+        return ContextSet(self.map(context.mean()).unflatten(-1, (self.prefix, -1)), (1, self.prefix))
+
+
+class Queries(Encoder):
+    """Outputs of `prefix` learned vectors in self-attention with the image (Mokady et al. 2021, transformer mapper).
+
+    `behind` is an encoder of the image and the vectors as one set, without positions of its own.
+    """
+
+    places = False
+
+    @validated
+    def __init__(
+        self, d_context: int, grid: Grid, *, behind: Callable[..., Encoder], d_feat: Width = 512, prefix: Count = 10
+    ) -> None:
+        super().__init__()
+        self.project = nn.Linear(d_context, d_feat)
+        self.queries = nn.Parameter(torch.empty(prefix, d_feat))
+        self.behind = behind(d_context=d_feat, grid=(1, grid[0] * grid[1] + prefix))
+        self.d_out = self.behind.d_out
+
+    def initialise(self) -> None:
+        nn.init.normal_(self.queries, std=self.queries.shape[1] ** -0.5)
+
+    def forward(self, context: ContextSet) -> ContextSet:
+        prefix = len(self.queries)
+        own = self.queries.to(context.vectors.dtype).expand(len(context.vectors), -1, -1)
+        vectors = torch.cat((self.project(context.vectors), own), dim=1)
+        mask = None if context.mask is None else nn.functional.pad(context.mask, (0, prefix), value=True)
+        joint = self.behind(ContextSet(vectors, (1, vectors.shape[1]), mask))
+        return ContextSet(joint.vectors[:, -prefix:], (1, prefix))
 
 
 class SelfAttentionBlock(Encoder):
@@ -146,6 +238,8 @@ class Transposed(Encoder):
         self.finer = self.times * h, self.times * w
         self.behind = behind(d_context=d_context, grid=self.finer) if behind else None
         self.d_out = self.behind.d_out if self.behind else d_context
+        if self.behind:
+            self.depth, self.memory = self.behind.depth, self.behind.memory
 
     def initialise(self) -> None:
         for convolution in self.convolutions:
@@ -158,9 +252,9 @@ class Transposed(Encoder):
         finer = self._finer(context)
         return self.behind(finer) if self.behind else finer
 
-    def attending(self, context: ContextSet) -> tuple[ContextSet, list[Tensor]]:
+    def attending(self, context: ContextSet, need_weights: bool = True) -> tuple[list[ContextSet], list[Tensor]]:
         finer = self._finer(context)
-        return self.behind.attending(finer) if self.behind else (finer, [])
+        return self.behind.attending(finer, need_weights) if self.behind else ([finer], [])
 
     def _finer(self, context: ContextSet) -> ContextSet:
         if context.grid != self.grid:

@@ -1,107 +1,21 @@
 """Layers of transformers (Vaswani et al. 2017; Springenberg et al. 2018, Eq. 1-4).
 
 B images, N captions per image, T caption positions, L context vectors of D features, E = d_feat, H heads, A = E / H;
-G groups that attend apart, Q queries, K keys. Masks are bool, True = may attend.
+G groups that attend apart. Masks are as in `multi_head`.
 """
 
 import math
-from itertools import repeat
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-from captioning.backbones.context import ContextSet
-from captioning.models.parts.numerics import dropout
+from captioning.models.parts.multi_head import KeyValue, Memory, MultiHeadProjection, attend
+from captioning.models.parts.numerics import dropout as drop
 
-Scale = Literal["sqrt_len_d", "sqrt_d"]
 Norm = Literal["post", "pre"]
-BLOCK = 1 << 18
-"""Weights per head in memory at once during CPU training with dropout; backward recomputes each block."""
-
-
-class KeyValue(NamedTuple):
-    """Projected keys and values of one layer, `[..., H, K, A]` each."""
-
-    key: Tensor
-    value: Tensor
-
-
-def temperature(scale: Scale, d_len: int, d_attn: int) -> float:
-    """tau over `d_len` keys: sqrt(d_len + d_attn) (Eq. 2), or sqrt(d_attn) (`sqrt_d`, Vaswani et al.)."""
-    return math.sqrt(d_len + d_attn if scale == "sqrt_len_d" else d_attn)
-
-
-def over_image(context: ContextSet, scale: Scale, d_attn: int) -> tuple[float | Tensor, Tensor | None]:
-    """tau and mask of attention over images: a float or `[B, 1, 1, 1]`, and `[B, 1, 1, L]` or None.
-
-    d_len is the number of unmasked vectors.
-    """
-    if context.mask is None or scale == "sqrt_d":
-        tau: float | Tensor = temperature(scale, context.vectors.shape[1], d_attn)
-    else:
-        tau = (context.mask.sum(dim=-1)[:, None, None, None] + d_attn).to(context.vectors.dtype).sqrt()
-    return tau, None if context.mask is None else context.mask[:, None, None, :]
-
-
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    tau: float | Tensor,
-    mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    need_weights: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """softmax(Q K^T / tau) V of every head (Eq. 2), concatenated (Eq. 3): `[G, H, Q, A]` to `[G, Q, H A]`.
-
-    tau is a float or `[G, 1, 1, 1]`; the mask broadcasts to `[G, H, Q, K]` and leaves every query a key. Dropout is on
-    the weights. If needed, weights before dropout are returned; without them memory grows with Q + K, not with Q K.
-    """
-    if isinstance(tau, Tensor):
-        query, tau = query / tau, 1.0
-    rows = max(1, BLOCK // key.shape[-2])
-    weights = None
-    if not need_weights and (dropout_p == 0.0 or query.device.type != "cpu"):  # CPU kernels do not support dropout
-        found = F.scaled_dot_product_attention(query, key, value, mask, dropout_p, scale=1.0 / tau)
-    elif need_weights or query.shape[-2] <= rows:
-        found, weights = _explicit(query, key, value, tau, mask, dropout_p)
-    else:
-        masks = repeat(mask) if mask is None or mask.shape[-2] == 1 else mask.split(rows, dim=-2)
-        blocks = [
-            checkpoint(_explicit, block, key, value, tau, allowed, dropout_p, use_reentrant=False)[0]
-            for block, allowed in zip(query.split(rows, dim=-2), masks, strict=False)
-        ]
-        found = torch.cat(blocks, dim=-2)
-    return found.transpose(1, 2).flatten(2), weights if need_weights else None
-
-
-def _explicit(
-    query: Tensor, key: Tensor, value: Tensor, tau: float, mask: Tensor | None, dropout_p: float
-) -> tuple[Tensor, Tensor]:
-    scores = (query / tau) @ key.transpose(-1, -2)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    weights = scores.softmax(dim=-1)
-    return dropout(weights, dropout_p, training=True) @ value, weights
-
-
-class MultiHeadProjection(nn.Module):
-    """P = `outputs` linear maps of Eq. 1 in one matrix product, without bias, split into heads."""
-
-    def __init__(self, d_source: int, d_feat: int, heads: int, outputs: int) -> None:
-        super().__init__()
-        if d_feat % heads:
-            raise ValueError(f"d_feat is {d_feat} and heads is {heads}; d_feat must be a multiple of heads")
-        self.heads, self.outputs, self.d_attn = heads, outputs, d_feat // heads
-        self.linear = nn.Linear(d_source, outputs * d_feat, bias=False)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """`[G, S, d_source]` to P tensors `[G, H, S, A]`."""
-        projected = self.linear(x).view(*x.shape[:2], self.outputs, self.heads, self.d_attn)
-        return projected.permute(2, 0, 3, 1, 4).unbind(0)
 
 
 class ResidualNorm(nn.LayerNorm):
@@ -132,13 +46,29 @@ class FeedForward(nn.Module):
         return self.norm.after(self.layers(self.norm.before(x)), x)
 
 
-class SelfAttention(nn.Module):
-    """f(x) = Attn(x, x, x) (Eq. 1-3)."""
+class AttentionOnAttention(nn.Module):
+    """i * sigmoid(g) in place of W_O, [i; g] = W [attended; x] + b, x the query (Huang et al. 2019, Eq. 2-6)."""
 
-    def __init__(self, d_feat: int, heads: int, dropout: float, norm: Norm) -> None:
+    def __init__(self, d_feat: int, dropout: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2 * d_feat, 2 * d_feat)
+        self.dropout = dropout
+
+    def forward(self, attended: Tensor, x: Tensor) -> Tensor:
+        return F.glu(self.linear(drop(torch.cat((attended, x), dim=-1), self.dropout, self.training)))
+
+
+class SelfAttention(nn.Module):
+    """f(x) = Attn(x, x, x) (Eq. 1-3), with `memory` slots, or attention on attention in place of W_O (`gated`)."""
+
+    def __init__(
+        self, d_feat: int, heads: int, dropout: float, norm: Norm, memory: int = 0, gated: bool = False
+    ) -> None:
         super().__init__()
         self.project = MultiHeadProjection(d_feat, d_feat, heads, outputs=3)
-        self.output = nn.Linear(d_feat, d_feat, bias=False)
+        self.memory = Memory(memory, d_feat, heads) if memory else None
+        self.gated = gated
+        self.output = AttentionOnAttention(d_feat, dropout) if gated else nn.Linear(d_feat, d_feat, bias=False)
         self.norm = ResidualNorm(d_feat, norm)
         self.dropout = dropout
 
@@ -146,12 +76,15 @@ class SelfAttention(nn.Module):
         self, x: Tensor, tau: float | Tensor, mask: Tensor | None, past: KeyValue | None, need_weights: bool
     ) -> tuple[Tensor, KeyValue, Tensor | None]:
         """Attend from positions `[G, S, E]` to `past` `[G, H, t, A]` and each other; also return past and weights."""
-        query, key, value = self.project(self.norm.before(x))
+        own = self.norm.before(x)
+        query, key, value = self.project(own)
         if past is not None:
             key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
-        dropout = self.dropout if self.training else 0.0
-        attended, weights = attend(query, key, value, tau, mask, dropout, need_weights)
-        return self.norm.after(self.output(attended), x), KeyValue(key, value), weights
+        longer = KeyValue(key, value)
+        if self.memory is not None:
+            key, value, mask = self.memory(key, value, mask)
+        attended, weights = attend(query, key, value, tau, mask, self.dropout if self.training else 0.0, need_weights)
+        return self.norm.after(self.output(*((attended, own) if self.gated else (attended,))), x), longer, weights
 
 
 class InterAttention(nn.Module):
@@ -168,10 +101,10 @@ class InterAttention(nn.Module):
         self.norm = ResidualNorm(d_feat, norm)
         self.dropout = dropout
 
-    def image(self, encoded: Tensor) -> KeyValue:
-        """Keys and values `[B, H, L, A]` of encoded images `[B, L, D]`, once for all captions."""
+    def image(self, levels: Sequence[Tensor]) -> KeyValue:
+        """Keys and values `[B, H, L, A]` of encoded images, the last of `[B, L, D]`, once for all captions."""
         # Contiguous, because decoding multiplies by them at every step and would otherwise copy them each time.
-        return KeyValue(*(projected.contiguous() for projected in self.project_image(encoded)))
+        return KeyValue(*(projected.contiguous() for projected in self.project_image(levels[-1])))
 
     def forward(
         self, x: Tensor, image: KeyValue, tau: float | Tensor, mask: Tensor | None, need_weights: bool
@@ -183,30 +116,75 @@ class InterAttention(nn.Module):
         return self.norm.after(self.output(attended), x), weights
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention over the context vectors, then feed-forward."""
+class MeshedInterAttention(InterAttention):
+    """Inter-attention to N levels of the encoder, gated (Cornia et al. 2020, section 3.2).
 
-    def __init__(self, d_feat: int, heads: int, d_hidden: int, dropout: float, norm: Norm) -> None:
+    M = sum_i a_i * C_i / sqrt(N), a_i = sigmoid(W_i [x; C_i] + b_i), with C_i = LayerNorm(Attn(x, level i) + x) as in
+    the authors' code, where the paper adds and normalises once (D). All levels share the attention: they are its heads.
+    """
+
+    def __init__(self, d_feat: int, d_image: int, heads: int, dropout: float, norm: Norm, levels: int) -> None:
+        super().__init__(d_feat, d_image, heads, dropout, norm)
+        self.gates = nn.ModuleList(nn.Linear(2 * d_feat, d_feat) for _ in range(levels))
+
+    def image(self, levels: Sequence[Tensor]) -> KeyValue:
+        """`[B, N H, L, A]`."""
+        return KeyValue(*(torch.cat(each, dim=1) for each in zip(*map(self.project_image, levels), strict=True)))
+
+    def forward(
+        self, x: Tensor, image: KeyValue, tau: float | Tensor, mask: Tensor | None, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Weights are `[B, N H, S, L]`."""
+        (query,) = self.project_query(self.norm.before(x))
+        query = query.repeat(1, len(self.gates), 1, 1)
+        attended, weights = attend(query, *image, tau, mask, self.dropout if self.training else 0.0, need_weights)
+        found = self.output(attended.unflatten(-1, (len(self.gates), -1)))
+        levels = self.norm.after(found, x[:, :, None]).unbind(dim=2)
+        pairs = zip(self.gates, levels, strict=True)
+        gated = [gate(torch.cat((x, level), dim=-1)).sigmoid() * level for gate, level in pairs]
+        return torch.stack(gated).sum(dim=0) / math.sqrt(len(gated)), weights
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention over the context vectors, then feed-forward, unless d_hidden is 0."""
+
+    def __init__(
+        self, d_feat: int, heads: int, d_hidden: int, dropout: float, norm: Norm, memory: int = 0, gated: bool = False
+    ) -> None:
         super().__init__()
-        self.attention = SelfAttention(d_feat, heads, dropout, norm)
-        self.feed_forward = FeedForward(d_feat, d_hidden, norm)
+        self.attention = SelfAttention(d_feat, heads, dropout, norm, memory, gated)
+        self.feed_forward = FeedForward(d_feat, d_hidden, norm) if d_hidden else None
 
     def forward(
         self, x: Tensor, tau: float | Tensor, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """`[B, L, E]` to the same, and weights `[B, H, L, L]`."""
+        """`[B, L, E]` to the same, and weights `[B, H, L, L + M]`."""
         x, _, weights = self.attention(x, tau, mask, None, need_weights)
-        return self.feed_forward(x), weights
+        return (self.feed_forward(x) if self.feed_forward else x), weights
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention (target encoding), inter-attention (source-target mapping), feed-forward."""
+    """Masked self-attention (target encoding), inter-attention (source-target mapping), feed-forward.
 
-    def __init__(self, d_feat: int, d_image: int, heads: int, d_hidden: int, dropout: float, norm: Norm) -> None:
+    With `levels`, inter-attention is meshed.
+    """
+
+    def __init__(
+        self, d_feat: int, d_image: int, heads: int, d_hidden: int, dropout: float, norm: Norm, levels: int | None
+    ) -> None:
         super().__init__()
         self.self_attention = SelfAttention(d_feat, heads, dropout, norm)
-        self.inter_attention = InterAttention(d_feat, d_image, heads, dropout, norm)
+        if levels is None:
+            self.inter_attention = InterAttention(d_feat, d_image, heads, dropout, norm)
+        else:
+            self.inter_attention = MeshedInterAttention(d_feat, d_image, heads, dropout, norm, levels)
         self.feed_forward = FeedForward(d_feat, d_hidden, norm)
+
+    def image(
+        self, levels: Sequence[Tensor], tau: float | Tensor, mask: Tensor | None, need_weights: bool
+    ) -> tuple[KeyValue, Sequence[Tensor], Tensor | None]:
+        """Inputs of `forward` from the encoded images; the levels, as for the next layer; no weights."""
+        return self.inter_attention.image(levels), levels, None
 
     def forward(
         self,

@@ -1,7 +1,10 @@
 """Attention scores between the locations of an image and the state of a caption.
 
 B images, N captions per image, L context vectors c_i of D features on a grid of (h, w), queries h of n features,
-A attention features (`d_attention`; None is D).
+A attention features (`d_attention`; None is D), H heads.
+
+With `heads`, the A features and those of the values are divided between H scores, as in Vaswani et al. 2017, section
+3.2.2 (the additive ones likewise (D)).
 """
 
 import math
@@ -14,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet, Grid
-from captioning.config.types import Width, validated
+from captioning.config.types import Count, Width, validated
 from captioning.models.parts.additive import Keys, additive_scores
 from captioning.models.parts.numerics import Part
 
@@ -27,9 +30,12 @@ class Score(Part, ABC):
 
     looks_back = False  # True if `forward` uses the weights of the previous step
 
-    def __init__(self, d_value: int) -> None:
+    def __init__(self, d_value: int, heads: int = 1, d_attention: int | None = None) -> None:
         super().__init__()
-        self.d_value = d_value  # number of features of `values`
+        for width in (d_value, d_attention or d_value):
+            if width % heads:
+                raise ValueError(f"heads is {heads}; it must divide {width}, the features of values and of attention")
+        self.d_value, self.heads = d_value, heads  # number of features of `values`
 
     @abstractmethod
     def keys(self, context: ContextSet) -> Any:
@@ -41,7 +47,9 @@ class Score(Part, ABC):
 
     @abstractmethod
     def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
-        """Scores `[B, N, L]` for queries `[B, N, n]`; `past` are the previous weights, None at the first step.
+        """Scores `[B, N, L]`, or `[B, N, H, L]` of several heads, for queries `[B, N, n]`.
+
+        `past` are the previous weights `[B, N, L]`, averaged over heads, None at the first step.
 
         Attention masks locations afterwards.
         """
@@ -51,9 +59,11 @@ class MLP(Score):
     """w . tanh(W_a c_i + W_h h + b) (Xu et al. 2015, Eq. 4; Bahdanau et al. 2015); A = D as in Xu et al.'s code (D)."""
 
     @validated
-    def __init__(self, d_context: int, d_query: int, grid: Grid, d_attention: Width | None = None) -> None:
-        super().__init__(d_context)
+    def __init__(
+        self, d_context: int, d_query: int, grid: Grid, d_attention: Width | None = None, heads: Count = 1
+    ) -> None:
         d_attention = d_attention or d_context
+        super().__init__(d_context, heads, d_attention)
         self.context = nn.Linear(d_context, d_attention)  # W_a, b
         self.query = nn.Linear(d_query, d_attention, bias=False)  # W_h
         self.weight = nn.Parameter(torch.empty(d_attention))  # w
@@ -65,7 +75,7 @@ class MLP(Score):
         return Keys.of(self.context(context.vectors))
 
     def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
-        return additive_scores(keys, self.query(query), self.weight)
+        return additive_scores(keys, self.query(query), self.weight, heads=self.heads)
 
 
 class Location(MLP):
@@ -86,8 +96,9 @@ class Location(MLP):
         d_attention: Width | None = None,
         filters: Width = 10,
         reach: Annotated[int, Interval(ge=0, le=1000)] = 4,
+        heads: Count = 1,
     ) -> None:
-        super().__init__(d_context, d_query, grid, d_attention)
+        super().__init__(d_context, d_query, grid, d_attention, heads)
         if reach % 2:
             raise ValueError(f"reach is {reach}; it must be even, half of it to either side")
         taps = [reach + 1 if size > 1 else 1 for size in grid]
@@ -110,7 +121,7 @@ class Location(MLP):
         alpha = even[:, None].expand(-1, query.shape[1], -1) if past is None else past.to(even.dtype)
         maps = F.conv2d(alpha.reshape(-1, 1, *grid), self.filters, padding="same")
         seen = maps.flatten(2).mT.unflatten(0, alpha.shape[:2])  # f, `[B, N, L, d]`
-        return additive_scores(content, self.query(query), self.weight, seen, self.location.weight)
+        return additive_scores(content, self.query(query), self.weight, seen, self.location.weight, self.heads)
 
 
 class Linear(Score):
@@ -121,16 +132,18 @@ class Linear(Score):
     """
 
     @validated
-    def __init__(self, d_context: int, d_query: int, grid: Grid, *, bias: bool = True) -> None:
-        super().__init__(d_context)
-        self.context = nn.Linear(d_context, 1, bias=bias)  # w_c, b
-        self.query = nn.Linear(d_query, 1, bias=False)  # w_h
+    def __init__(self, d_context: int, d_query: int, grid: Grid, *, heads: Count = 1, bias: bool = True) -> None:
+        super().__init__(d_context, heads)
+        self.context = nn.Linear(d_context, heads, bias=bias)  # w_c, b
+        self.query = nn.Linear(d_query, heads, bias=False)  # w_h
 
     def keys(self, context: ContextSet) -> Tensor:
-        return self.context(context.vectors).mT
+        keys = self.context(context.vectors).mT
+        return keys if self.heads == 1 else keys[:, None]
 
     def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
-        return keys + self.query(query)
+        query = self.query(query)
+        return keys + (query if self.heads == 1 else query[..., None])
 
 
 class SingleLayer(Linear):
@@ -141,8 +154,8 @@ class SingleLayer(Linear):
     """
 
     @validated
-    def __init__(self, d_context: int, d_query: int, grid: Grid, learned_scale: bool = False) -> None:
-        super().__init__(d_context, d_query, grid, bias=False)
+    def __init__(self, d_context: int, d_query: int, grid: Grid, learned_scale: bool = False, heads: Count = 1) -> None:
+        super().__init__(d_context, d_query, grid, heads=heads, bias=False)
         self.log_scale = nn.Parameter(torch.zeros(())) if learned_scale else None
 
     def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
@@ -153,42 +166,73 @@ class SingleLayer(Linear):
 class Dot(Score):
     """h . c_i, or with `project`, (W_q h) . c_i if n differs from D (D).
 
-    `scaled` divides by sqrt(D), since wide vectors make the softmax peak (Vaswani et al. 2017, section 3.2.1).
+    `scaled` divides by sqrt(D / H), since wide vectors make the softmax peak (Vaswani et al. 2017, section 3.2.1).
     """
 
     @validated
-    def __init__(self, d_context: int, d_query: int, grid: Grid, scaled: bool = False, project: bool = True) -> None:
-        super().__init__(d_context)
+    def __init__(
+        self,
+        d_context: int,
+        d_query: int,
+        grid: Grid,
+        scaled: bool = False,
+        project: bool = True,
+        heads: Count = 1,
+    ) -> None:
+        super().__init__(d_context, heads)
         if d_context != d_query and not project:
             raise ValueError(
                 f"a dot product needs equal widths: a context vector has {d_context} features and a query {d_query}; "
                 f"set project=true or the width of the cell to {d_context}"
             )
         self.query = nn.Linear(d_query, d_context, bias=False) if d_context != d_query else nn.Identity()
-        self.tau = math.sqrt(d_context) if scaled else 1.0
+        self.tau = math.sqrt(d_context // heads) if scaled else 1.0
 
     def keys(self, context: ContextSet) -> Tensor:
-        return context.vectors
+        return per_head(context.vectors, self.heads)
 
     def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
-        return (self.query(query) / self.tau) @ keys.mT
+        return _products(self.query(query) / self.tau, keys, self.heads)
 
 
 class ProjectedDot(Score):
-    """q . k_i / sqrt(A) with q = W_q h, k_i = W_k c_i and, for c_i, v_i = W_v c_i (Vaswani et al. 2017, Eq. 1)."""
+    """q . k_i / sqrt(A / H) with q = W_q h, k_i = W_k c_i and, for c_i, v_i = W_v c_i (Vaswani et al. 2017, Eq. 1).
+
+    `norm` layer-normalises h (Huang et al. 2019, "AoANet").
+    """
 
     @validated
-    def __init__(self, d_context: int, d_query: int, grid: Grid, d_attention: Width | None = None) -> None:
-        super().__init__(d_attention or d_context)
+    def __init__(
+        self,
+        d_context: int,
+        d_query: int,
+        grid: Grid,
+        d_attention: Width | None = None,
+        heads: Count = 1,
+        norm: bool = False,
+    ) -> None:
+        super().__init__(d_attention or d_context, heads)
+        self.norm = nn.LayerNorm(d_query) if norm else nn.Identity()
         self.query = nn.Linear(d_query, self.d_value, bias=False)  # W_q
         self.key = nn.Linear(d_context, self.d_value, bias=False)  # W_k
         self.value = nn.Linear(d_context, self.d_value, bias=False)  # W_v
 
     def keys(self, context: ContextSet) -> Tensor:
-        return self.key(context.vectors)
+        return per_head(self.key(context.vectors), self.heads)
 
     def values(self, vectors: Tensor) -> Tensor:
         return self.value(vectors)
 
     def forward(self, keys: Tensor, query: Tensor, past: Tensor | None = None) -> Tensor:
-        return (self.query(query) / math.sqrt(self.d_value)) @ keys.mT
+        scaled = self.query(self.norm(query)) / math.sqrt(self.d_value // self.heads)
+        return _products(scaled, keys, self.heads)
+
+
+def per_head(x: Tensor, heads: int) -> Tensor:
+    """`[B, S, E]` to `[B, H, S, E / H]`; unchanged for one head."""
+    return x if heads == 1 else x.unflatten(-1, (heads, -1)).transpose(1, 2).contiguous()
+
+
+def _products(query: Tensor, keys: Tensor, heads: int) -> Tensor:
+    products = per_head(query, heads) @ keys.mT
+    return products if heads == 1 else products.transpose(1, 2)

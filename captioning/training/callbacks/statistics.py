@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from torchmetrics import MeanMetric
 
 from captioning.data.batch import Batch
 from captioning.decoding import Caption
@@ -82,19 +83,27 @@ class LogWording(CaptionCallback):
 
 
 class LogAttentionStatistics(CaptionCallback):
-    """Log `val/attention entropy` and the other `AttentionStatistics` of models with attention."""
+    """Log `val/attention entropy` and the other `AttentionStatistics` of models with attention.
+
+    Also log the mean `attention_shares` of the references, `val/attention on memory` and `on image`, in percent.
+    """
 
     def begin(self, trainer: L.Trainer, module: CaptioningModule) -> None:
         self.metric = AttentionStatistics().to(module.device)
+        self.shares: dict[str, MeanMetric] = {}
 
     def add(self, trainer: L.Trainer, module: CaptioningModule, batch: Batch, captions: Sequence[Caption]) -> None:
         present = module.backbone.present(batch.inputs)  # count only locations on the image
         locations = [slice(None)] * len(captions) if present is None else present.cpu()
         pairs = zip(captions, locations, strict=True)
         self.metric.update(caption.attention[:, each] for caption, each in pairs if caption.attention is not None)
+        if shared := getattr(module.model, "attention_shares", None):
+            for name, shares in shared(module.context(batch), batch.sources).items():
+                metric = self.shares.setdefault(f"attention on {name}", MeanMetric().to(module.device))
+                metric.update(shares.flatten()[batch.word_index])
 
     def end(self, trainer: L.Trainer, module: CaptioningModule, split: str) -> None:
-        statistics = self.metric.compute()
+        statistics = self.metric.compute() | {name: 100 * metric.compute() for name, metric in self.shares.items()}
         module.log_dict({f"{split}/{name}": value for name, value in statistics.items() if value.isfinite()})
 
 

@@ -47,6 +47,18 @@ def test_values_and_gradients_are_those_of_the_equation(shape: tuple[int, int, i
     assert_same_with_gradients(scores(*leaves), written_out(*leaves), leaves)
 
 
+@pytest.mark.parametrize("pairs", [0, 2])
+def test_heads_score_parts_of_the_features(pairs: int) -> None:
+    leaves = arguments((2, 3, 5, 6), pairs)
+    keys, query, weight, *others = leaves
+    found = additive_scores(Keys.of(keys), query, weight, *others, heads=3)
+    apart = [written_out(*(x[..., k : k + 2] for x in leaves[:3])) for k in (0, 2, 4)]
+    if pairs:
+        seen, matrix = others
+        apart = [written_out(*(x[..., k : k + 2] for x in leaves[:3]), seen, matrix[k : k + 2]) for k in (0, 2, 4)]
+    assert_same_with_gradients(found, torch.stack(apart, dim=2), leaves)
+
+
 @pytest.mark.parametrize("learning", [0, 1, 2])
 def test_one_argument_may_learn_alone(learning: int) -> None:
     leaves = [x.detach() for x in arguments()]

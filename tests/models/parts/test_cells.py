@@ -10,7 +10,7 @@ import torch
 from models.captioners import normal, randomised
 from torch import Tensor, nn
 
-from captioning.models.parts.cells import GRU, LSTM, Cell, ConditionalGRU, PrintedGRU, UpDown
+from captioning.models.parts.cells import GRU, LSTM, AttentionOnAttention, Cell, ConditionalGRU, PrintedGRU, UpDown
 from captioning.models.parts.numerics import initialise
 
 B, N, WORD, IMAGE, CONTEXT, STATE = 2, 3, 5, 7, 11, 13
@@ -73,6 +73,27 @@ def test_up_down_is_two_lstms_of_pytorch(query: Any) -> None:
     h1, c1 = pytorch(cell.first, whole(cell.first), torch.cat((READ, h2), dim=-1), h1, c1)
     after = pytorch(cell.second, whole(cell.second), torch.cat((h1, FOUND), dim=-1), h2, c2)
     torch.testing.assert_close(step(cell), (h1 if query == "after" else h2, [*after, h1, c1]), **CLOSE)
+
+
+@torch.no_grad()
+def test_attention_on_attention_is_an_lstm_and_a_gate() -> None:
+    cell = randomised(AttentionOnAttention(**SIZES, tied=False))
+    u, h, m = memory(cell)
+    h, m = pytorch(cell.first, whole(cell.first), torch.cat((READ, u), dim=-1), h, m)
+    information, gate = (h @ cell.state.weight.T + cell.state.bias + FOUND @ cell.context.weight.T).chunk(2, dim=-1)
+    torch.testing.assert_close(step(cell), (h, [information / (1 + (-gate).exp()), h, m]), **CLOSE)
+
+
+@torch.no_grad()
+def test_a_tied_image_is_read_as_the_last_output() -> None:
+    sizes = SIZES | {"d_image": STATE}
+    tied, free = AttentionOnAttention(**sizes), randomised(AttentionOnAttention(**sizes, tied=False))
+    free.first.constant.weight.copy_(free.first.context.weight)
+    tied.double().load_state_dict({k: v for k, v in free.state_dict().items() if "constant" not in k})
+    shown = normal(B, 1, STATE, seed=4)
+    torch.testing.assert_close(tied.image(shown), free.image(shown), **CLOSE)
+    with pytest.raises(ValueError, match="7 features, the state 13"):
+        AttentionOnAttention(**SIZES)
 
 
 def gru(cell: Any, x: Tensor, h: Tensor) -> tuple[Tensor]:

@@ -1,86 +1,212 @@
-"""Attention against loops over its equations.
+"""What Cornia et al. and Huang et al. add to the layers of a transformer, and relative positions, by hand.
 
-G groups, Q queries, K keys, H heads, A features per head, all different primes.
+B images, vectors of E features on a grid, H heads, A = E / H, M memory slots.
 """
 
+import math
 from typing import Any
 
 import pytest
 import torch
+from models.captioners import build, inputs, normal, randomised
 from torch import Tensor
 
-from captioning.models.parts import layers
-from captioning.models.parts.layers import attend
+from captioning.backbones.context import ContextSet
+from captioning.models.parts.encoders import Pooled, Queries, SelfAttentionLayers
+from captioning.models.parts.layers import AttentionOnAttention, EncoderLayer, InterAttention, MeshedInterAttention
+from captioning.models.parts.multi_head import Memory, attend
+from captioning.models.parts.numerics import initialise
+from captioning.models.parts.positions import sinusoidal
+from captioning.models.parts.relative import Geometry, Table
 
-G, Q, K, H, A = 2, 3, 5, 7, 11
-CLOSE: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-12}
-MASKS = {
-    "none": None,
-    "queries and keys": torch.tensor([[k <= 2 * q for k in range(K)] for q in range(Q)]),
-    "keys of a group": torch.tensor([[k != 1 for k in range(K)], [k in (0, 3) for k in range(K)]])[:, None, None],
-}
-masks = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+B, GRID, L, E, H = 2, (2, 3), 6, 14, 2
+MASK = torch.tensor([[True, False, True, True, True, False], [True] * 6])
+CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
 
 
-def inputs() -> list[Tensor]:
+@torch.no_grad()
+def test_the_gate_of_attention_on_attention() -> None:
+    """A weight of one for the attended, for the query, and a gate that is open or shut."""
+    gate = AttentionOnAttention(E, dropout=0.0).double()
+    attended, x = normal(B, L, E), normal(B, L, E, seed=2)
+    one, none = torch.eye(E).double(), torch.zeros(E, E).double()
+    for information, expected in ((torch.cat((one, none), 1), attended), (torch.cat((none, one), 1), x)):
+        gate.linear.weight.copy_(torch.cat((information, torch.zeros(E, 2 * E))))
+        for bias, factor in ((50.0, 1), (-50.0, 0)):
+            gate.linear.bias.copy_(torch.cat((torch.zeros(E), torch.full((E,), bias))))
+            torch.testing.assert_close(gate(attended, x), factor * expected, rtol=0, atol=1e-9)
+
+
+@torch.no_grad()
+def test_a_refiner_that_informs_of_nothing_changes_nothing() -> None:
+    layer, x = randomised(EncoderLayer(E, H, 0, 0.0, "pre", gated=True)), normal(B, L, E)
+    layer.attention.output.linear.weight[:E] = 0
+    layer.attention.output.linear.bias[:E] = 0
+    torch.testing.assert_close(layer(x, 1.0, None, False)[0], x, **CLOSE)
+
+
+@torch.no_grad()
+def test_the_output_of_aoanet_is_that_of_the_gate() -> None:
+    """With the gate shut the logits are the bias of the output, whatever words and picture."""
+    model, (context, tokens) = build("aoa"), inputs()
+    n = model.cell.state.out_features // 2
+    for matrix in (model.cell.state.weight, model.cell.context.weight):
+        matrix[n:] = 0
+    model.cell.state.bias[n:] = -50
+    logits = model.readout(model(context, tokens).hidden)
+    torch.testing.assert_close(logits, model.head.output.bias.expand_as(logits), rtol=0, atol=1e-9)
+
+
+@torch.no_grad()
+def test_memory_is_attended_like_places() -> None:
+    slots, memory = 3, Memory(3, E, H).double()
+    initialise(memory)
+    heads = [normal(B, H, L, E // H, seed=k) for k in range(3)]
+    memory.key.zero_()
+    key, value, mask = memory(0 * heads[1], heads[2], MASK[:, None, None])
+    _, weights = attend(heads[0], key, value, 1.0, mask, need_weights=True)
+    assert mask[..., L:].all()
+    places = MASK.sum(dim=1)[:, None, None, None] + slots
+    torch.testing.assert_close(weights, mask.double().expand_as(weights) / places, **CLOSE)
+    randomised(memory)
+    key, value, _ = memory(*heads[1:], None)
+    torch.testing.assert_close(key[:, :, L:], math.sqrt(E // H) * memory.key.expand(B, -1, -1, -1), **CLOSE)
+    torch.testing.assert_close(value[:, :, L:], math.sqrt(slots) * memory.value.expand(B, -1, -1, -1), **CLOSE)
+    found = attend(heads[0], key, value, 1.0)[0]
+    for parameter in memory.parameters():
+        parameter.copy_(parameter[:, [2, 0, 1]])
+    torch.testing.assert_close(attend(heads[0], *memory(*heads[1:], None)[:2], 1.0)[0], found, **CLOSE)
+
+
+def test_memory_begins_as_published() -> None:
+    memory = Memory(400, 512, 8)
     torch.manual_seed(0)
-    return [torch.randn(G, H, length, A, dtype=torch.float64) for length in (Q, K, K)]
+    initialise(memory)
+    assert memory.key.std().item() == pytest.approx(1 / 64, rel=0.02)
+    assert memory.value.std().item() == pytest.approx(1 / 400, rel=0.02)
 
 
-def looped(query: Tensor, key: Tensor, value: Tensor, tau: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Eq. 2 for one query after the other, heads side by side."""
-    out, weights = torch.zeros(G, Q, H * A, dtype=torch.float64), torch.zeros(G, H, Q, K, dtype=torch.float64)
-    allowed = torch.ones(G, 1, Q, K, dtype=torch.bool) if mask is None else mask.expand(G, 1, Q, K)
-    for g in range(G):
-        for q in range(Q):
-            keys = [k for k in range(K) if allowed[g, 0, q, k]]
-            for h in range(H):
-                exps = {
-                    k: (query[g, h, q] @ key[g, h, k] / (tau if isinstance(tau, float) else tau[g])).exp() for k in keys
-                }
-                for k in keys:
-                    weights[g, h, q, k] = exps[k] / sum(exps.values())
-                    out[g, q, h * A : (h + 1) * A] += weights[g, h, q, k] * value[g, h, k]
-    return out, weights
+@torch.no_grad()
+def test_meshed_attention_of_levels() -> None:
+    """Equal levels behind open gates are sqrt(N) times one, one level is inter-attention, shut gates show nothing."""
+    x, level = normal(B, 5, E), normal(B, L, E, seed=2)
+    plain = randomised(InterAttention(E, E, H, 0.0, "post"))
+    expected, alpha = plain(x, plain.image([level]), 1.0, MASK[:, None, None], True)
+    for levels in (1, 3):
+        meshed = MeshedInterAttention(E, E, H, 0.0, "post", levels).double()
+        meshed.load_state_dict(plain.state_dict(), strict=False)
+        for gate in meshed.gates:
+            gate.weight.zero_()
+            gate.bias.fill_(50.0)
+        found, weights = meshed(x, meshed.image([level] * levels), 1.0, MASK[:, None, None], True)
+        torch.testing.assert_close(found, math.sqrt(levels) * expected, rtol=0, atol=1e-9)
+        torch.testing.assert_close(weights, alpha.repeat(1, levels, 1, 1), **CLOSE)
+        meshed.gates[0].bias.fill_(-50.0)
+        found, _ = meshed(x, meshed.image([level] * levels), 1.0, MASK[:, None, None], False)
+        torch.testing.assert_close(found, (levels - 1) / math.sqrt(levels) * expected, rtol=0, atol=1e-9)
 
 
-@masks
-@pytest.mark.parametrize("tau", [4.0, torch.tensor([3.0, 0.7]).double().view(G, 1, 1, 1)], ids=["one", "per group"])
-def test_equation_2(mask: Tensor | None, tau: float | Tensor) -> None:
-    given = inputs()
-    expected = looped(*given, tau, mask)
-    torch.testing.assert_close(attend(*given, tau, mask, need_weights=True), expected, **CLOSE)
-    fused, none = attend(*given, tau, mask)
-    torch.testing.assert_close(fused, expected[0], **CLOSE)
-    assert none is None
+@torch.no_grad()
+def test_levels_are_the_outputs_of_the_layers_and_reach_the_decoder_in_order() -> None:
+    model, (context, tokens) = build("meshed_memory"), inputs()
+    levels, weights = model.encoder.attending(context)
+    assert len(levels) == len(weights) == model.encoder.depth == 2
+    torch.testing.assert_close(levels[-1].vectors, model.encoder(context).vectors, **CLOSE)
+    model.encoder.layers = model.encoder.layers[:1]
+    torch.testing.assert_close(levels[0].vectors, model.encoder(context).vectors, **CLOSE)
+    shares = model.attention_shares(context, tokens)
+    assert shares.keys() == {"memory"}
+    expected = weights[0][..., context.vectors.shape[1] :].sum(dim=-1).mean(dim=(1, 2))
+    torch.testing.assert_close(shares["memory"][:, 0, 0], expected, **CLOSE)
 
 
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_large_scores_do_not_overflow(need_weights: bool) -> None:
-    query, key, value = (1e3 * x for x in inputs())
-    out, _ = attend(query, key, value, 1.0, None, need_weights=need_weights)
-    best = (query @ key.mT).argmax(dim=-1)
-    expected = value.gather(2, best[..., None].expand(-1, -1, -1, A)).transpose(1, 2).flatten(2)
-    torch.testing.assert_close(out, expected)
+@torch.no_grad()
+def test_geometry_by_hand() -> None:
+    geometry = randomised(Geometry(GRID, H))
+    found = geometry(GRID)
+    for p in range(L):
+        for q in range(L):
+            down, right = abs(p // 3 - q // 3), abs(p % 3 - q % 3)
+            numbers = [100 * math.log(max(away, 1e-3)) for away in (right, down)] + [0.0, 0.0]
+            angles = [number / 1000 ** (k / 8) for number in numbers for k in range(8)]
+            embedding = torch.tensor([*map(math.sin, angles), *map(math.cos, angles)]).double()
+            weight = (geometry.linear.weight @ embedding + geometry.linear.bias).clamp(min=0)
+            torch.testing.assert_close(found[:, p, q], weight.clamp(min=1e-6).log(), rtol=0, atol=1e-4)
+    torch.testing.assert_close(found, found.mT, **CLOSE)
+    geometry.linear.weight.zero_()
+    geometry.linear.bias.fill_(1.0)
+    assert not geometry(GRID).any()  # plain attention
 
 
-@masks
-def test_in_blocks_it_is_the_same(mask: Tensor | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "dropout", lambda x, p, training: x * (1.5 + x.cos()))
-    found = []
-    for block in (K, 2 * K, 100):  # one query at a time, two, all
-        monkeypatch.setattr(layers, "BLOCK", block)
-        given = [x.requires_grad_() for x in inputs()]
-        out, _ = attend(*given, 2.0, mask, dropout_p=0.25)
-        found.append([out, *torch.autograd.grad(out.cos().sum(), given)])
-    for one in found[:-1]:
-        torch.testing.assert_close(one, found[-1], rtol=0, atol=1e-12)
+@torch.no_grad()
+def test_a_table_knows_directions_and_smaller_grids() -> None:
+    table = Table(GRID, H)
+    table.table[:, :, 2 + 1] = 1.0  # a key one column to the right of the query
+    expected = [[float(q % 3 - p % 3 == 1) for q in range(L)] for p in range(L)]
+    assert table(GRID).tolist() == [expected] * H
+    randomised(table)
+    rows = [3 * (place // 2) + place % 2 for place in range(4)]
+    torch.testing.assert_close(table((2, 2)), table(GRID)[:, rows][:, :, rows], **CLOSE)
+    with pytest.raises(ValueError, match=r"\(3, 3\)"):
+        table((3, 3))
 
 
-def test_a_block_drops_the_same_weights_when_it_is_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "BLOCK", K)
-    query, key, value = inputs()
-    out, _ = attend(query, key, value.requires_grad_(), 2.0, dropout_p=0.5)
-    (gradient,) = torch.autograd.grad(out.sum(), value)
-    # the output is linear in the values, so they and the gradient give it back
-    assert (gradient * value).sum().item() == pytest.approx(out.sum().item(), rel=1e-9)
+@pytest.mark.parametrize("shared", [False, True])
+@torch.no_grad()
+def test_a_bias_is_added_to_the_scores_before_the_softmax(shared: bool) -> None:
+    settings = {"d_feat": E, "heads": H, "d_hidden": 5, "positions": "none", "relative": "table", "shared": shared}
+    encoder = randomised(SelfAttentionLayers(E, GRID, layers=2, **settings))
+    assert len(encoder.relative) == 2 - shared
+    context = ContextSet(normal(B, L, E), GRID, MASK)
+    found, weights = encoder.attending(context)
+    torch.testing.assert_close(encoder(context).vectors, found[-1].vectors, rtol=0, atol=1e-10)
+    assert not weights[0].transpose(1, 3)[~MASK].any()
+    for table in encoder.relative:
+        table.table.fill_(0.3)  # one number for all
+    plain = SelfAttentionLayers(E, GRID, layers=2, **(settings | {"relative": "none"})).double().eval()
+    plain.load_state_dict({k: v for k, v in encoder.state_dict().items() if "relative" not in k})
+    torch.testing.assert_close(encoder(context).vectors, plain(context).vectors, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("embed", ["linear", "relu", "relu_norm"])
+@torch.no_grad()
+def test_how_features_enter(embed: str) -> None:
+    encoder = randomised(SelfAttentionLayers(5, GRID, d_feat=E, heads=H, layers=0, positions="none", embed=embed))
+    context = ContextSet(normal(B, L, 5), GRID)
+    expected = context.vectors @ encoder.project.weight.T + encoder.project.bias
+    if embed != "linear":
+        expected = expected.clamp(min=0)
+    if embed == "relu_norm":
+        centred = expected - expected.mean(dim=-1, keepdim=True)
+        expected = centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt()
+        expected = expected * encoder.embed_norm.weight + encoder.embed_norm.bias
+    torch.testing.assert_close(encoder(context).vectors, expected, **CLOSE)
+
+
+@torch.no_grad()
+def test_sinusoids_are_those_of_the_length_that_comes() -> None:
+    encoder = SelfAttentionLayers(E, (1, 6), d_feat=E, heads=H, layers=0).double().eval()
+    longer = ContextSet(normal(B, 9, E), (1, 9))
+    torch.testing.assert_close(encoder(longer).vectors - longer.vectors, sinusoidal(9, E).double().expand(B, -1, -1))
+
+
+@torch.no_grad()
+def test_prefixes_that_have_no_places() -> None:
+    context = ContextSet(normal(B, L, 5), GRID, MASK)
+    pooled = randomised(Pooled(5, GRID, d_feat=E, prefix=4))
+    first, _, last = pooled.map
+    hidden = (context.mean() @ first.weight.T + first.bias).tanh()
+    torch.testing.assert_close(pooled(context).vectors.flatten(1), hidden @ last.weight.T + last.bias, **CLOSE)
+
+    def behind(**sizes: Any) -> SelfAttentionLayers:
+        return SelfAttentionLayers(**sizes, d_feat=E, heads=H, d_hidden=5, layers=1, positions="none")
+
+    queries = randomised(Queries(5, GRID, behind=behind, d_feat=E, prefix=4))
+    found = queries(context)
+    assert (found.grid, found.mask, queries.places) == ((1, 4), None, False)
+    for b in range(B):
+        places = MASK[b].nonzero().flatten()
+        places = places[torch.randperm(len(places))]  # their order does not matter
+        joint = torch.cat((queries.project(context.vectors[b, places]), queries.queries))
+        alone: Tensor = queries.behind(ContextSet(joint[None], (1, len(joint)))).vectors
+        torch.testing.assert_close(found.vectors[b], alone[0, -4:], rtol=0, atol=1e-10)

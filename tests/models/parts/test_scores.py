@@ -4,6 +4,7 @@ B images, N captions per image, L context vectors of D features on a grid, queri
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -108,6 +109,57 @@ def test_scores_are_those_of_the_equation(
     values = score.values(vectors)
     torch.testing.assert_close(values, vectors @ p["value.weight"].T if kind is ProjectedDot else vectors, **CLOSE)
     assert values.shape[-1] == score.d_value
+
+
+HEADED = [
+    (MLP, {"d_attention": 6}),
+    (Location, {"d_attention": 6, "filters": 2, "reach": 2}),
+    (Linear, {}),
+    (SingleLayer, {"learned_scale": True}),
+    (Dot, {"scaled": True}),
+    (ProjectedDot, {"d_attention": 6}),
+]
+
+
+@pytest.mark.parametrize(("kind", "settings"), HEADED)
+@torch.no_grad()
+def test_heads_are_as_many_scores_of_parts_of_the_features(kind: Any, settings: Any) -> None:
+    """Each with its part of the matrices and values; z is what they find side by side, alpha the mean of theirs."""
+    width, heads = 4, 2
+    attention = randomised(SoftmaxAttention(width, QUERY, GRID, partial(kind, heads=heads, **settings)))
+    whole, image = attention.score, ContextSet(normal(B, L, width), GRID, MASK)
+    queries, past = normal(B, N, QUERY, seed=3), normal(B, N, L, seed=4).softmax(-1)
+    found = attention(attention.read(image), queries, past)
+    contexts, alphas = [], []
+    for head in range(heads):
+        smaller = settings | ({"d_attention": 3} if "d_attention" in settings else {})
+        part = 2 * head, 2 * head + 2
+        if kind is Dot:  # whose queries are projected to the features themselves
+            image_part, one = ContextSet(image.vectors[..., slice(*part)], GRID, MASK), Dot(2, QUERY, GRID, **smaller)
+        else:
+            image_part, one = image, kind(width, QUERY, GRID, **smaller)
+        one = one.double()
+        for name, parameter in one.named_parameters():
+            own = whole.get_parameter(name)
+            rows = own.chunk(heads)[head] if own.shape != parameter.shape else own
+            parameter.copy_(rows)
+        alone = SoftmaxAttention(width, QUERY, GRID, lambda score=one, **_: score)
+        look = alone(alone.read(image_part), queries, past)
+        alphas.append(look.alpha)
+        values = whole.values(image.vectors)
+        contexts.append(look.alpha @ values[..., head * values.shape[-1] // 2 :][..., : values.shape[-1] // 2])
+    torch.testing.assert_close(found.context, torch.cat(contexts, dim=-1), **CLOSE)
+    torch.testing.assert_close(found.alpha, torch.stack(alphas).mean(dim=0), **CLOSE)
+
+
+def test_heads_have_no_common_location() -> None:
+    several = partial(ProjectedDot, d_attention=6, heads=2)
+    assert not SoftmaxAttention(D, QUERY, GRID, several).stochastic
+    for choice in ("sample", "argmax"):
+        with pytest.raises(ValueError, match="heads is 2"):
+            SoftmaxAttention(D, QUERY, GRID, several, choice=choice)
+    with pytest.raises(ValueError, match="heads is 2"):
+        MLP(D, QUERY, GRID, heads=2)  # of five features
 
 
 @scores

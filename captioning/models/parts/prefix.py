@@ -1,0 +1,69 @@
+"""The image as words before the words (Mokady et al. 2021, "ClipCap"; Wang et al. 2022, "GIT").
+
+B images, N captions per image, T caption positions, t earlier ones, P prefix places, E = d_feat, H heads, A = E / H.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from captioning.models.parts.layers import FeedForward, Norm, SelfAttention
+from captioning.models.parts.multi_head import KeyValue
+from captioning.models.parts.numerics import dropout
+
+
+class PrefixLayer(nn.Module):
+    """Self-attention of a sequence of image and words, then feed-forward; the image never sees words.
+
+    The image is a prefix that is read once for all captions, and words attend to it and to each other in one softmax.
+    """
+
+    def __init__(self, d_feat: int, heads: int, d_hidden: int, dropout: float, norm: Norm) -> None:
+        super().__init__()
+        self.attention = SelfAttention(d_feat, heads, dropout, norm)
+        self.feed_forward = FeedForward(d_feat, d_hidden, norm)
+
+    def image(
+        self, levels: Sequence[Tensor], tau: float | Tensor, mask: Tensor | None, need_weights: bool
+    ) -> tuple[KeyValue, list[Tensor], Tensor | None]:
+        """Keys and values `[B, H, P, A]` of the prefix, itself for the next layer, and weights `[B, H, P, P]`."""
+        x, keys, weights = self.attention(levels[-1], tau, mask, None, need_weights)
+        return KeyValue(*(each.contiguous() for each in keys)), [self.feed_forward(x)], weights
+
+    def forward(
+        self,
+        x: Tensor,
+        text_tau: float,
+        text_mask: Tensor | None,
+        past: KeyValue | None,
+        image: KeyValue,
+        tau: float | Tensor,
+        image_mask: Tensor | None,
+        need_text: bool,
+        need_inter: bool,
+    ) -> tuple[Tensor, KeyValue, Tensor, Tensor]:
+        """Like `DecoderLayer`, but tau is that of the image for words too, and weights are always returned."""
+        b, n, t, _ = x.shape
+        own = self.attention.norm.before(x)
+        query, key, value = (each.unflatten(0, (b, n)) for each in self.attention.project(own.flatten(0, 1)))
+        if past is not None:
+            key, value = torch.cat((past.key, key), dim=-2), torch.cat((past.value, value), dim=-2)
+        query = query / (tau[:, None] if isinstance(tau, Tensor) else tau)
+        places = (_by_image(query) @ image.key.mT).unflatten(2, (n, t)).transpose(1, 2)  # [B, N, H, T, P]
+        words = query @ key.mT
+        if image_mask is not None:
+            places = places.masked_fill(~image_mask[:, None], float("-inf"))
+        if text_mask is not None:
+            words = words.masked_fill(~text_mask, float("-inf"))
+        inter, text = torch.cat((places, words), dim=-1).softmax(dim=-1).split((places.shape[-1], words.shape[-1]), -1)
+        p, training, inter = self.attention.dropout, self.training, _by_image(inter)
+        seen = (dropout(inter, p, training) @ image.value).unflatten(2, (n, t)).transpose(1, 2)
+        attended = (seen + dropout(text, p, training) @ value).transpose(2, 3).flatten(3)
+        x = self.attention.norm.after(self.attention.output(attended), x)
+        return self.feed_forward(x), KeyValue(key, value), text.flatten(0, 1), inter
+
+
+def _by_image(x: Tensor) -> Tensor:
+    """`[B, N, H, T, F]` to `[B, H, N T, F]`."""
+    return x.transpose(1, 2).flatten(2, 3)

@@ -1,0 +1,104 @@
+"""X-linear attention (Pan, Yao, Li, Mei, CVPR 2020): products of query and image weigh places and channels.
+
+B images, N captions per image, L context vectors of D features, queries of n features, E = d_attention in H heads of
+A = E / H features.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from captioning.backbones.context import ContextSet, Grid
+from captioning.config.types import Count, Share, Width, validated
+from captioning.models.parts.attention import Attention, AttentionStep
+from captioning.models.parts.numerics import dropout as drop
+from captioning.models.parts.scores import Score, per_head
+
+
+class Products(NamedTuple):
+    """Inputs of every step of `XLinear` from the images."""
+
+    keys: Tensor  # K_i, `[B, H, L, A]`
+    values: Tensor  # V2_i, `[B, H, L, A]`
+    mask: Tensor | None  # `[B, 1, 1, L]` bool, True = may be attended
+
+
+class Embedding(nn.Module):
+    """f(W x + b): CELU of 1.3 and a normalisation of each head's features, of one vector alone."""
+
+    def __init__(self, d_source: int, d_attention: int, heads: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(d_source, d_attention)
+        self.norm = nn.GroupNorm(heads, d_attention)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[..., d_source]` to `[..., E]`."""
+        vectors = F.celu(self.linear(x), 1.3)
+        return self.norm(vectors.flatten(0, -2)).view(vectors.shape)
+
+
+class XLinear(Attention):
+    """z_t = LayerNorm(W [h; gamma * V1 * sum_i beta_i V2_i] + b), without a score of its own kind.
+
+    With Q = f(W_q h), V1 = f(W_1 h), K_i = f(W_k c_i), V2_i = f(W_2 c_i) and B_i = ReLU(W_b (Q * K_i)) of each head,
+    beta = softmax_i(w . B_i) and gamma = sigmoid(W_e mean_i B_i). alpha is the mean of beta over heads.
+    """
+
+    scored = False
+
+    @validated
+    def __init__(
+        self,
+        d_context: int,
+        d_query: int,
+        grid: Grid,
+        score: Callable[..., Score] | None = None,
+        *,
+        d_attention: Width | None = None,
+        heads: Count = 8,
+        dropout: Share = 0.1,
+    ) -> None:
+        super().__init__()
+        self.d_value = width = d_attention or d_query
+        if width % (2 * heads):
+            raise ValueError(f"d_attention is {width} and heads is {heads}; a head needs an even number of features")
+        self.heads, self.dropout = heads, dropout
+        self.query, self.gain = (Embedding(d_query, width, heads) for _ in range(2))  # W_q, W_1
+        self.key, self.value = (Embedding(d_context, width, heads) for _ in range(2))  # W_k, W_2
+        self.hidden = nn.Linear(width // heads, width // heads // 2)  # W_b
+        self.place = nn.Linear(width // heads // 2, 1, bias=False)  # w; a bias would cancel in the softmax
+        self.channel = nn.Linear(width // heads // 2, width // heads)  # W_e
+        self.output = nn.Linear(d_query + width, width)
+        self.norm = nn.LayerNorm(width)
+
+    def read(self, context: ContextSet) -> Products:
+        keys, values = (per_head(each(context.vectors), self.heads) for each in (self.key, self.value))
+        shape = keys.shape[0], self.heads, keys.shape[-2], -1  # of one head too
+        mask = None if context.mask is None else context.mask[:, None, None]
+        return Products(keys.view(shape), values.view(shape), mask)
+
+    def forward(
+        self,
+        image: Products,
+        query: Tensor,
+        past: Tensor | None = None,
+        sampled: Tensor | None = None,
+        uniform: Tensor | None = None,
+    ) -> AttentionStep:
+        asked, gain = (each(query).unflatten(-1, (self.heads, -1)) for each in (self.query, self.gain))  # [B, N, H, A]
+        hidden = self.hidden(asked[..., None, :] * image.keys[:, None]).relu()  # [B, N, H, L, A / 2]
+        hidden = drop(hidden, self.dropout, self.training)
+        scores = self.place(hidden).squeeze(-1)
+        if image.mask is None:
+            pooled = hidden.mean(dim=-2)
+        else:
+            scores = scores.masked_fill(~image.mask, float("-inf"))
+            real = image.mask[..., None].to(hidden.dtype)
+            pooled = (hidden * real).sum(dim=-2) / real.sum(dim=-2)
+        beta = scores.softmax(dim=-1)
+        seen = (beta.transpose(1, 2).to(image.values.dtype) @ image.values).transpose(1, 2)
+        found = (self.channel(pooled).sigmoid() * gain * seen).flatten(2)
+        return AttentionStep(self.norm(self.output(torch.cat((query, found), dim=-1))), beta.mean(dim=2))

@@ -1,0 +1,86 @@
+"""Attention against loops over its equations.
+
+G groups, Q queries, K keys, H heads, A features per head, all different primes.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from captioning.models.parts import multi_head
+from captioning.models.parts.multi_head import attend
+
+G, Q, K, H, A = 2, 3, 5, 7, 11
+CLOSE: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-12}
+MASKS = {
+    "none": None,
+    "queries and keys": torch.tensor([[k <= 2 * q for k in range(K)] for q in range(Q)]),
+    "keys of a group": torch.tensor([[k != 1 for k in range(K)], [k in (0, 3) for k in range(K)]])[:, None, None],
+}
+masks = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+
+
+def inputs() -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(G, H, length, A, dtype=torch.float64) for length in (Q, K, K)]
+
+
+def looped(query: Tensor, key: Tensor, value: Tensor, tau: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Eq. 2 for one query after the other, heads side by side."""
+    out, weights = torch.zeros(G, Q, H * A, dtype=torch.float64), torch.zeros(G, H, Q, K, dtype=torch.float64)
+    allowed = torch.ones(G, 1, Q, K, dtype=torch.bool) if mask is None else mask.expand(G, 1, Q, K)
+    for g in range(G):
+        for q in range(Q):
+            keys = [k for k in range(K) if allowed[g, 0, q, k]]
+            for h in range(H):
+                exps = {
+                    k: (query[g, h, q] @ key[g, h, k] / (tau if isinstance(tau, float) else tau[g])).exp() for k in keys
+                }
+                for k in keys:
+                    weights[g, h, q, k] = exps[k] / sum(exps.values())
+                    out[g, q, h * A : (h + 1) * A] += weights[g, h, q, k] * value[g, h, k]
+    return out, weights
+
+
+@masks
+@pytest.mark.parametrize("tau", [4.0, torch.tensor([3.0, 0.7]).double().view(G, 1, 1, 1)], ids=["one", "per group"])
+def test_equation_2(mask: Tensor | None, tau: float | Tensor) -> None:
+    given = inputs()
+    expected = looped(*given, tau, mask)
+    torch.testing.assert_close(attend(*given, tau, mask, need_weights=True), expected, **CLOSE)
+    fused, none = attend(*given, tau, mask)
+    torch.testing.assert_close(fused, expected[0], **CLOSE)
+    assert none is None
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_large_scores_do_not_overflow(need_weights: bool) -> None:
+    query, key, value = (1e3 * x for x in inputs())
+    out, _ = attend(query, key, value, 1.0, None, need_weights=need_weights)
+    best = (query @ key.mT).argmax(dim=-1)
+    expected = value.gather(2, best[..., None].expand(-1, -1, -1, A)).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(out, expected)
+
+
+@masks
+def test_in_blocks_it_is_the_same(mask: Tensor | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multi_head, "dropout", lambda x, p, training: x * (1.5 + x.cos()))
+    found = []
+    for block in (K, 2 * K, 100):  # one query at a time, two, all
+        monkeypatch.setattr(multi_head, "BLOCK", block)
+        given = [x.requires_grad_() for x in inputs()]
+        out, _ = attend(*given, 2.0, mask, dropout_p=0.25)
+        found.append([out, *torch.autograd.grad(out.cos().sum(), given)])
+    for one in found[:-1]:
+        torch.testing.assert_close(one, found[-1], rtol=0, atol=1e-12)
+
+
+def test_a_block_drops_the_same_weights_when_it_is_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multi_head, "BLOCK", K)
+    query, key, value = inputs()
+    out, _ = attend(query, key, value.requires_grad_(), 2.0, dropout_p=0.5)
+    (gradient,) = torch.autograd.grad(out.sum(), value)
+    # the output is linear in the values, so they and the gradient give it back
+    assert (gradient * value).sum().item() == pytest.approx(out.sum().item(), rel=1e-9)

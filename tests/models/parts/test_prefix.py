@@ -1,0 +1,76 @@
+"""The prefix decoder by loops over its equations, and its masks.
+
+B images, N captions per image, T words, P places, H heads of A features.
+"""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from models.captioners import GRID, B, C, D, L, N, V, build, captioner, inputs, normal, randomised
+
+from captioning.backbones.context import ContextSet
+from captioning.models.parts.prefix import PrefixLayer
+
+CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
+
+
+@torch.no_grad()
+def test_words_and_places_share_a_softmax() -> None:
+    """Of one head and two layers; the second reads what the first makes of the places."""
+    width, tau = 6, 1.7
+    layers = [randomised(PrefixLayer(width, 1, 5, 0.0, "post"), seed=k) for k in range(2)]
+    image, words = normal(1, 3, width), normal(1, 1, 2, width, seed=2)
+    causal = torch.ones(2, 2, dtype=torch.bool).tril()
+    x, vectors = words, [image]
+    for layer in layers:
+        keys, vectors, own = layer.image(vectors, tau, None, True)
+        assert own.shape == (1, 1, 3, 3)
+        x, _, text, inter = layer(x, 0.0, causal, None, keys, tau, None, True, True)
+        torch.testing.assert_close(text.sum(-1) + inter.sum(-1), torch.ones(1, 1, 2).double(), **CLOSE)
+    sequence = torch.cat((image[0], words[0, 0]))
+    for layer in layers:
+        query, key, value = (sequence @ w.T for w in layer.attention.project.linear.weight.chunk(3))
+        rows = []
+        for i in range(5):
+            seen = range(3) if i < 3 else range(i + 1)  # places see places, words also the words before
+            weights = torch.stack([(query[i] @ key[j] / tau).exp() for j in seen])
+            mixed = (weights / weights.sum()) @ value[list(seen)]
+            rows.append(layer.attention.norm(mixed @ layer.attention.output.weight.T + sequence[i]))
+        sequence = layer.feed_forward(torch.stack(rows))
+    torch.testing.assert_close(x[0, 0], sequence[3:], **CLOSE)
+    torch.testing.assert_close(vectors[0][0], sequence[:3], **CLOSE)
+
+
+@torch.no_grad()
+def test_the_temperature_counts_places_and_words() -> None:
+    model, (context, _) = build("prefix"), inputs()
+    assert model.start(context, N).image.tau == pytest.approx(math.sqrt(L + model.max_tokens + model.d_attn))
+
+
+@pytest.mark.parametrize("enter", ["prefix", "causal_prefix"])
+@torch.no_grad()
+def test_the_order_of_places_counts_only_where_they_see_those_before(enter: str) -> None:
+    model, (context, tokens) = build("prefix", enter=enter, **{"encoder.positions": "none"}), inputs()
+    other = ContextSet(context.vectors[:, torch.randperm(L)], context.grid)
+    one, two = (model.readout(model(each, tokens).hidden) for each in (context, other))
+    assert torch.allclose(one, two, rtol=0, atol=1e-10) == (enter == "prefix")
+
+
+@torch.no_grad()
+def test_the_share_of_attention_on_the_image() -> None:
+    model, (context, tokens) = build("prefix"), inputs()
+    weights = model.layer_weights(context, tokens[:, 0])
+    share = torch.stack([each.sum(dim=-1).mean(dim=1) for each in weights.inter]).mean(dim=0)
+    found = model.attention_shares(context, tokens)
+    assert found["image"].shape == (B, N, C)
+    torch.testing.assert_close(found["image"][:, 0], share, **CLOSE)
+    assert (share[:, 0] > share[:, -1]).all()  # the first word has no words before
+    assert not build("spatial_transformer").attention_shares(context, tokens)
+
+
+def test_a_prefix_is_as_wide_as_the_words() -> None:
+    with pytest.raises(Exception, match=f"{D} features") as refused:
+        captioner("spatial_transformer ~model/encoder", V, D, GRID, d_feat=14, heads=2, enter="prefix")
+    assert isinstance(refused.value.__cause__, ValueError)
