@@ -22,7 +22,7 @@ from captioning.metrics.scorer import ATTENTION, GROUPS, score_called
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.runs import Run, system_settings
-from captioning.report.systems import Compared, System, Value
+from captioning.report.systems import Compared, System, Value, within_seeds
 from captioning.report.tables import Published, best_scores, columns, is_cost, other_scores, overview, shown
 from captioning.runs.settings import composed_experiment, each_setting
 
@@ -107,10 +107,13 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         {"label": system.short, "settings": each, "attention": attention}
         for system, each, attention in zip(table.systems, own, gallery.attention, strict=True)
     ]
-    pairs = {
-        f"{one}-{other}": {name: [round(n, 4) for n in (d.difference, d.low, d.high, d.p)] for name, d in found.items()}
-        for (one, other), found in table.compared.items()
-    }
+    pairs = {}
+    for (one, other), found in table.compared.items():
+        both = table.systems[one], table.systems[other]
+        pairs[f"{one}-{other}"] = {
+            name: [*(round(n, 4) for n in (d.difference, d.low, d.high, d.p)), within_seeds(*both, name, d.difference)]
+            for name, d in found.items()
+        }
     return {
         **vars(table),
         "columns": heads,

@@ -80,6 +80,13 @@ class System:
         return points
 
 
+def within_seeds(one: System, other: System, name: str, difference: float) -> bool:
+    """Return True for a difference of a score that is no larger than its standard deviation over either one's seeds."""
+    values = (system.score(name) for system in (one, other))
+    spread = [value.deviation for value in values if value and value.deviation is not None]
+    return bool(spread) and abs(difference) <= max(spread)
+
+
 def mean(values: Iterable[float | None]) -> Value | None:
     """Of the finite numbers among them; None where there are none."""
     known = [value for value in values if value is not None and math.isfinite(value)]

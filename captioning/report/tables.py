@@ -21,7 +21,7 @@ from captioning.files import write_text
 from captioning.metrics.scorer import BLEU_ALONE, GROUPS, HEADLINE, MAIN, SCORES, WORDING, score_called
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.report.runs import read_record
-from captioning.report.systems import Compared, System, Value
+from captioning.report.systems import Compared, System, Value, within_seeds
 
 BY_GROUP = {group: [name for name, score in SCORES.items() if score.group == group] for group in GROUPS}
 TABLED = [*BY_GROUP[MAIN], *BY_GROUP[BLEU_ALONE], *BY_GROUP[WORDING]]  # of all tables, whatever was scored
@@ -138,9 +138,16 @@ def differences(systems: Sequence[System], compared: Compared, names: Sequence[s
         return ""
     rows = []
     for (one, other), found in compared.items():
-        cells = [f"{d.difference:+z.1f} [{d.low:+z.1f}, {d.high:+z.1f}] {d.p:.3f}" for d in map(found.get, names) if d]
+        cells = []
+        for name in names:
+            d = found[name]
+            cell = f"{d.difference:+z.1f} [{d.low:+z.1f}, {d.high:+z.1f}] {d.p:.3f}"
+            cells.append(f"({cell})" if within_seeds(systems[one], systems[other], name, d.difference) else cell)
         rows.append([f"{systems[one].label} - {systems[other].label}", *cells])
-    title = f"Paired bootstrap over images and, of several, runs ({samples} samples): difference, 95 % interval, p."
+    title = (
+        f"Paired bootstrap over images and, of several, runs ({samples} samples): difference, 95 % interval, p. In "
+        "brackets: no larger than the standard deviation over the seeds of one of the two."
+    )
     table = markdown_table(["systems", *(score_called(name).heading for name in names)], rows)
     return f"\n{title}\n\n{table}\n"
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from written import HARD, SOFT, systems_of, write_run
 
+from captioning.metrics.bootstrap import Difference
 from captioning.report.__main__ import main
+from captioning.report.tables import differences
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -21,6 +23,28 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 def report(printed: Callable[..., str]) -> Callable[..., str]:
     """Runs the command; gives what it prints, with one space beside each cell, however wide the columns are."""
     return lambda *arguments: re.sub(" +", " ", printed(main, *arguments))
+
+
+def test_differences_within_the_spread_of_seeds_are_in_brackets(elsewhere: Path) -> None:
+    """Of 40 and 50 the mean is 45, the standard deviation 7.1: it hides 5, not 10, nor what single seeds differ by."""
+    for model, seed, cider in (
+        ("spatial_transformer", 1, 40.0),
+        ("spatial_transformer", 2, 50.0),
+        ("sat_soft", 1, 40.0),
+        ("sat_hard", 1, 35.0),
+    ):
+        write_run(elsewhere / "runs", model, seed, ciders=[cider] * 3)
+    systems = systems_of(elsewhere)
+    places = {
+        (i, k): systems[i].score("CIDEr").mean - systems[k].score("CIDEr").mean for i, k in ((0, 1), (0, 2), (1, 2))
+    }
+    compared = {pair: {"CIDEr": Difference(0, 0, found, found - 1, found + 1, 0.5)} for pair, found in places.items()}
+    table = re.sub(" +", " ", differences(systems, compared, ["CIDEr"], 20))
+    assert re.findall(r"^\| (.*?) - (.*?) \| (\(?[+-]\d+\.\d) ", table, re.M) == [
+        ("spatial transformer", SOFT, "(+5.0"),
+        ("spatial transformer", HARD, "+10.0"),
+        (SOFT, HARD, "+5.0"),
+    ]
 
 
 def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:

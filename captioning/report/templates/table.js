@@ -93,11 +93,13 @@ function compareChosen(section, body, changed, data) {
   const head = table.createTHead().insertRow();
   for (const name of ["score", "difference", "95 % interval", "p"]) head.append(element("th", name, { scope: "col" }));
   const rows = table.createTBody();
-  for (const [name, [difference, low, high, p]] of Object.entries(found)) {
+  for (const [name, [difference, low, high, p, within]] of Object.entries(found)) {
     const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1);
     const row = rows.insertRow();
+    if (within) row.className = "within";
     row.append(element("th", name, { scope: "row" }));
     for (const text of [signed(difference), `[${signed(low)}, ${signed(high)}]`, p.toFixed(3)]) row.append(element("td", text));
   }
-  panel.replaceChildren(title, table);
+  const hint = "Grey: no larger than the standard deviation over the seeds of one of the two.";
+  panel.replaceChildren(title, table, ...(table.querySelector(".within") ? [element("p", hint)] : []));
 }
