@@ -93,6 +93,10 @@ def test_what_works_passes(overrides: list[str]) -> None:
         (["+callbacks.checkpoint.every_n_train_steps=5", "+callbacks.checkpoint.every_n_epochs=5"], ["mutually excl"]),
         (["data=csv", "data.root=.", "data.reader.splits.test=[1,0]"], ["data.reader"]),
         (["data=flickr8k", "data.root=nowhere"], ["data.root=nowhere does not exist"]),
+        (
+            ["model=geometry_small", "data=csv", "data.root=.", "backbone=features", "backbone.path=."],
+            ["model.encoder.relative=geometry", "backbone=features"],
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> None:
