@@ -17,6 +17,8 @@ from captioning.tokens import BOS
 
 FIRST = (
     "spatial_transformer",
+    "meshed_memory",
+    "prefix",
     "gru_location",
     "gru_conditional",
     "sat_soft attention.choice=argmax",

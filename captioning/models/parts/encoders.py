@@ -183,7 +183,7 @@ class Queries(Encoder):
 
     def forward(self, context: ContextSet) -> ContextSet:
         prefix = len(self.queries)
-        own = self.queries.to(context.vectors.dtype).expand(len(context.vectors), -1, -1)
+        own = self.queries.to(context.vectors.dtype).expand(context.vectors.shape[0], -1, -1)
         vectors = torch.cat((self.project(context.vectors), own), dim=1)
         mask = None if context.mask is None else nn.functional.pad(context.mask, (0, prefix), value=True)
         joint = self.behind(ContextSet(vectors, (1, vectors.shape[1]), mask))

@@ -121,6 +121,6 @@ class Memory(Part):
         _, slots, d_attn = self.key.shape
         factors = (key, self.key, d_attn), (value, self.value, slots)
         key, value = (
-            torch.cat((x, (math.sqrt(k) * own).to(x.dtype).expand(len(x), -1, -1, -1)), dim=-2) for x, own, k in factors
+            torch.cat((x, (math.sqrt(k) * own).to(x.dtype).expand(x.shape[0], -1, -1, -1)), dim=-2) for x, own, k in factors
         )
         return key, value, None if mask is None else F.pad(mask, (0, slots), value=mask.dtype == torch.bool)
