@@ -119,8 +119,9 @@ class Memory(Part):
     def forward(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Append the slots, which no mask hides, to `[G, H, S, A]`."""
         _, slots, d_attn = self.key.shape
-        factors = (key, self.key, d_attn), (value, self.value, slots)
+        more = math.sqrt(d_attn) * self.key, math.sqrt(slots) * self.value
         key, value = (
-            torch.cat((x, (math.sqrt(k) * own).to(x.dtype).expand(x.shape[0], -1, -1, -1)), dim=-2) for x, own, k in factors
+            torch.cat((x, own.to(x.dtype).expand(x.shape[0], -1, -1, -1)), dim=-2)
+            for x, own in zip((key, value), more, strict=True)
         )
         return key, value, None if mask is None else F.pad(mask, (0, slots), value=mask.dtype == torch.bool)
