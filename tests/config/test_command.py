@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         (["backbone.weights=null"], ["there is no setting backbone.weights", "trainable"]),
         (["model=spatial_transfomer"], ["no model=spatial_transfomer", "Did you mean spatial_transformer?"]),
         (["data=flickr"], ["no data=flickr", "Did you mean flickr8k?", "shapes"]),
-        (["schedule=cosin"], ["no schedule=cosin", "Did you mean cosine?", "constant, cosine, linear"]),
+        (["schedule=cosin"], ["no schedule=cosin", "Did you mean cosine?", "constant, cosine, inverse_sqrt, linear"]),
         (["experiment=x"], ["no experiment=x", "demo", "flickr8k"]),
         (["logger=null"], ["a group of settings cannot be null"]),
         (["model/encoder=null"], ["a group of settings cannot be null", "model.encoder=null"]),

@@ -120,6 +120,7 @@ def test_all_that_a_run_scores_is_in_the_table(corpus):
     optional = {name for name, score in SCORES.items() if not score.default}
     assert "SPICE" in optional
     every = [*corpus.scores.corpus, *optional, *said, *STATISTICS, "pointing", "pointing (images shuffled)"]
+    every += ["attention on image", "attention on memory"]
     assert sorted(SCORES) == sorted(every)
     assert {name for name, score in SCORES.items() if score.per_image} == {*corpus.scores.per_image[0], *optional}
     for name in {name for name, score in SCORES.items() if score.mean} - optional:

@@ -63,14 +63,15 @@ class XLinear(Attention):
     ) -> None:
         super().__init__()
         self.d_value = width = d_attention or d_query
-        if width % (2 * heads):
-            raise ValueError(f"d_attention is {width} and heads is {heads}; a head needs an even number of features")
+        if width % heads:
+            raise ValueError(f"d_attention is {width} and heads is {heads}; it must be a multiple of heads")
+        half = max(1, width // heads // 2)
         self.heads, self.dropout = heads, dropout
         self.query, self.gain = (Embedding(d_query, width, heads) for _ in range(2))  # W_q, W_1
         self.key, self.value = (Embedding(d_context, width, heads) for _ in range(2))  # W_k, W_2
-        self.hidden = nn.Linear(width // heads, width // heads // 2)  # W_b
-        self.place = nn.Linear(width // heads // 2, 1, bias=False)  # w; a bias would cancel in the softmax
-        self.channel = nn.Linear(width // heads // 2, width // heads)  # W_e
+        self.hidden = nn.Linear(width // heads, half)  # W_b
+        self.place = nn.Linear(half, 1, bias=False)  # w; a bias would cancel in the softmax
+        self.channel = nn.Linear(half, width // heads)  # W_e
         self.output = nn.Linear(d_query + width, width)
         self.norm = nn.LayerNorm(width)
 
