@@ -148,7 +148,7 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
     rate, select = config.optimizer.get("backbone_lr"), decoding.get("select")
     backbones = list(each_part("", OmegaConf.to_container(config.backbone, resolve=True)))
     relative = (config.model.get("encoder") or {}).get("relative", "none")
-    unplaced = relative != "none" and any(backbone["_target_"].endswith(".Precomputed") for _, backbone in backbones)
+    unplaced = relative != "none" and any(each["_target_"].endswith(".Precomputed") for _, each in backbones)
     trained = [backbone["trainable"] for _, backbone in backbones if "trainable" in backbone]
     started = int(os.environ.get("WORLD_SIZE", 1))
     scores = [f"val/{name}" for name in scores_of(list(config.metrics.val))]
@@ -168,8 +168,7 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
         "model=sat_soft": objective.stochastic and not getattr(model, "stochastic", False),
         f"objective {learner} regularises attention, and model {system} has none: set "
         "objective.doubly_stochastic=0, or give it attention (model/score=mlp)": unattentive,
-        f"model.encoder.relative={relative} needs features with places, and those of backbone=features have none: set "
-        "model.encoder.relative=none": unplaced,
+        f"model.encoder.relative={relative} needs places, and backbone=features has none: set it to none": unplaced,
         "objective.kl_weight holds the model near the one that training begins from, which is random: set "
         "init_from=CHECKPOINT, or objective.kl_weight=0": objective.needs_initial and config.init_from is None,
         f"optimizer.backbone_lr={rate} needs a backbone that is trained: set backbone.trainable=true, or "

@@ -5,7 +5,7 @@ from concurrent.futures import BrokenExecutor
 from typing import Any
 from zipfile import BadZipFile
 
-from hydra.errors import HydraException, InstantiationException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from pydantic import ValidationError
@@ -48,16 +48,12 @@ def _message(error: BaseException) -> str:
         return no_setting(parent, name, sorted(map(str, cause.parent_node)), elsewhere[:3])
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is not set and has no default: add {error.full_key}=VALUE"
-    if isinstance(error, InstantiationException):
-        return explain(cause)  # of a part that the check could build without its files
     if isinstance(error, ValidationError):
         return refusals("", error.errors(include_url=False))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, BrokenExecutor):  # of hydra/launcher=processes
-        return (
-            "a process of the sweep was killed, perhaps for its memory: continue with a smaller hydra.launcher.n_jobs"
-        )
+        return "a process of the sweep was killed, perhaps for its memory: set a smaller hydra.launcher.n_jobs"
     return _of_hydra(error) or str(error) or type(error).__name__
 
 
