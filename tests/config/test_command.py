@@ -14,7 +14,6 @@ from typing import Literal
 import pytest
 import requests
 import yaml
-from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from captioning import run
@@ -114,12 +113,7 @@ ERRORS: dict[str, tuple[Callable[[], object], list[str]]] = {
         lambda: _part(width=0, ending="max", path=""),
         ["width=0: must be greater", "ending=max: must be 'sum' or 'mean' or must be a valid integer", "path=: "],
     ),
-    "a part": (
-        lambda: instantiate({"_target_": f"{__name__}._part", "width": True}),
-        ["width=true: must be a valid integer"],
-    ),
     "Lightning": (lambda: _part(1), ["no GPU"]),
-    "a part's own": (lambda: instantiate({"_target_": "torch.optim.Adam", "params": [], "lr": 1}), ["empty"]),
 }
 
 
