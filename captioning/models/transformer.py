@@ -141,8 +141,10 @@ class Transformer(nn.Module):
         tau, mask = over_image(levels[-1], self.scale, self.d_attn, self.max_tokens if self.prefix else 0)
         own = mask
         if self.causal:
-            square = torch.ones(levels[-1].vectors.shape[1:2] * 2, dtype=torch.bool, device=context.vectors.device)
-            own = square.tril() if mask is None else (square.tril() & mask) | square.tril().triu()
+            places = levels[-1].vectors.shape[1]
+            before = torch.ones(places, places, dtype=torch.bool, device=context.vectors.device).tril()
+            # a masked place sees itself, or it would see nothing
+            own = before if mask is None else (before & mask) | before.triu()
         layers: list[KeyValue] = []
         vectors: Sequence[Tensor] = [level.vectors for level in levels]
         for layer in self.decoder:
@@ -188,7 +190,8 @@ class Transformer(nn.Module):
 
     def _heads(self, weights: Tensor, tokens: Tensor) -> Tensor:
         """`[B, H, N T, K]` to `[B, N, T, H, K]`, that of a prefix with a sum of one (D)."""
-        weights = weights / weights.sum(dim=-1, keepdim=True) if self.prefix else weights
+        if self.prefix:
+            weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
         return weights.transpose(1, 2).unflatten(1, tokens.shape[1:])
 
     def _shares(self, alpha: Tensor) -> Tensor:
