@@ -67,7 +67,8 @@ class Captioner(Protocol):
     """Methods of every captioning model.
 
     Optional: `attends = False` without attention, so that an objective that needs it fails before data are read;
-    `parallel = True` if all words of a caption are read at once; `heads`, the number of maps per layer.
+    `parallel = True` if all words of a caption are read at once; `heads`, the number of maps per layer;
+    `attention_shares(context, tokens)`, shares of the weights `[B, N, C]` to log: `image`, against words, or `memory`.
     """
 
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:
@@ -84,9 +85,6 @@ class Captioner(Protocol):
 
     def attention_maps(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
         """Named maps `[B, N, C, M, L]` for figures; M is 1, or layers x heads, layer by layer."""
-
-    def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        """Mean shares of attention `[B, N, C]`: `image`, where it competes with words; `memory`, of the encoder's."""
 
 
 class LayeredCaptioner(Captioner, Protocol):
