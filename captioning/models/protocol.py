@@ -68,7 +68,8 @@ class Captioner(Protocol):
 
     Optional: `attends = False` without attention, so that an objective that needs it fails before data are read;
     `parallel = True` if all words of a caption are read at once; `heads`, the number of maps per layer;
-    `attention_shares(context, tokens)`, shares of the weights `[B, N, C]` to log: `image`, against words, or `memory`.
+    `shares_attention = True` with `attention_shares(context, tokens)`, shares of the weights `[B, N, C]` to log:
+    `image`, against words, or `memory`.
     """
 
     def __call__(self, context: ContextSet, tokens: Tensor, need_weights: bool = False) -> CaptionOutput:

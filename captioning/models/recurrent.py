@@ -96,6 +96,10 @@ class Recurrent(nn.Module):
         return self.attention is not None and (self.encoder is None or self.encoder.places)
 
     @property
+    def shares_attention(self) -> bool:
+        return self.encoder is not None and self.encoder.memory > 0
+
+    @property
     def stochastic(self) -> bool:
         return self.attention is not None and self.attention.stochastic
 
@@ -151,8 +155,7 @@ class Recurrent(nn.Module):
 
     @torch.no_grad()
     def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
-        memory = self.encoder.memory_share(context) if self.encoder else None
-        return {} if memory is None else {"memory": memory[:, None, None].expand(tokens.shape)}
+        return self.encoder.attention_shares(context, tokens) if self.encoder else {}
 
     def _shares(self, alpha: Tensor) -> Tensor:
         return self.encoder.shares(alpha) if self.encoder else alpha

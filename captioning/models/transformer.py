@@ -101,6 +101,7 @@ class Transformer(nn.Module):
         self.embed = nn.Embedding(vocab_size, d_feat)
         self.encoder = encoder(d_context=d_context, grid=grid) if encoder else None
         self.attends = self.encoder is None or self.encoder.places
+        self.shares_attention = self.prefix or (self.encoder is not None and self.encoder.memory > 0)
         d_image = self.encoder.d_out if self.encoder else d_context
         if self.prefix and d_image != d_feat:
             raise ValueError(f"a prefix of {d_image} features cannot precede words of {d_feat}; make them equal")
@@ -173,8 +174,7 @@ class Transformer(nn.Module):
             passed = self._read(self.start(context, 1), tokens, self.decoder)
             shares = torch.stack([each.sum(dim=-1).mean(dim=1) for each in passed.inter]).mean(dim=0)  # [B, N T]
             found["image"] = shares.unflatten(1, tokens.shape[1:])
-        memory = self.encoder.memory_share(context) if self.encoder else None
-        return found if memory is None else found | {"memory": memory[:, None, None].expand(tokens.shape)}
+        return found | (self.encoder.attention_shares(context, tokens) if self.encoder else {})
 
     def layer_weights(self, context: ContextSet, tokens: Tensor) -> LayerWeights:
         state, weights = self._encoded(context, need_weights=True)

@@ -121,8 +121,11 @@ def attention_of(name: str) -> Any:
 
 BLIND = [name for name in CAPTIONERS if name not in LAYERED and not attention_of(name)]
 """Those without attention."""
-STOCHASTIC = [name for name in CAPTIONERS if getattr(attention_of(name), "stochastic", False)]
-STOCHASTIC = [name for name in STOCHASTIC if CAPTIONERS[name][1].get("score.heads", 1) == 1]
+STOCHASTIC = [
+    name
+    for name, (_, settings) in CAPTIONERS.items()
+    if getattr(attention_of(name), "stochastic", False) and settings.get("score.heads", 1) == 1
+]
 """Those with locations to sample: of one head."""
 
 

@@ -43,13 +43,14 @@ class Encoder(Part, ABC):
         # (D) an encoder without weights is assumed to keep every vector in its place
         return [self(context)], []
 
-    def memory_share(self, context: ContextSet) -> Tensor | None:
-        """Share of the weights that is on memory, `[B]`, averaged over layers, heads and vectors; None without any."""
+    def attention_shares(self, context: ContextSet, tokens: Tensor) -> dict[str, Tensor]:
+        """`memory`: its share of the weights over layers, heads and vectors, the same for all `tokens` `[B, N, C]`."""
         if not self.memory:
-            return None
+            return {}
         levels, weights = self.attending(context)
         shares = [each[..., -self.memory :].sum(dim=-1).mean(dim=1) for each in weights]  # [B, L]
-        return replace(levels[-1], vectors=torch.stack(shares, dim=-1)).mean().mean(dim=-1)
+        memory = replace(levels[-1], vectors=torch.stack(shares, dim=-1)).mean().mean(dim=-1)
+        return {"memory": memory[:, None, None].expand(tokens.shape)}
 
     def shares(self, alpha: Tensor) -> Tensor:
         """Map weights over the output vectors to weights over the L input vectors, `[..., L]`, for figures."""

@@ -15,7 +15,7 @@ from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Share, Width, validated
 from captioning.models.parts.attention import Attention, AttentionStep
 from captioning.models.parts.numerics import dropout as drop
-from captioning.models.parts.scores import Score, per_head
+from captioning.models.parts.scores import Score
 
 
 class Products(NamedTuple):
@@ -76,10 +76,9 @@ class XLinear(Attention):
         self.norm = nn.LayerNorm(width)
 
     def read(self, context: ContextSet) -> Products:
-        keys, values = (per_head(each(context.vectors), self.heads) for each in (self.key, self.value))
-        shape = keys.shape[0], self.heads, keys.shape[-2], -1  # of one head too
-        mask = None if context.mask is None else context.mask[:, None, None]
-        return Products(keys.view(shape), values.view(shape), mask)
+        embedded = (each(context.vectors).unflatten(-1, (self.heads, -1)) for each in (self.key, self.value))
+        keys, values = (each.transpose(1, 2).contiguous() for each in embedded)
+        return Products(keys, values, None if context.mask is None else context.mask[:, None, None])
 
     def forward(
         self,

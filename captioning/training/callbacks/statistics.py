@@ -97,8 +97,9 @@ class LogAttentionStatistics(CaptionCallback):
         locations = [slice(None)] * len(captions) if present is None else present.cpu()
         pairs = zip(captions, locations, strict=True)
         self.metric.update(caption.attention[:, each] for caption, each in pairs if caption.attention is not None)
-        if shared := getattr(module.model, "attention_shares", None):
-            for name, shares in shared(module.context(batch), batch.sources).items():
+        model: Any = module.model
+        if getattr(model, "shares_attention", False):  # the others need no second pass through the backbone
+            for name, shares in model.attention_shares(module.context(batch), batch.sources).items():
                 metric = self.shares.setdefault(f"attention on {name}", MeanMetric().to(module.device))
                 metric.update(shares.flatten()[batch.word_index])
 

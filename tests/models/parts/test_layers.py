@@ -114,6 +114,7 @@ def test_levels_are_the_outputs_of_the_layers_and_reach_the_decoder_in_order() -
     torch.testing.assert_close(levels[-1].vectors, model.encoder(context).vectors, **CLOSE)
     model.encoder.layers = model.encoder.layers[:1]
     torch.testing.assert_close(levels[0].vectors, model.encoder(context).vectors, **CLOSE)
+    assert model.shares_attention
     shares = model.attention_shares(context, tokens)
     assert shares.keys() == {"memory"}
     expected = weights[0][..., context.vectors.shape[1] :].sum(dim=-1).mean(dim=(1, 2))

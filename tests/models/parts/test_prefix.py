@@ -67,7 +67,10 @@ def test_the_share_of_attention_on_the_image() -> None:
     assert found["image"].shape == (B, N, C)
     torch.testing.assert_close(found["image"][:, 0], share, **CLOSE)
     assert (share[:, 0] > share[:, -1]).all()  # the first word has no words before
-    assert not build("spatial_transformer").attention_shares(context, tokens)
+    assert model.shares_attention
+    plain = build("spatial_transformer")
+    assert not plain.shares_attention
+    assert not plain.attention_shares(context, tokens)
 
 
 def test_a_prefix_is_as_wide_as_the_words() -> None:
