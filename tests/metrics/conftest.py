@@ -1,15 +1,13 @@
 """A small corpus, its scores by `captioning.metrics`, and a record of what that left behind."""
 
+import os
 import subprocess
+import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-import pycocoevalcap.bleu.bleu_scorer
 import pytest
 
 from captioning.metrics import Scorer, Scores
-
-PYCOCOEVALCAP = Path(pycocoevalcap.bleu.bleu_scorer.__file__).parents[1]
 
 REFERENCES = [
     ["A man's dog runs across the green field.", "The dog is running; it looks happy!", "a dog outside"],
@@ -51,7 +49,7 @@ class Corpus:
     candidates: list[str]
     scores: Scores
     commands: list[list[str]]  # of processes that were started for them
-    changed: bool  # pycocoevalcap's folder, meanwhile
+    written: list[str]  # files that were opened for writing: pycocoevalcap's classes write into their own folder
 
 
 def record_processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -74,10 +72,16 @@ started = pytest.fixture(record_processes, name="started")
 def corpus() -> Corpus:
     """All metrics of the corpus, computed once."""
 
-    def state() -> list[tuple[Path, int]]:  # a file that was made and removed again still changes its folder's time
-        return [(path, path.stat().st_mtime_ns) for path in [PYCOCOEVALCAP, *sorted(PYCOCOEVALCAP.rglob("*"))]]
+    written: list[str] = []
+    recording = True
 
+    def hook(event: str, arguments: tuple) -> None:  # other processes' tests write into that folder at the same time
+        if event == "open" and recording and isinstance(arguments[0], str) and "__pycache__" not in arguments[0]:
+            written.extend([arguments[0]] if arguments[2] & (os.O_WRONLY | os.O_RDWR) else [])
+
+    sys.addaudithook(hook)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        commands, before = record_processes(monkeypatch), state()
+        commands = record_processes(monkeypatch)
         scores = Scorer(REFERENCES).score(dict(enumerate(CANDIDATES)))
-        return Corpus(REFERENCES, CANDIDATES, scores, commands, state() != before)
+    recording = False
+    return Corpus(REFERENCES, CANDIDATES, scores, commands, written)
