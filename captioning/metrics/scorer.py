@@ -6,7 +6,7 @@ ROUGE-L, Lin, 2004; CIDEr (here, as in pycocoevalcap, CIDEr-D), Vedantam et al.,
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -114,6 +114,8 @@ def _known(name: str) -> str:
 
 Metric = Annotated[str, AfterValidator(_known), DocInfo(f"one of {', '.join(METRICS)}, or a class such as my.WordF1")]
 Metrics = Annotated[Sequence[Metric], MinLen(1)]
+Beside = Callable[[Sequence[int], Sequence[str]], Computed]
+"""A function of B images' positions and their captions as they are."""
 
 
 def _own(metrics: Iterable[str]) -> dict[str, Any]:
@@ -150,6 +152,7 @@ class Scorer:
         metrics: some of `METRICS`, or classes of the user's by their paths, such as `my.WordF1`: built without
             arguments, they have a method `compute_score` as pycocoevalcap's do, and their name is the score's.
         timeout: seconds that a Java program may take, and as many again for every 500 captions.
+        beside: further scores by what is known of the images: functions of their positions and their captions.
     """
 
     @validated
@@ -158,9 +161,10 @@ class Scorer:
         references: Annotated[Sequence[Sequence[str]], SkipValidation],
         metrics: Metrics = DEFAULT_METRICS,
         timeout: Seconds = 60.0,
+        beside: Annotated[Sequence[Beside], SkipValidation] = (),
     ) -> None:
         find_java()
-        self.references, self.timeout = references, timeout
+        self.references, self.timeout, self._beside = references, timeout, beside
         self.metrics = tuple(name for name in METRICS if name in metrics)
         self._by_image = ({"SPICE": Spice(timeout)} if "SPICE" in metrics else {}) | _own(metrics)
 
@@ -186,6 +190,7 @@ class Scorer:
         corpus: dict[str, float] = {}
         per_image: list[dict[str, float]] = [{} for _ in positions]
         ordered = [computed[name] for name in dict.fromkeys((*self.metrics, *self._by_image))]
+        ordered += [function(positions, [candidates[position] for position in positions]) for function in self._beside]
         for found in ordered:
             corpus |= {name: PERCENT * score for name, score in found.corpus.items()}
             for name, scores in found.per_image.items():
