@@ -82,6 +82,7 @@ def main(config: DictConfig) -> None:
         write(folder / FILE, source.kept)
     views = {first: ours} | {view: scoring.score(folder / f"captions-{view}.jsonl", view)[0] for view in more}
     provenance = software() | dict(source.provenance) | scoring.counts
+    provenance |= {"signatures": scoring.scorer.signatures} if scoring.scorer else {}
     write_scores(folder / "scores.json", ours, provenance, views if more else None)
     if others is not None:
         assert scores is not None  # `check` has refused it without references

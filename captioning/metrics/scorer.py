@@ -6,12 +6,13 @@ ROUGE-L, Lin, 2004; CIDEr (here, as in pycocoevalcap, CIDEr-D), Vedantam et al.,
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import numpy as np
 from annotated_types import DocInfo, MinLen
@@ -21,6 +22,7 @@ from captioning.config.types import Seconds, validated
 from captioning.errors import CaptioningError, one_line
 from captioning.machine import gathered
 from captioning.metrics.java import Meteor, Spice, find_java, ptb_tokenize
+from captioning.metrics.signature import signatures
 from captioning.metrics.statistics import BLEU_NAMES, FUNCTIONS, NO_PENALTY, PERCENT, Computed, Statistics, mean
 
 if TYPE_CHECKING:
@@ -114,8 +116,16 @@ def _known(name: str) -> str:
 
 Metric = Annotated[str, AfterValidator(_known), DocInfo(f"one of {', '.join(METRICS)}, or a class such as my.WordF1")]
 Metrics = Annotated[Sequence[Metric], MinLen(1)]
-Beside = Callable[[Sequence[int], Sequence[str]], Computed]
-"""A function of B images' positions and their captions as they are."""
+
+
+class Beside(Protocol):
+    """A metric that needs other knowledge of the images than their references."""
+
+    name: str
+    signature: str
+
+    def __call__(self, positions: Sequence[int], captions: Sequence[str]) -> Computed:
+        """Score the captions, as they are, of the images at these positions."""
 
 
 def _own(metrics: Iterable[str]) -> dict[str, Any]:
@@ -152,7 +162,7 @@ class Scorer:
         metrics: some of `METRICS`, or classes of the user's by their paths, such as `my.WordF1`: built without
             arguments, they have a method `compute_score` as pycocoevalcap's do, and their name is the score's.
         timeout: seconds that a Java program may take, and as many again for every 500 captions.
-        beside: further scores by what is known of the images: functions of their positions and their captions.
+        beside: further metrics, by what else is known of the images.
     """
 
     @validated
@@ -167,6 +177,12 @@ class Scorer:
         self.references, self.timeout, self._beside = references, timeout, beside
         self.metrics = tuple(name for name in METRICS if name in metrics)
         self._by_image = ({"SPICE": Spice(timeout)} if "SPICE" in metrics else {}) | _own(metrics)
+
+    @cached_property
+    def signatures(self) -> dict[str, str]:
+        """What the scores of each metric depend on besides the captions."""
+        found = signatures([*self.metrics, *self._by_image], self.references, version("pycocoevalcap"))
+        return found | {metric.name: metric.signature for metric in self._beside}
 
     @cached_property
     def tokenized_references(self) -> list[list[str]]:
@@ -190,7 +206,7 @@ class Scorer:
         corpus: dict[str, float] = {}
         per_image: list[dict[str, float]] = [{} for _ in positions]
         ordered = [computed[name] for name in dict.fromkeys((*self.metrics, *self._by_image))]
-        ordered += [function(positions, [candidates[position] for position in positions]) for function in self._beside]
+        ordered += [metric(positions, [candidates[position] for position in positions]) for metric in self._beside]
         for found in ordered:
             corpus |= {name: PERCENT * score for name, score in found.corpus.items()}
             for name, scores in found.per_image.items():

@@ -23,7 +23,16 @@ from captioning.metrics.statistics import NO_PENALTY
 from captioning.report.gallery import Gallery, address, data_uri, gather
 from captioning.report.runs import Run, system_settings
 from captioning.report.systems import Compared, System, Value, within_seeds
-from captioning.report.tables import Published, best_scores, columns, is_cost, other_scores, overview, shown
+from captioning.report.tables import (
+    Published,
+    best_scores,
+    columns,
+    is_cost,
+    other_scores,
+    overview,
+    shown,
+    signature_lines,
+)
 from captioning.runs.settings import composed_experiment, each_setting
 
 SCRIPTS = ("table.js", "maps.js", "words.js", "gallery.js", "page.js")
@@ -119,6 +128,7 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         "columns": heads,
         "rows": rows,
         "overview": overview(table.systems, short=True),
+        "signatures": [line.replace("`", "") for line in signature_lines(table.systems)],
         "curves": table.curves and data_uri("image/svg+xml", table.curves),
         "common": common,
         "own": own,

@@ -14,6 +14,8 @@ from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, S
 
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
+from captioning.metrics.scorer import SCORES
+from captioning.metrics.signature import signatures
 from captioning.runs.settings import decisive_settings, is_in, read_settings
 
 ADVICE = "bring it back from a copy, or leave its folder out"
@@ -41,7 +43,7 @@ class Provenance(BaseModel):
     device: Line = "?"
     commit: Line | None = None
     precision: Line | None = None
-    tokenizer: Line | None = None
+    signatures: dict[Line, Line] = {}
     versions: dict[Line, Line] = {}
     decoding: dict[Line, Any] = {}
 
@@ -104,6 +106,17 @@ class Run(BaseModel):
         with suppress(CaptioningError):
             return self.provenance.images_tested or len(self.captions) or None
         return None
+
+    @cached_property
+    def signatures(self) -> dict[str, str]:
+        """What each metric's scores depend on; runs of earlier versions, all of them English, have not recorded it."""
+        if self.provenance.signatures:
+            return self.provenance.signatures
+        metrics = dict.fromkeys(SCORES[name].metric for name in self.scores if name in SCORES and SCORES[name].metric)
+        with suppress(CaptioningError):
+            references = [line.references for line in self.captions]
+            return signatures(metrics, references, self.provenance.versions.get("pycocoevalcap"))
+        return {}
 
     @property
     def part(self) -> str:

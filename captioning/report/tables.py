@@ -113,6 +113,8 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
         "Test split, mean ± standard deviation over seeds; 0-100 where no other unit is given.",
         markdown_table(["system", "runs", *(score_called(name).heading for name in scores)], ours + theirs),
     ]
+    if signed := signature_lines(systems):
+        parts.append("Signatures: " + "; ".join(signed) + ".")
     if published:
         caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
         parts.append(f"Published rows, with backbones and training of their own: {caveats}.")
@@ -129,6 +131,15 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
     ]
     parts += ["Cost of training:", markdown_table(["system", *costs[0], "device"], rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def signature_lines(systems: Sequence[System]) -> list[str]:
+    """Signatures of the scores, each with its systems unless it is that of all."""
+    found: dict[str, dict[str, None]] = {}
+    for system in systems:
+        for signature in (each for run in system.runs for each in run.signatures.values()):
+            found.setdefault(signature, {})[system.label] = None
+    return [f"`{each}`" + (f" ({', '.join(of)})" if len(of) < len(systems) else "") for each, of in found.items()]
 
 
 def differences(systems: Sequence[System], compared: Compared, names: Sequence[str], samples: int) -> str:
@@ -203,7 +214,7 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
 def print_summary(folder: Path, title: str = "test score") -> None:
     """Print captions with references, file locations, and scores, main ones last under `title`."""
     file = folder / "captions.jsonl"
-    scores, captions = read_record(folder / "scores.json").scores, read_captions(file)
+    record, captions = read_record(folder / "scores.json"), read_captions(file)
     references = read_references(file, bare=True)
     for image_id, caption in islice(captions.items(), SHOWN):
         print(f"\n{one_line(f'image {image_id}: {caption}')}")
@@ -212,6 +223,7 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     print(f"\nrun folder: {folder}")
     if (folder / "attention").is_dir():
         print(f"pictures of attention: {folder / 'attention'}")
+    scores, signed = record.scores, record.provenance.signatures.values()
     main = {name: value for name, value in scores.items() if score_called(name).group in (MAIN, BLEU_ALONE)}
     others = {name: value for name, value in scores.items() if name not in main}
     scales = f"0-100; {HEADLINE} {score_called(HEADLINE).unit}" if HEADLINE in main else "0-100"
@@ -223,6 +235,7 @@ def print_summary(folder: Path, title: str = "test score") -> None:
             printed = "-" if value is None else score.printed(value)
             unit = "" if value is None or name in main else score.unit
             print(f"{name:<32}{printed:>7}  {unit}".rstrip())
+    print("".join(f"\n{line}" for line in signed), end="\n" if signed else "")
 
 
 def print_comparison(folder: Path) -> None:

@@ -47,6 +47,7 @@ class Results(L.Callback):
             **pl_module.objective.origin(),
             "seconds_trained": stopwatch and stopwatch.trained,
             "seconds_to_best": stopwatch and stopwatch.to_best,
+            "signatures": pl_module.test_scores.scorer.signatures,
             "images_tested": len(self._captions),
             "images_of_split": len(trainer.datamodule.examples("test")),  # type: ignore[attr-defined]
         }
