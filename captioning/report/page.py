@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from captioning.files import write_text
@@ -72,25 +72,25 @@ def write_page(
         galleries.append(gallery)
         left_out += damaged
     address([image for gallery in galleries for image in gallery.images], output / "photographs", inside)
-    style, script = asset(__package__, "page.css"), "\n".join(asset(__package__, name) for name in SCRIPTS)
-    page = environment(__package__).get_template("index.html")
-    text = page.render(
-        sections=[_section(table, gallery, cider) for table, gallery in zip(tables, galleries, strict=True)],
-        samples=samples,
-        style=Markup(style),
-        script=Markup(script),
-        style_digest=_digest(style),
-        script_digest=_digest(script),
-    )
+    sections = [_section(table, gallery, cider) for table, gallery in zip(tables, galleries, strict=True)]
+    scripts = [asset(__package__, name) for name in SCRIPTS]
+    template = environment(__package__).get_template("index.html")
+    text = in_one_file(template, [asset(__package__, "page.css")], scripts, sections=sections, samples=samples)
     write_text(output / "index.html", text)
     return left_out
 
 
-def environment(package: str) -> Environment:
-    """The templates of a package."""
-    found = Environment(
-        loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+def in_one_file(template: Template, styles: Sequence[str], scripts: Sequence[str], **content: Any) -> str:
+    """Render a template on `base.html` with its styles and scripts, the only ones that its policy allows."""
+    style, script = "\n".join(styles), "\n".join(scripts)
+    digests = {"style_digest": _digest(style), "script_digest": _digest(script)}
+    return template.render(style=Markup(style), script=Markup(script), **digests, **content)
+
+
+def environment(*packages: str) -> Environment:
+    """The templates of packages, each from the first that has it."""
+    loader = ChoiceLoader([PackageLoader(package) for package in packages])
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters |= {"tone": _tone, "breakable": _breakable, "number": lambda value, name: shown(name, value)}
     found.filters |= {"search": _search, "quote": shlex.join}
     return found
