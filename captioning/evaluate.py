@@ -5,13 +5,13 @@ A checkpoint captions its test split, or `images=FOLDER`, also in changed `views
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, MinLen
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
@@ -29,7 +29,6 @@ from captioning.data.readers.captions import ImageId, common_images, read_captio
 from captioning.data.views import NAMED
 from captioning.download.named import checkpoint_path, given_path, is_elsewhere
 from captioning.files import write_json
-from captioning.metrics import Scorer, Scores
 from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.scorer import Metrics
 from captioning.metrics.wording import Said, of_model, wording
@@ -37,19 +36,21 @@ from captioning.progress import counter
 from captioning.report.tables import print_comparison, print_summary, print_views
 from captioning.runs.attention_file import FILE, KeptCaption, write
 from captioning.runs.folder import new_folder
-from captioning.runs.results import device_name, file_record, software, write_captions, write_scores
+from captioning.runs.results import device_name, file_record, software, write_scores
+from captioning.runs.scoring import Scoring, Source
 
 if TYPE_CHECKING:  # PyTorch takes seconds, and files of captions are scored without it
     from captioning.decoding import Caption
 
 SETTINGS: Mapping[str, Any] = {
-    **dict.fromkeys(("checkpoint", "images", "features", "captions", "references", "against"), PathText | None),
+    **dict.fromkeys(("checkpoint", "images", "features", "captions", "references", "against", "clip"), PathText | None),
     **dict.fromkeys(("cache", "runs"), PathText),
     **dict.fromkeys(("calibrate", "bfloat16", "shuffled", "common_only"), bool),
     "split": Literal["test", "val"],
     "views": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[misc]
     "device": str,
     "modules": list[str],
+    "embeddings": list[PathText],
     "data": dict[str, Any],
     "keep": Annotated[int, Ge(0)],
     "metrics": Metrics,
@@ -122,6 +123,12 @@ def check(config: DictConfig) -> None:
         "images=FOLDER and another data set are two things to caption: leave one of them out": (
             images and is_another_data_set(config)
         ),
+        "CLIPScore is one of captions with references: give references=FILE with images=FOLDER": (
+            images and not references and bool(config.embeddings)
+        ),
+        "clip=FOLDER embeds the photographs of a checkpoint=FILE into embeddings=[FILE.npz]: give both": (
+            config.clip is not None and not (trained and config.embeddings)
+        ),
         "against compares scores, and those need references=FILE with images=FOLDER": (
             images and config.against is not None and not references
         ),
@@ -144,19 +151,6 @@ def describe(images: int, of: int, given: Mapping[str, Mapping[ImageId, Any]]) -
         f"; {len(file) - images} captions of {name} left out" for name, file in given.items() if len(file) > images
     )
     return f"images: {images}" + (f" of {of}" if images < of else "") + extra
-
-
-@dataclass
-class Source:
-    """Captions to score, and what they are scored with."""
-
-    references: Mapping[ImageId, Sequence[str]]  # of each image, perhaps none
-    captions: Callable[[str], Mapping[ImageId, Said]]  # of each image in a view
-    wording: Callable[[Sequence[Said]], dict[str, float]]  # statistics without references
-    provenance: Mapping[str, Any]
-    given: Mapping[str, Mapping[ImageId, Any]] = field(default_factory=dict)  # captions of files, by name
-    photographs: Mapping[ImageId, str] = field(default_factory=dict)  # names of their files, if known
-    kept: list[KeptCaption] = field(default_factory=list)  # attention of the first captions of the first view
 
 
 def of_files(config: DictConfig) -> Source:
@@ -231,42 +225,9 @@ def of_checkpoint(config: DictConfig) -> Source:
             **({"bfloat16": True} if config.bfloat16 else {}),
         },
         photographs=dict(zip(ids, photographs(examples, material.root), strict=True)),
+        root=Path(material.root or "").expanduser(),
         kept=kept,
     )
-
-
-class Scoring:
-    """Write and score the captions of `images`, view by view; `scored` are those with references."""
-
-    def __init__(self, config: DictConfig, source: Source, images: Sequence[ImageId]) -> None:
-        self._source, self._images = source, images
-        self._captioned = [*images[1:], *images[:1]] if config.shuffled else images
-        self.scored = [image_id for image_id in images if source.references[image_id]]
-        references = [source.references[image_id] for image_id in self.scored]
-        metrics: Any = OmegaConf.to_container(config.metrics)
-        self.scorer = Scorer(references, metrics, config.timeout) if references else None
-        referred = sum(1 for texts in source.references.values() if texts)
-        self.counts = {"images": len(images), "images_with_references": referred, "captions_left_out": 0}
-
-    def score(self, file: Path, view: str) -> tuple[dict[str, float], Scores | None]:
-        """All scores of a view, and those of the scorer; `file` gets the captions."""
-        source, images = self._source, self._images
-        captions = source.captions(view)
-        self.counts["captions_left_out"] = len(captions) - len(images)
-        ours = [captions[image_id] for image_id in self._captioned]
-        words = [caption.words for caption in ours]
-        references = [source.references[image_id] for image_id in images]
-        paths = [source.photographs[image_id] for image_id in images] if source.photographs else None
-        write_captions(file, images, words, references, None, paths)  # on disk before any scorer can fail
-        worded = source.wording(ours)
-        if self.scorer is None:
-            return worded, None
-        by_image = dict(zip(images, words, strict=True))
-        scores = self.scorer.score({row: by_image[image_id] for row, image_id in enumerate(self.scored)})
-        each = dict(zip(self.scored, scores.per_image, strict=True))
-        every = replace(scores, per_image=[each.get(image_id, {}) for image_id in images])
-        write_captions(file, images, words, references, every, paths)
-        return scores.corpus | worded, scores
 
 
 if __name__ == "__main__":

@@ -164,6 +164,29 @@ def test_against_other_captions(command: Command) -> None:
     assert "against theirs.json, 5 images, 300 bootstrap samples" in printed
 
 
+def test_clip_scores_of_two_files(command: Command) -> None:
+    results("theirs.json", THEIRS)
+    both = [*FILES, "against=theirs.json", "embeddings=[ours.npz,new/theirs.npz]", BOTH]
+    Path("new").mkdir()
+    for name, cosine in (("ours", 0.4), ("new/theirs", 0.2)):
+        command(*both)
+        texts = json.loads(Path(f"{name}.texts.json").read_text())
+        assert texts["ids"] == [*REFERENCES]
+        captions = np.tile(np.array([cosine, (1 - cosine**2) ** 0.5]), (5, 1))
+        images, references = np.tile([1.0, 0.0], (5, 1)), np.tile([1.0, 0.0], (len(texts["references"]), 1))
+        found = {"images": images, "captions": captions, "references": references}
+        np.savez(f"{name}.npz", **found, texts=texts["texts"], model="a model", cut=77)
+    printed = command(*both, "name=last")
+    scores, provenance, captions = read("last")
+    assert scores["CLIPScore"] == pytest.approx(100)
+    assert captions[0]["scores"]["RefCLIPScore"] == pytest.approx(100 * 2 / (1 / 1.0 + 1 / 0.4))
+    signature = "CLIPScore|w:2.5|model:a model|prefix:A photo depicts|cut:77|dtype:float64"
+    assert provenance["signatures"]["CLIPScore"] == signature
+    assert signature in printed
+    compared = json.loads(Path("runs/last/comparison.json").read_text())["scores"]["CLIPScore"]
+    assert (compared["theirs"], compared["low"]) == pytest.approx((50, 50))
+
+
 def test_captions_are_on_disk_when_the_scorer_fails(refused: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     assert "Java" in refused(evaluate.main, *FILES, out=None)

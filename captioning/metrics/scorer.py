@@ -21,6 +21,7 @@ from pydantic import AfterValidator, SkipValidation
 from captioning.config.types import Seconds, validated
 from captioning.errors import CaptioningError, one_line
 from captioning.machine import gathered
+from captioning.metrics.clip import NAMES as CLIP_NAMES
 from captioning.metrics.java import Meteor, Spice, find_java, ptb_tokenize
 from captioning.metrics.signature import signatures
 from captioning.metrics.statistics import BLEU_NAMES, FUNCTIONS, NO_PENALTY, PERCENT, Computed, Statistics, mean
@@ -67,6 +68,7 @@ _ALL = (
     _score("ROUGE-L", "ROUGE-L", mean=True),
     _score("CIDEr", "CIDEr", mean=True, unit="x 100"),
     _score("SPICE", "SPICE", mean=True, languages=("en",), default=False),  # a large download, and an old Java
+    *(Score(name, MAIN, "x 100", per_image=True, mean=True, default=False, best="max") for name in CLIP_NAMES),
     *(Score(name + NO_PENALTY, BLEU_ALONE, metric="BLEU", best="max") for name in BLEU_NAMES),
     Score("bad_endings", WORDING, "%", languages=("en",)),
     Score("repeated", WORDING, "%"),
@@ -122,7 +124,7 @@ class Beside(Protocol):
     """A metric that needs other knowledge of the images than their references."""
 
     name: str
-    signature: str
+    signature: str  # empty until it has scored something
 
     def __call__(self, positions: Sequence[int], captions: Sequence[str]) -> Computed:
         """Score the captions, as they are, of the images at these positions."""
@@ -178,11 +180,11 @@ class Scorer:
         self.metrics = tuple(name for name in METRICS if name in metrics)
         self._by_image = ({"SPICE": Spice(timeout)} if "SPICE" in metrics else {}) | _own(metrics)
 
-    @cached_property
+    @property
     def signatures(self) -> dict[str, str]:
         """What the scores of each metric depend on besides the captions."""
         found = signatures([*self.metrics, *self._by_image], self.references, version("pycocoevalcap"))
-        return found | {metric.name: metric.signature for metric in self._beside}
+        return found | {metric.name: metric.signature for metric in self._beside if metric.signature}
 
     @cached_property
     def tokenized_references(self) -> list[list[str]]:

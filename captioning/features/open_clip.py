@@ -1,0 +1,52 @@
+"""Embeddings by open_clip (the extra `clip`), from a local folder of weights."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from captioning.errors import CaptioningError
+from captioning.progress import counter
+
+BATCH = 64
+
+
+@torch.inference_mode()
+def embed(weights: Path, photographs: Sequence[Path], texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Embed photographs and texts, in 32-bit precision: the arrays of a file of embeddings.
+
+    Args:
+        weights: a folder with `open_clip_config.json` and `open_clip_model.safetensors`, as a repository of the hub.
+        photographs: B of them.
+        texts: by the name of their array.
+    """
+    try:
+        import open_clip
+    except ImportError as error:
+        raise CaptioningError("clip=FOLDER needs open_clip: pip install 'captioning[clip]'") from error
+    source = f"local-dir:{weights}"
+    model, _, preprocess = open_clip.create_model_and_transforms(source)
+    tokenizer = open_clip.get_tokenizer(source)
+    model.eval()
+    found: dict[str, list[np.ndarray]] = {}
+    with counter("embeddings", len(photographs) + sum(map(len, texts.values())), "item") as bar:
+        everything: dict[str, Sequence[Any]] = {"images": photographs, **texts}
+        for name, items in everything.items():
+            for first in range(0, len(items), BATCH):
+                some = list(items[first : first + BATCH])
+                if name == "images":
+                    vectors = model.encode_image(torch.stack([_pixels(file, preprocess) for file in some]))
+                else:
+                    vectors = model.encode_text(tokenizer(some))
+                found.setdefault(name, []).append(vectors.numpy())
+                bar.update(len(some))
+    arrays = {name: np.concatenate(parts) for name, parts in found.items()}
+    return arrays | {"model": weights.name, "cut": str(tokenizer.context_length)}
+
+
+def _pixels(file: Path, preprocess: Callable[[Image.Image], torch.Tensor]) -> torch.Tensor:
+    with Image.open(file) as photograph:
+        return preprocess(photograph.convert("RGB"))

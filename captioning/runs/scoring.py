@@ -1,0 +1,74 @@
+"""Write and score the captions of an evaluation, view by view."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.data.readers.captions import ImageId
+from captioning.download.named import given_path
+from captioning.metrics import Scorer, Scores
+from captioning.metrics.clip import ClipScore
+from captioning.metrics.wording import Said
+from captioning.runs.attention_file import KeptCaption
+from captioning.runs.results import write_captions
+
+
+@dataclass
+class Source:
+    """Captions to score, and what they are scored with."""
+
+    references: Mapping[ImageId, Sequence[str]]  # of each image, perhaps none
+    captions: Callable[[str], Mapping[ImageId, Said]]  # of each image in a view
+    wording: Callable[[Sequence[Said]], dict[str, float]]  # statistics without references
+    provenance: Mapping[str, Any]
+    given: Mapping[str, Mapping[ImageId, Any]] = field(default_factory=dict)  # captions of files, by name
+    photographs: Mapping[ImageId, str] = field(default_factory=dict)  # names of their files, if known
+    root: Path = Path()  # that those are relative to
+    kept: list[KeptCaption] = field(default_factory=list)  # attention of the first captions of the first view
+
+
+class Scoring:
+    """Write and score the captions of `images`, view by view; `scored` are those with references."""
+
+    def __init__(self, config: DictConfig, source: Source, images: Sequence[ImageId]) -> None:
+        self._source, self._images = source, images
+        self._captioned = [*images[1:], *images[:1]] if config.shuffled else images
+        self.scored = [image_id for image_id in images if source.references[image_id]]
+        references = [source.references[image_id] for image_id in self.scored]
+        metrics: Any = OmegaConf.to_container(config.metrics)
+        beside = []
+        if config.embeddings:
+            files, embed = [given_path(file) for file in config.embeddings], None
+            if config.clip is not None:
+                from captioning.features import open_clip  # here, because PyTorch takes seconds
+
+                embed = partial(open_clip.embed, given_path(config.clip))
+            paths = [source.root / source.photographs[image_id] for image_id in self.scored if source.photographs]
+            beside.append(ClipScore(files, self.scored, references, paths, embed))
+        self.scorer = Scorer(references, metrics, config.timeout, beside) if references else None
+        referred = sum(1 for texts in source.references.values() if texts)
+        self.counts = {"images": len(images), "images_with_references": referred, "captions_left_out": 0}
+
+    def score(self, file: Path, view: str) -> tuple[dict[str, float], Scores | None]:
+        """All scores of a view, and those of the scorer; `file` gets the captions."""
+        source, images = self._source, self._images
+        captions = source.captions(view)
+        self.counts["captions_left_out"] = len(captions) - len(images)
+        ours = [captions[image_id] for image_id in self._captioned]
+        words = [caption.words for caption in ours]
+        references = [source.references[image_id] for image_id in images]
+        paths = [source.photographs[image_id] for image_id in images] if source.photographs else None
+        write_captions(file, images, words, references, None, paths)  # on disk before any scorer can fail
+        worded = source.wording(ours)
+        if self.scorer is None:
+            return worded, None
+        by_image = dict(zip(images, words, strict=True))
+        scores = self.scorer.score({row: by_image[image_id] for row, image_id in enumerate(self.scored)})
+        each = dict(zip(self.scored, scores.per_image, strict=True))
+        every = replace(scores, per_image=[each.get(image_id, {}) for image_id in images])
+        write_captions(file, images, words, references, every, paths)
+        return scores.corpus | worded, scores

@@ -1,0 +1,145 @@
+"""CLIPScore: its laws, numbers by hand, files of embeddings, and open_clip's own networks."""
+
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from captioning.errors import CaptioningError
+from captioning.features.open_clip import embed
+from captioning.metrics import Scorer
+from captioning.metrics.bootstrap import difference, resample
+from captioning.metrics.clip import PREFIX, ClipScore, clip_score, ref_clip_score
+
+REFERENCES = [["a dog"], ["a cat", "the cat sits", "cats"]]
+CAPTIONS = {0: "a dog", 1: "a cow"}
+TINY = {
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
+}
+
+
+def at(*cosines):
+    """Vectors of these cosines with (1, 0), of different lengths."""
+    return np.array([[3.0 * n * c, 3.0 * n * np.sqrt(1 - c * c)] for n, c in enumerate(cosines, 1)])
+
+
+def test_by_hand():
+    images = np.array([[5.0, 0.0]] * 4)
+    captions = at(1.0, 0.0, -0.5, 0.4)
+    score = clip_score(images, captions)
+    assert score == pytest.approx([2.5, 0.0, 0.0, 1.0])
+    # each against a reference equal to it: the harmonic mean with 1, and 0 where the image does not fit
+    assert ref_clip_score(score, captions, captions, [1] * 4) == pytest.approx([2 * 2.5 / 3.5, 0, 0, 1])
+    # of several references the most similar one counts, in any order; a further one never lowers the score
+    first = np.array([[1.0, 0.0]])
+    one, two, three = (
+        ref_clip_score(np.array([1.0]), first, at(*cosines), [len(cosines)]).item()
+        for cosines in ([0.1], [0.1, 0.6], [0.6, -0.9, 0.1])
+    )
+    assert one == pytest.approx(2 * 0.1 / 1.1)
+    assert two == three == pytest.approx(2 * 0.6 / 1.6)
+    assert ref_clip_score(np.array([1.0]), first, at(-1.0), [1]) == 0
+
+
+@pytest.fixture
+def embedded(tmp_path):
+    """Write embeddings of the texts that wait beside a file."""
+
+    def write(name, model="ViT-B/32", seed=0, **other):
+        texts = json.loads((tmp_path / f"{name}.texts.json").read_text())
+        rng = np.random.default_rng(seed)
+        rows = {key: rng.normal(size=(len(texts[key]), 7)).astype(np.float32) for key in ("captions", "references")}
+        rows["images"] = np.abs(rows["captions"])
+        np.savez(tmp_path / f"{name}.npz", **rows | {"texts": texts["texts"], "model": model, "cut": "77"} | other)
+        return texts, rows
+
+    return write
+
+
+def test_texts_first_and_scores_then(tmp_path, embedded, caplog):
+    metric = ClipScore([tmp_path / "ours.npz", tmp_path / "theirs.npz"], ["x", 9], REFERENCES)
+    scorer = Scorer(REFERENCES, metrics=["BLEU"], beside=[metric])
+    with caplog.at_level("INFO"):
+        assert "CLIPScore" not in scorer.score(CAPTIONS).corpus
+    assert str(tmp_path / "ours.texts.json") in caplog.text
+    assert scorer.signatures.keys() == {"BLEU"}
+    texts, rows = embedded("ours")
+    assert (texts["ids"], texts["photographs"]) == (["x", 9], [])
+    assert texts["captions"] == ["A photo depicts a dog", "A photo depicts a cow"]
+    assert texts["references"] == [PREFIX + text for each in REFERENCES for text in each]
+
+    scores = scorer.score(CAPTIONS)
+    unit = {name: each / np.linalg.norm(each.astype(float), axis=1)[:, None] for name, each in rows.items()}
+    cosines = (unit["images"] * unit["captions"]).sum(axis=1)
+    expected = [250 * max(cosine, 0) for cosine in cosines]
+    best = [
+        max(0, *(unit["captions"][i] @ r for r in unit["references"][a:b])) for i, (a, b) in enumerate([(0, 1), (1, 4)])
+    ]
+    both = [100 * (2 / (100 / c + 1 / r) if c and r else 0) for c, r in zip(expected, best, strict=True)]
+    assert [each["CLIPScore"] for each in scores.per_image] == pytest.approx(expected)
+    assert [each["RefCLIPScore"] for each in scores.per_image] == pytest.approx(both)
+    assert scores.corpus["RefCLIPScore"] == pytest.approx(np.mean(both))
+    signature = "CLIPScore|w:2.5|model:ViT-B/32|prefix:A photo depicts|cut:77|dtype:float32"
+    assert scorer.signatures["CLIPScore"] == signature
+
+    others = CAPTIONS | {1: "a cat"}
+    assert "CLIPScore" not in scorer.score(others).corpus  # their texts wait beside the second file
+    embedded("theirs", seed=1)
+    theirs = scorer.score(others)
+    compared = difference(*(resample([each.statistics], samples=50) for each in (scores, theirs)))
+    expected_difference = scores.corpus["CLIPScore"] - theirs.corpus["CLIPScore"]
+    assert compared["CLIPScore"].difference == pytest.approx(expected_difference)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"texts": "0" * 64},
+        {"images": np.ones((2, 6), dtype=np.float32)},
+        {"captions": np.full((2, 7), np.nan, dtype=np.float32)},
+        {"references": np.array(["a", "b"])},
+        {"model": "a\nb"},
+    ],
+)
+def test_embeddings_of_something_else(tmp_path, embedded, other):
+    metric = ClipScore([tmp_path / "ours.npz"], ["x", 9], REFERENCES)
+    metric([0, 1], [*CAPTIONS.values()])
+    embedded("ours", **other)
+    with pytest.raises(CaptioningError):
+        metric([0, 1], [*CAPTIONS.values()])
+    (tmp_path / "ours.npz").write_bytes(b"PK no archive")
+    with pytest.raises(CaptioningError):
+        metric([0, 1], [*CAPTIONS.values()])
+
+
+def test_open_clip_embeds_once(tmp_path):
+    torch.manual_seed(0)
+    model = open_clip.CLIP(TINY["embed_dim"], TINY["vision_cfg"], TINY["text_cfg"]).eval()
+    weights = tmp_path / "ViT-tiny"
+    weights.mkdir()
+    mean = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
+    (weights / "open_clip_config.json").write_text(json.dumps({"model_cfg": TINY, "preprocess_cfg": mean}))
+    save_file(model.state_dict(), weights / "open_clip_model.safetensors")
+    photographs = [tmp_path / f"{n}.png" for n in range(2)]
+    for n, path in enumerate(photographs):
+        Image.fromarray(np.full((32, 32, 3), 40 + 90 * n, dtype=np.uint8)).save(path)
+
+    metric = ClipScore([tmp_path / "ours.npz"], ["x", 9], REFERENCES, photographs, partial(embed, weights))
+    found = metric([0, 1], [*CAPTIONS.values()])
+    with np.load(tmp_path / "ours.npz") as kept:
+        assert str(kept["model"]) == "ViT-tiny"
+        with torch.inference_mode():
+            pixels = torch.full((1, 3, 32, 32), (130 / 255 - 0.5) / 0.5)
+            assert kept["images"][1] == pytest.approx(model.encode_image(pixels)[0].numpy(), abs=1e-5)
+            text = model.encode_text(open_clip.tokenize(["A photo depicts a cow"]))[0].numpy()
+            assert kept["captions"][1] == pytest.approx(text, abs=1e-5)
+    shutil.rmtree(weights)
+    assert metric([0, 1], [*CAPTIONS.values()]).corpus == found.corpus
