@@ -152,7 +152,7 @@ class ClipScore:
             np.asarray(each, dtype=np.float64) for each in (found.images, found.captions, found.references)
         )
         fields = {"w": WEIGHT, "model": found.model, "prefix": PREFIX.strip(), "cut": found.cut}
-        self.signature = sign(self.name, fields | {"dtype": found.captions.dtype})
+        self.signature = sign(self.name, fields | {"dtype": str(found.captions.dtype)})
         score = clip_score(images, captions)
         both = np.stack([score, ref_clip_score(score, captions, references, counts)], axis=1)
         per_image = {name: column.tolist() for name, column in zip(NAMES, both.T, strict=True)}
