@@ -11,7 +11,9 @@ from pathlib import Path
 from captioning import __version__
 from captioning.errors import did_you_mean
 
-COMMANDS = ("run", "evaluate", "predict", "report", "serve", "export", "push", "download", "benchmark", "doctor")
+COMMANDS = (
+    *("run", "evaluate", "predict", "report", "describe", "serve", "export", "push", "download", "benchmark", "doctor"),
+)
 # names in other tools
 MEANT = {"train": "run", "fit": "run", "test": "evaluate", "score": "evaluate", "caption": "predict"}
 USAGE = """captioning COMMAND [KEY=VALUE ...]

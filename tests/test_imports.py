@@ -10,7 +10,7 @@ import pytest
 import captioning
 
 PACKAGE = Path(captioning.__file__).parent
-COMMANDS = {"run", "evaluate", "predict", "export", "push", "serve", "captioner", "doctor", "__main__", ""}
+COMMANDS = {"run", "evaluate", "predict", "export", "push", "serve", "describe", "captioner", "doctor", "__main__", ""}
 LAYERS = (
     {"errors", "tokens", "machine", "files", "progress"},
     {"config.types"},
@@ -38,6 +38,7 @@ FORBIDDEN = {
     "export": FRAMEWORKS | {"torchmetrics"},
     "push": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "serve": FRAMEWORKS | {"torchmetrics", "torchvision"},
+    "describe": FRAMEWORKS | {"torchmetrics", "torchvision"},
 }
 """Libraries that a part knows nothing of; its command, where it is one, starts by Hydra nevertheless."""
 TENSORS_ALONE = {

@@ -122,6 +122,8 @@ ANSWERS = {
     ("predict", "nowhere.jpg", "checkpoint=ours.json"): "nowhere.jpg",
     ("push.__main__", "checkpoint=ours.json", "to=hf:name"): "to=hf:name",
     ("report.__main__", "runs=nowhere"): "runs=nowhere",
+    ("describe.__main__", "data=flickr8k", "data.root=nowhere"): "data.root=nowhere does not exist",
+    ("describe.__main__", "data.vocabulary=checkpoint"): "data.vocabulary=checkpoint: must be",
     SCORING: "BLEU-4",
 }
 

@@ -115,20 +115,10 @@ class ImageTransform:
     @contextmanager
     def _opened(self, source: Source) -> Iterator[Image.Image]:
         """Open the upright image; errors inside the context name its file."""
-        try:
-            if isinstance(source, Image.Image):
-                yield _upright(source)
-                return
-            if not stat.S_ISREG(Path(source).stat().st_mode):  # reading a pipe would block
-                raise ValueError("not a regular file")
-            with Image.open(source, formats=FORMATS) as image:
+        with opened(source) as image:
+            if image is not source:
                 image.draft(None, (2 * self.size, 2 * self.size))
-                yield _upright(image)
-        except Exception as error:  # Pillow's decoders raise almost any exception on a broken file
-            reason = f"{type(error).__name__}: {quoted(error)}"
-            if isinstance(error, UnidentifiedImageError):
-                reason = f"it is not a complete {', '.join(FORMATS)}"
-            raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
+            yield _upright(image)
 
     def normalise(self, images: Tensor) -> Tensor:
         """`[B, 3, H, W]` uint8 to float32, normalised as in the training of the weights."""
@@ -137,18 +127,41 @@ class ImageTransform:
         return torch.stack([(colour - 255 * mean) / (255 * std) for colour, mean, std in colours], dim=1)
 
 
+@contextmanager
+def opened(source: Source) -> Iterator[Image.Image]:
+    """Open a photograph, not yet decoded; errors inside the context name its file."""
+    try:
+        if isinstance(source, Image.Image):
+            yield source
+            return
+        if not stat.S_ISREG(Path(source).stat().st_mode):  # reading a pipe would block
+            raise ValueError("not a regular file")
+        with Image.open(source, formats=FORMATS) as image:
+            yield image
+    except Exception as error:  # Pillow's decoders raise almost any exception on a broken file
+        reason = f"{type(error).__name__}: {quoted(error)}"
+        if isinstance(error, UnidentifiedImageError):
+            reason = f"it is not a complete {', '.join(FORMATS)}"
+        raise CaptioningError(f"cannot read the image {quoted(source)}: {reason}") from error
+
+
 def _tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def _upright(image: Image.Image) -> Image.Image:
     image.load()  # here, so that only the EXIF data can fail below
+    found = turn(image)
+    return image if found is None else image.transpose(found)
+
+
+def turn(image: Image.Image) -> Image.Transpose | None:
+    """The transposition that turns the image upright, by its EXIF data."""
     # Pillow's `exif_transpose` also rewrites the remaining EXIF data, and fails if that is damaged.
     try:
-        turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+        return TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # damaged EXIF data raise any exception
-        return image
-    return image if turn is None else image.transpose(turn)
+        return None
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 Box = tuple[float, float, float, float]
@@ -34,6 +34,7 @@ class Example:
     image_id: int | str
     path: Path
     references: tuple[Reference, ...]
+    wordless: int = field(default=0, compare=False)  # captions that were left out, as they have no word
 
 
 Splits = Mapping[str, Sequence[Example]]

@@ -89,6 +89,11 @@ class Vocabulary:
         """Return the number of words that are in both, special tokens apart."""
         return len({*self.words} & {*other.words})
 
+    def unknown(self, captions: Iterable[Sequence[str]]) -> float:
+        """The share of unknown words among all words of these captions, from 0 to 1."""
+        counts = Counter(chain.from_iterable(captions))
+        return sum(n for word, n in counts.items() if word not in self._ids) / max(1, counts.total())
+
     def __len__(self) -> int:
         return len(self._names)
 

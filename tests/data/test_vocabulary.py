@@ -20,6 +20,13 @@ def test_words_by_falling_count_then_alphabetically() -> None:
     assert Vocabulary.from_captions(CAPTIONS, min_count=1, max_size=6).words == ["a", "cat"]
 
 
+def test_the_share_of_unknown_words() -> None:
+    vocabulary = Vocabulary(["a", "dog"])
+    assert vocabulary.unknown(CAPTIONS) == 5 / 11
+    assert vocabulary.unknown([("<eos>", "dog"), ()]) == 1 / 2
+    assert vocabulary.unknown([]) == 0
+
+
 def test_special_tokens_are_no_words_and_copies_keep_the_ids() -> None:
     vocabulary = Vocabulary(["a", "dog", "cat"])
     assert vocabulary.decode([BOS, 4, UNK, 5, PAD, EOS, 6]) == "a dog"

@@ -64,7 +64,7 @@ class Sentence:
 
 def make_example(image_id: ImageId, path: Path, captions: Iterable[Sentence]) -> Example:
     """Make an example of a photograph and its captions, without captions that have no words."""
-    references = []
+    references, wordless = [], 0
     for caption in captions:
         text, words = caption.raw, caption.tokens
         if text is None:
@@ -77,9 +77,11 @@ def make_example(image_id: ImageId, path: Path, captions: Iterable[Sentence]) ->
             words = split_words(text)
         if words:
             references.append(Reference(text, words))
+        else:
+            wordless += 1
     if not references:
         raise CaptioningError(f"{path.name:.200} has no caption with a word; remove it or give it one")
-    return Example(image_id, path, tuple(references))
+    return Example(image_id, path, tuple(references), wordless)
 
 
 def by_image(found: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:

@@ -1,0 +1,70 @@
+"""Describe a data set before training: `python -m captioning.describe data=flickr8k data.root=FOLDER`."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from captioning.config.command import command, start, while_read
+from captioning.config.registry import CONF, build, judge
+from captioning.config.settings import check_folder, check_table
+from captioning.config.types import Length, Part, PathText
+from captioning.download.named import given_path
+from captioning.errors import CaptioningError
+from captioning.files import write_json
+
+SETTINGS: Mapping[str, Any] = {
+    "output": PathText,
+    "photographs": bool,
+    "data.reader": Part,
+    "data.vocabulary": dict[str, Any],
+    "data.max_words": Length,
+}
+
+
+@command(CONF / "describe.yaml")
+def main(config: DictConfig) -> None:
+    """Write `describe.json` and `index.html`, and print a summary, what needs attention first."""
+    # File names need not be text; what is not is escaped.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    data: Any = OmegaConf.to_container(config.data, resolve=True, throw_on_missing=True)
+    check_table(SETTINGS, config)
+    if "root" in data:
+        check_folder("data.root", data["root"])
+    # here, because PyTorch takes seconds
+    from captioning.data.readers.reading import read
+    from captioning.data.vocabulary import Vocabulary
+    from captioning.describe.captions import describe_captions
+    from captioning.describe.findings import find
+    from captioning.describe.page import as_text, write_page
+    from captioning.describe.photographs import describe_photographs
+
+    judge("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
+    reader = build("data.reader", data["reader"], None)
+    splits, drawn = read(reader, photographs=False), hasattr(reader, "writes_to")
+    root = reader.writes_to if drawn else data.get("root")
+    training, refusal = (reference.words for example in splits["train"] for reference in example.references), ""
+    try:
+        vocabulary = Vocabulary.from_captions(training, **data["vocabulary"])
+    except CaptioningError as error:  # the numbers show why
+        vocabulary, refusal = Vocabulary([]), str(error)
+    numbers, places = describe_captions(splits, vocabulary, data["max_words"], root)
+    numbers["photographs"] = {}
+    if config.photographs:
+        numbers["photographs"], found = describe_photographs(splits, root, drawn)
+        places |= found
+    numbers["data"] = config.choices.data if data.get("root") is None else f"{config.choices.data} in {data['root']}"
+    numbers["settings"] = {"max_words": data["max_words"], **data["vocabulary"]}
+    findings, output = find(numbers, places, refusal), given_path(config.output)
+    output.mkdir(parents=True, exist_ok=True)
+    page, record = output / "index.html", output / "describe.json"
+    write_json(record, {**numbers, "findings": list(map(asdict, findings))})
+    write_page(page, numbers, findings)
+    with while_read():
+        print(as_text(numbers, findings), page, record, sep="\n")
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,121 @@
+"""Numbers about captions and words, and the captions that look wrong."""
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from captioning.data.example import Example, Reference, Splits, photographs
+from captioning.data.vocabulary import Vocabulary
+
+Places = defaultdict[str, list[str]]
+"""Captions or photographs by what is wrong with them, as they are shown."""
+LISTED, LONGEST = 50, 40  # words or captions that are listed; words of a caption, of which more count as these
+SHORT, FEW = 2, 0.01  # words; the share of captions that may be as short
+UNSPLIT = 6  # letters per word, of scripts without blanks; words of Thai have four or five, of Chinese two
+TOLERANCE = 1e-3  # of a box, in widths or heights of the photograph
+# Thai, Lao, Myanmar, Khmer, kana, Chinese characters
+UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|&#?\w+;|https?://|\\u[0-9a-fA-F]{4}|\\[nt]")
+# the replacement character, and UTF-8 that was read as Latin-1 or Windows-1252
+DAMAGED = re.compile("\ufffd|[\u00c2-\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00e2\u0080")
+ALPHABETS = {"LATIN", "CYRILLIC", "GREEK"}  # whose letters look alike
+
+
+def describe_captions(
+    splits: Splits, vocabulary: Vocabulary, max_words: int, root: str | Path | None
+) -> tuple[dict[str, Any], Places]:
+    """Numbers of each split and of all, words of the training split, and places of what looks wrong.
+
+    Photographs are named relative to the folder `root`.
+    """
+    every = [example for examples in splits.values() for example in examples]
+    images = Counter(chain.from_iterable({r.words for r in example.references} for example in every))
+    training = {reference.words for example in splits["train"] for reference in example.references}
+
+    def count(examples: Sequence[Example], tested: bool) -> dict[str, Any]:
+        captions = [reference.words for example in examples for reference in example.references]
+        lengths = np.array([len(words) for words in captions])
+        return {
+            "photographs": len(examples),
+            "captions": len(captions),
+            "captions per photograph": quantiles([len(example.references) for example in examples]),
+            "words per caption": quantiles(lengths),
+            "lengths": dict(enumerate(np.bincount(lengths.clip(max=LONGEST)).tolist())),
+            "longer than max_words": int((lengths > max_words).sum()),
+            "without a word": sum(example.wordless for example in examples),
+            "twice for a photograph": sum(len(e.references) - len({r.words for r in e.references}) for e in examples),
+            "also for another photograph": sum(images[words] > 1 for words in captions),
+            "also in training": sum(words in training for words in captions) if tested else None,
+            "different words": len({*chain.from_iterable(captions)}),
+            "unknown words": vocabulary.unknown(captions),
+            "boxes": sum(len(reference.nouns) for example in examples for reference in example.references),
+        }
+
+    words = Counter(word for e in splits["train"] for reference in e.references for word in reference.words)
+    unknown = sorted({*words} - {*vocabulary.words})
+    return {
+        "splits": {n: count(examples, n in ("val", "test")) for n, examples in {"all": every, **splits}.items()},
+        "words": {
+            "known": len(vocabulary.words),
+            "different": len(words),
+            "once": sum(n == 1 for n in words.values()),
+            "frequent": words.most_common(LISTED),
+            "unknown": unknown[:: 1 + len(unknown) // LISTED],
+        },
+        "frequent captions": [(" ".join(caption), n) for caption, n in images.most_common(LISTED) if n > 1],
+    }, _places(splits, words, max_words, root)
+
+
+def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
+    """The least of the values, those at 5, 50 and 95 %, and the most; [] of none."""
+    at = (0, 0.05, 0.5, 0.95, 1)
+    return [value.item() for value in np.quantile(values, at, method="inverted_cdf")] if len(values) else []
+
+
+def _places(splits: Splits, words: Iterable[str], max_words: int, root: str | Path | None) -> Places:
+    places, captions = Places(list), 0
+    for split, examples in splits.items():
+        for example in examples:
+            captions += len(example.references)
+            if split == "train" and all(len(reference.words) > max_words for reference in example.references):
+                places["left out"] += photographs([example], root)
+            for reference in example.references:
+                for kind in _kinds(reference):
+                    places[kind].append(f"{photographs([example], root)[0]}: {reference.text}")
+    for kind in ("short", "unsplit"):
+        if len(places[kind]) <= FEW * captions:
+            del places[kind]
+    spellings = defaultdict(list)
+    for word in words:
+        spellings[word.lower()].append(word)
+        if not word.isascii() and len(ALPHABETS & {unicodedata.name(c, "").partition(" ")[0] for c in word}) > 1:
+            places["mixed alphabets"].append(word)
+    places["capital letters"] = [", ".join(alike) for alike in spellings.values() if len(alike) > 1]
+    return places
+
+
+def _kinds(reference: Reference) -> Iterator[str]:
+    """What is wrong with a caption."""
+    text, words, ascii = reference.text, reference.words, reference.text.isascii()
+    letters = 0 if ascii else len(UNSPACED.findall("".join(words)))
+    if letters > UNSPLIT * len(words):
+        yield "unsplit"
+    elif len(words) <= SHORT and not letters:
+        yield "short"
+    if MARKUP.search(text):
+        yield "markup"
+    if not ascii and DAMAGED.search(text):
+        yield "damaged letters"
+    if not ascii and not unicodedata.is_normalized("NFC", " ".join((text, *words))):
+        yield "decomposed"
+    for noun in reference.nouns:
+        left, top, right, bottom = noun.box
+        inside = -TOLERANCE <= left < right <= 1 + TOLERANCE and -TOLERANCE <= top < bottom <= 1 + TOLERANCE
+        if not (inside and 0 <= noun.word < len(words)):
+            yield "boxes"

@@ -1,0 +1,54 @@
+"""What would silently hurt a run on these data, and what to do about it: the sentences of `findings.csv`."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from captioning.describe.captions import Places
+
+GRADES = {
+    "serious": "a run stops, or its scores are not what they seem",
+    "check": "it probably costs quality",
+    "note": "it may be as it should be",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What there is, what it means and what to do, and where it is."""
+
+    kind: str
+    grade: str
+    what: str
+    advice: str
+    where: list[str]
+
+
+def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[Finding]:
+    """The findings, the most serious first; `refusal` is why there is no vocabulary."""
+    every, train, val, test = (numbers["splits"][name] for name in ("all", "train", "val", "test"))
+    photographs = numbers["photographs"]
+    squashed = photographs and [*photographs["shapes"]] == ["1.0"] and not photographs["drawn"]
+    ((size, alike),) = photographs["sizes"] if squashed and len(photographs["sizes"]) == 1 else [("", 0)]
+    caption, images = (numbers["frequent captions"] or [("", 0)])[0]
+    amounts: dict[str, float] = {kind: len(where) for kind, where in places.items()} | {
+        "no vocabulary": bool(refusal),
+        "unknown": 0 if refusal else max(val["unknown words"], test["unknown words"]),
+        "wordless": every["without a word"],
+        "squashed": alike if alike > 1 else 0,
+        "same caption": images / every["photographs"] if images > 10 else 0,
+        "long": train["longer than max_words"] / train["captions"],
+        "twice": every["twice for a photograph"],
+        "copied": test["also in training"] / test["captions"],
+        "one reference": test["captions per photograph"][2] == 1,
+    }
+    words = {"refusal": refusal, "size": size, "caption": caption, "images": images}
+    words |= {"max_words": numbers["settings"]["max_words"], "most": train["words per caption"][3]}
+    rows = csv.DictReader((files(__package__) / "findings.csv").read_text(encoding="utf-8").splitlines())
+    return [
+        Finding(kind, row["grade"], row["what"].format(n=n, **words), row["advice"].format(**words), places[kind])
+        for row in rows
+        if (n := amounts.get(kind := row["kind"], 0)) > float(row["above"])
+    ]

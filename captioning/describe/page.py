@@ -1,0 +1,68 @@
+"""The description as text and as the page `index.html`."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from captioning.describe.captions import LONGEST
+from captioning.describe.findings import GRADES, Finding
+from captioning.errors import listed, one_line, quoted
+from captioning.files import write_text
+from captioning.report.page import asset, environment, in_one_file
+from captioning.report.tables import markdown_table
+
+REPORT = "captioning.report"  # whose styles these are
+WIDTH = 112  # of the text
+PLACES, BARS = 20, 30  # that are listed
+SHARES = ("longer than max_words", "twice for a photograph", "also for another photograph", "also in training")
+
+
+def as_text(numbers: Mapping[str, Any], findings: Sequence[Finding]) -> str:
+    """The description in about forty lines, what needs attention first."""
+    lines = [f"{numbers['data']}: {'what to look at' if findings else 'nothing to look at'}"]
+    for each in findings:
+        where = f" ({listed(list(map(quoted, each.where)))})" if each.where else ""
+        text = one_line(f"{each.what}{where}. {each.advice}")
+        lines.append(textwrap.fill(f"{each.grade:<8}{text}", WIDTH, subsequent_indent=" " * 8))
+    lines += ["", markdown_table(["", *numbers["splits"]], rows(numbers)), ""]
+    lines += [textwrap.fill(one_line(fact), WIDTH) for fact in facts(numbers)]
+    return "\n".join(lines)
+
+
+def write_page(path: Path, numbers: Mapping[str, Any], findings: Sequence[Finding]) -> None:
+    """Write the page; everything that a reader sees is in `templates/`."""
+    charts = {f"Words per caption, up to {LONGEST}": numbers["splits"]["all"]["lengths"]}
+    charts["Frequent words in training"] = dict(numbers["words"]["frequent"][:BARS])
+    if photographs := numbers["photographs"]:
+        charts |= {"Frequent sizes of photographs": dict(photographs["sizes"]), "Width / height": photographs["shapes"]}
+    shown = {"numbers": numbers, "rows": rows(numbers), "facts": facts(numbers), "charts": charts, "places": PLACES}
+    template = environment(__package__, REPORT).get_template("index.html")
+    styles = [asset(REPORT, "page.css")]
+    write_text(path, in_one_file(template, styles, [], findings=findings, grades=GRADES, **shown))
+
+
+def rows(numbers: Mapping[str, Any]) -> list[list[str]]:
+    """The table of all splits, without rows of zeros."""
+    splits = numbers["splits"].values()
+    names = [name for name in numbers["splits"]["test"] if name != "lengths" and any(each[name] for each in splits)]
+    return [[name, *(_cell(name, each[name], each["captions"]) for each in splits)] for name in names]
+
+
+def facts(numbers: Mapping[str, Any]) -> list[str]:
+    """Sentences about words and photographs."""
+    plain = environment(__package__).overlay(autoescape=False)
+    return plain.get_template("facts.txt").render(numbers=numbers, range=_range).splitlines()
+
+
+def _cell(name: str, value: Any, captions: int) -> str:
+    if isinstance(value, list):
+        return _range(value)
+    if value is None or isinstance(value, float):
+        return "" if value is None else f"{value:.1%}"
+    return f"{value:,}" + (f" ({value / captions:.0%})" if value and name in SHARES else "")
+
+
+def _range(values: Sequence[float], form: str = ",") -> str:
+    least, _, median, _, most = (format(value, form) for value in values)
+    return least if least == most else f"{least} to {most}, median {median}"

@@ -1,0 +1,267 @@
+"""A data set described: numbers by hand, each fault planted and found where it is, and a clean set without any."""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import ExifTags, Image
+from support import QUIET
+
+from captioning.data.example import Example, Noun, Reference
+from captioning.data.vocabulary import Vocabulary, split_words
+from captioning.describe.__main__ import main
+from captioning.describe.captions import describe_captions
+from captioning.describe.findings import find
+from captioning.describe.photographs import describe_photographs
+
+pytestmark = QUIET
+Texts = dict[str, list[list[str]]]
+CLEAN: Texts = {
+    "train": [
+        ["a dog runs", "the dog is on a ball"],
+        ["a red ball", "the ball is red"],
+        ["a cat runs", "the cat is red"],
+    ],
+    "val": [["a red dog", "the dog is red"]],
+    "test": [["a red cat", "the cat is on a ball"]],
+}
+FIRST = CLEAN["train"][0][0]
+ONE_BOX = Noun(1, (0.1, 0.1, 0.5, 1.0))
+
+
+def photograph(path: Path, seed: int, size: tuple[int, int] = (64, 48)) -> Image.Image:
+    """A smooth picture, which looks the same in all sizes."""
+    draw = random.Random(seed)
+    coarse = Image.frombytes("RGB", (4, 4), draw.randbytes(48))
+    picture = coarse.resize(size, Image.Resampling.BICUBIC)
+    picture.save(path)
+    return picture
+
+
+def write(root: Path, texts: Texts = CLEAN, size: tuple[int, int] | None = None) -> Path:
+    """A table with its lists of splits, and photographs of several sizes unless `size` is given."""
+    (root / "images").mkdir(parents=True)
+    rows = ["image\tcaption"]
+    for split, images in texts.items():
+        names = [f"{split}{number}.jpg" for number in range(len(images))]
+        (root / f"{split}.txt").write_text("\n".join(names))
+        for name, captions in zip(names, images, strict=True):
+            rows += [f"{name}\t{caption}" for caption in captions]
+            photograph(root / "images" / name, len(rows), size or (60 + len(rows), 48))
+    (root / "captions.txt").write_text("\n".join(rows), encoding="utf-8")
+    return root
+
+
+@pytest.fixture
+def described(elsewhere: Path, printed: Callable[..., str]) -> Callable[..., tuple[str, dict[str, Any]]]:
+    """Prints and records what there is in `data`."""
+
+    def run(*settings: str) -> tuple[str, dict[str, Any]]:
+        text = printed(main, "data=csv", "data.root=data", "data.vocabulary.min_count=2", *settings)
+        return text, json.loads((elsewhere / "describe" / "describe.json").read_text(encoding="utf-8"))
+
+    return run
+
+
+def where(findings: Sequence[Any]) -> dict[str, list[str]]:
+    return {each["kind"]: each["where"] for each in findings}
+
+
+def test_a_clean_set_has_no_findings_and_its_numbers_are_as_by_hand(described: Any, elsewhere: Path) -> None:
+    write(elsewhere / "data")
+    text, record = described()
+    assert text.startswith("csv in data: nothing to look at\n")
+    assert record["findings"] == []
+    assert "Nothing was found." in (elsewhere / "describe" / "index.html").read_text(encoding="utf-8")
+    _, record = described("data.max_words=5")
+    assert where(record["findings"]) == {"long": []}
+    names = ("photographs", "captions", "longer than max_words", "also in training", "different words")
+    assert {split: [counts[name] for name in names] for split, counts in record["splits"].items()} == {
+        "all": [5, 10, 2, None, 9],
+        "train": [3, 6, 1, None, 9],
+        "val": [1, 2, 0, 0, 5],
+        "test": [1, 2, 1, 0, 7],
+    }
+    every = record["splits"]["all"]
+    assert every["words per caption"] == [3, 3, 3, 6, 6]
+    assert every["captions per photograph"] == [2] * 5
+    assert every["lengths"] == {"0": 0, "1": 0, "2": 0, "3": 5, "4": 3, "5": 0, "6": 2}
+    unknown = {split: counts["unknown words"] for split, counts in record["splits"].items()}
+    assert unknown == {"all": 2 / 39, "train": 1 / 23, "val": 0, "test": 1 / 9}
+    words = record["words"]
+    assert (words["known"], words["different"], words["once"], words["unknown"]) == (8, 9, 1, ["on"])
+    assert words["frequent"][:1] == [["a", 4]]
+    counts = {"a": 4, "the": 3, "is": 3, "ball": 3, "red": 3, "dog": 2, "runs": 2, "cat": 2, "on": 1}
+    assert dict(words["frequent"]) == counts
+    found = record["photographs"]
+    assert (found["read"], found["formats"], found["modes"]) == (5, {"JPEG": 5}, {"RGB": 5})
+    assert (found["longer side"], found["different sizes"]) == ([63, 63, 67, 71, 71], 5)
+    page = (elsewhere / "describe" / "index.html").read_text(encoding="utf-8")
+    assert "src=" not in page  # self-contained
+    assert "href=" not in page
+
+
+PLANTED: list[tuple[str, Sequence[str]]] = [
+    ("unsplit", ["穿着连衣裙的小女孩。", "走上小屋的女孩。", "两只狗在路上打架。"]),
+    ("short", ["a dog"]),
+    ("markup", ["a <b>dog</b> runs"]),
+    ("markup", ["a dog &amp; a cat"]),
+    ("markup", [r"a dog\nruns and runs"]),
+    ("damaged letters", ["a dog in a caf\u00c3\u00a9"]),
+    ("damaged letters", ["the dog\u00e2\u20ac\u2122s red ball"]),
+    ("decomposed", ["a dog in a cafe\u0301"]),
+    ("mixed alphabets", ["a \u0441at runs"]),
+    ("twice", ["a blue cat", "A blue cat!"]),
+]
+
+
+def found(texts: Texts, nouns: tuple[Noun, ...] = (), tokens: bool = False) -> dict[str, list[str]]:
+    """Findings about captions, whose words are split at blanks if they are `tokens`."""
+    splits = {
+        split: [
+            Example(
+                number,
+                Path(f"{split}{number}.jpg"),
+                tuple(
+                    Reference(text, tuple(text.split()) if tokens else split_words(text), nouns) for text in captions
+                ),
+            )
+            for number, captions in enumerate(images)
+        ]
+        for split, images in texts.items()
+    }
+    training = [reference.words for example in splits["train"] for reference in example.references]
+    vocabulary = Vocabulary.from_captions(training, 1)
+    numbers, places = describe_captions(splits, vocabulary, 14, Path.cwd())
+    settings = {"settings": {"max_words": 14}, "photographs": {}}
+    return {each.kind: each.where for each in find(numbers | settings, places) if each.kind != "unknown"}
+
+
+@pytest.mark.parametrize(("kind", "captions"), PLANTED)
+def test_each_fault_of_captions_is_found_where_it_is(kind: str, captions: list[str]) -> None:
+    assert found(CLEAN) == {}
+    places = found(CLEAN | {"train": [*CLEAN["train"], captions]})
+    assert list(places) == [kind]
+    for place in places[kind]:
+        assert place in {"\u0441at", *(f"train3.jpg: {caption}" for caption in captions)}
+    assert len(places[kind]) == (0 if kind == "twice" else len(captions))
+
+
+def test_faults_of_many_captions() -> None:
+    """Words in two spellings, one sentence for many photographs, copied test captions, one reference."""
+    assert found(CLEAN | {"train": [["A dog runs", "a dog is red"]]}, tokens=True) == {"capital letters": ["A, a"]}
+    many = [["there is no caption", f"a dog {'runs ' * (1 + n)}"] for n in range(12)]
+    assert list(found(CLEAN | {"train": many})) == ["same caption"]
+    assert list(found(CLEAN | {"test": [[FIRST, "the cat is on a ball"]]})) == ["copied"]
+    assert list(found(CLEAN | {"test": [["a red cat"]]})) == ["one reference"]
+    long = [["a dog runs", "a dog " + "runs " * 20]]
+    assert list(found(CLEAN | {"train": long})) == ["long"]
+    assert found(CLEAN | {"train": [["a dog runs"], long[0][1:]]}) == {"left out": ["train1.jpg"], "long": []}
+
+
+@pytest.mark.parametrize(
+    "noun",
+    [
+        Noun(1, (0.5, 0.1, 0.5, 0.5)),
+        Noun(1, (0.5, 0.1, 1.2, 0.5)),
+        Noun(1, (-0.1, 0.1, 0.5, 0.5)),
+        Noun(1, (0.1, 0.6, 0.5, 0.5)),
+        Noun(9, (0.1, 0.1, 0.5, 0.5)),
+        Noun(-1, (0.1, 0.1, 0.5, 0.5)),
+    ],
+)
+def test_broken_boxes(noun: Noun) -> None:
+    assert found(CLEAN, (ONE_BOX,)) == {}
+    places = found(CLEAN, (ONE_BOX, noun))
+    assert list(places) == ["boxes"]
+    assert len(places["boxes"]) == 10
+    assert places["boxes"][0] == f"train0.jpg: {FIRST}"
+
+
+def test_each_fault_of_photographs_is_found_where_it_is(described: Any, elsewhere: Path) -> None:
+    texts = CLEAN | {"train": [[f"a dog {'runs ' * n}", f"the cat {'is red ' * n}"] for n in range(1, 7)]}
+    texts["train"].append([*texts["train"][0][:1], "...", ""])
+    images = write(elsewhere / "data", texts) / "images"
+    (images / "train0.jpg").write_bytes((images / "train0.jpg").read_bytes()[:-200])
+    (images / "train1.jpg").unlink()
+    (images / "test0.jpg").write_bytes((images / "train2.jpg").read_bytes())
+    (images / "train3.jpg").write_bytes((images / "train4.jpg").read_bytes())
+    small = photograph(images / "train5.jpg", 99).resize((32, 24))
+    turn = Image.Exif()
+    turn[ExifTags.Base.Orientation] = 6
+    small.transpose(Image.Transpose.ROTATE_90).save(images / "val0.jpg", exif=turn, quality=60)
+    Image.open(images / "train6.jpg").convert("L").convert("CMYK").save(images / "train6.jpg")
+    text, record = described("data.max_words=20")
+    places = where(record["findings"])
+    (broken,) = places.pop("broken")
+    assert places.pop("unknown") == []  # "a red dog" of validation
+    assert "images/train0.jpg: OSError: image file is truncated" in broken
+    assert places == {
+        "missing": ["train images/train1.jpg"],
+        "copies between splits": ["train images/train2.jpg = test images/test0.jpg"],
+        "alike between splits": ["train images/train5.jpg = val images/val0.jpg"],
+        "wordless": [],
+        "copies within a split": ["train images/train3.jpg = train images/train4.jpg"],
+    }
+    assert "check   captions without a word: 2. " in text
+    numbers = record["photographs"]
+    assert (numbers["read"], numbers["modes"], numbers["turned by EXIF"]) == (7, {"RGB": 6, "CMYK": 1}, 1)
+    assert numbers["without colour"] == 1
+    assert "32 x 24" in dict(numbers["sizes"])  # upright
+    assert text.splitlines()[1].startswith("serious ")
+    text, record = described("data.max_words=20", "photographs=false")
+    assert list(where(record["findings"])) == ["unknown", "wordless"]
+    assert "Photographs read" not in text
+
+
+@pytest.mark.parametrize(
+    ("size", "drawn", "kinds"), [((48, 48), False, ["squashed"]), ((48, 48), True, []), ((64, 48), False, [])]
+)
+def test_photographs_of_one_size(size: tuple[int, int], drawn: bool, kinds: list[str], tmp_path: Path) -> None:
+    root = write(tmp_path / "data", size=size)
+    splits = {
+        split: [
+            Example(
+                n, root / "images" / f"{split}{n}.jpg", tuple(Reference(text, split_words(text)) for text in captions)
+            )
+            for n, captions in enumerate(images)
+        ]
+        for split, images in CLEAN.items()
+    }
+    vocabulary = Vocabulary.from_captions([split_words(text) for image in CLEAN["train"] for text in image], 1)
+    numbers, places = describe_captions(splits, vocabulary, 14, root)
+    numbers["photographs"], more = describe_photographs(splits, root, drawn)
+    assert [each.kind for each in find({**numbers, "settings": {"max_words": 14}}, places | more)] == kinds
+
+
+def test_captions_that_give_no_vocabulary_are_described_with_the_reason(described: Any, elsewhere: Path) -> None:
+    """As with a language without blanks, of which every caption is one word."""
+    sentences = [
+        "穿着连衣裙的小女孩。",
+        "走上小屋的女孩们。",
+        "两只狗在路上打架。",
+        "花狗和黑狗要打架。",
+        "一个小男孩在草地上。",
+    ]
+    write(elsewhere / "data", {"train": [[s] for s in sentences[:3]], "val": [sentences[3:4]], "test": [sentences[4:]]})
+    text, record = described("photographs=false")
+    assert list(where(record["findings"])) == ["no vocabulary", "unsplit", "one reference"]
+    assert "none of the 3 different words of the training captions occurs min_count=2 times" in " ".join(text.split())
+
+
+def test_what_a_stranger_has_written_is_text_on_the_page(described: Any, elsewhere: Path) -> None:
+    write(elsewhere / "data", CLEAN | {"val": [["a <img src=x> dog runs", "a\x1b[31m dog runs"]]})
+    text, _ = described()
+    assert "\x1b" not in text
+    page = (elsewhere / "describe" / "index.html").read_text(encoding="utf-8")
+    assert "<img" not in page
+    assert "a &lt;img src=x&gt; dog runs" in page
+
+
+@pytest.mark.parametrize("setting", ["photographs=maybe", "data.max_words=0", "data.vocabulary.min_cuont=2", "output="])
+def test_refused(setting: str, elsewhere: Path, refused: Callable[..., str]) -> None:
+    write(elsewhere / "data")
+    assert setting.partition("=")[0] in refused(main, "data=csv", "data.root=data", setting)
