@@ -89,11 +89,6 @@ class Vocabulary:
         """Return the number of words that are in both, special tokens apart."""
         return len({*self.words} & {*other.words})
 
-    def unknown(self, captions: Iterable[Sequence[str]]) -> float:
-        """The share of unknown words among all words of these captions, from 0 to 1."""
-        counts = Counter(chain.from_iterable(captions))
-        return sum(n for word, n in counts.items() if word not in self._ids) / max(1, counts.total())
-
     def __len__(self) -> int:
         return len(self._names)
 
@@ -102,6 +97,11 @@ class Vocabulary:
 
     def __hash__(self) -> int:
         return hash(self._names)
+
+    def unknown(self, captions: Iterable[Sequence[str]]) -> float:
+        """The share of unknown words among those of all captions, 0 to 1."""
+        counts = Counter(chain.from_iterable(captions))
+        return sum(count for word, count in counts.items() if word not in self._ids) / max(1, counts.total())
 
     def encode(self, words: Iterable[str]) -> list[int]:
         """Ids of `words`, UNK for unknown words; without BOS and EOS."""
