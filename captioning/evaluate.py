@@ -43,7 +43,8 @@ if TYPE_CHECKING:  # PyTorch takes seconds, and files of captions are scored wit
     from captioning.decoding import Caption
 
 SETTINGS: Mapping[str, Any] = {
-    **dict.fromkeys(("checkpoint", "images", "features", "captions", "references", "against", "clip"), PathText | None),
+    **dict.fromkeys(("checkpoint", "images", "features", "captions", "references"), PathText | None),
+    **dict.fromkeys(("against", "clip", "objects"), PathText | None),
     **dict.fromkeys(("cache", "runs"), PathText),
     **dict.fromkeys(("calibrate", "bfloat16", "shuffled", "common_only"), bool),
     "split": Literal["test", "val"],
@@ -128,6 +129,9 @@ def check(config: DictConfig) -> None:
         ),
         "clip=FOLDER embeds the photographs of a checkpoint=FILE into embeddings=[FILE.npz]: give both": (
             config.clip is not None and not (trained and config.embeddings)
+        ),
+        "objects are compared with those that references name: give references=FILE with images=FOLDER": (
+            images and not references and config.objects is not None
         ),
         "against compares scores, and those need references=FILE with images=FOLDER": (
             images and config.against is not None and not references

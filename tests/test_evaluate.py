@@ -70,6 +70,16 @@ def annotations(path: str, references: dict[Any, list[str]] = REFERENCES) -> Non
     Path(path).write_text(json.dumps({"images": [{"id": i} for i in references], "annotations": entries}))
 
 
+def instances(path: str, objects: dict[int, list[str]]) -> None:
+    """In COCO's layout, with more in it than is read."""
+    names = sorted({name for each in objects.values() for name in each})
+    categories = [{"id": 2 * number, "name": name, "supercategory": "?"} for number, name in enumerate(names)]
+    found = [(image, name) for image, each in objects.items() for name in each]
+    annotations = [{"image_id": i, "category_id": 2 * names.index(name), "bbox": [1, 2, 3, 4.5]} for i, name in found]
+    images = [{"id": image, "file_name": f"{image}.jpg"} for image in objects]
+    Path(path).write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+
+
 @pytest.fixture(autouse=True)
 def _files(elsewhere: Path) -> None:
     results("ours.json", OURS)
@@ -187,6 +197,24 @@ def test_clip_scores_of_two_files(command: Command) -> None:
     assert (compared["theirs"], compared["low"]) == pytest.approx((50, 50))
 
 
+def test_objects_that_are_not_there(command: Command) -> None:
+    results("ours.json", OURS | {31: "a dog and a cat on a bench"})
+    results("theirs.json", THEIRS)
+    instances("instances.json", {31: ["dog", "dog"], 7: [], 2: ["pizza"], 8: ["cup"], 500: ["car"], 99: ["zebra"]})
+    printed = command(*FILES, QUICK, "objects=instances.json", "against=theirs.json", "bootstrap.samples=20")
+    scores, provenance, lines = read("evaluate")
+    # named are a dog, a cat, a bench, people, a pizza, a table and a bus, of which references add people, bus and table
+    assert scores["CHAIRi"] == pytest.approx(100 * 2 / 7)
+    assert scores["CHAIRs"] == pytest.approx(100 / 5)
+    assert [line["hallucinated"] for line in lines] == [["cat", "bench"], [], [], [], []]
+    assert len(provenance["objects"]["sha256"]) == 64
+    assert provenance["signatures"]["CHAIR"].startswith("CHAIR|truth:instances+references|names:")
+    assert json.loads(Path("runs/evaluate/comparison.json").read_text())["scores"]["CHAIRs"]["theirs"] == 0
+    assert f"\nCHAIRi{scores['CHAIRi']:>33.1f}  %\n" in printed
+    command("captions=runs/evaluate/captions.jsonl", QUICK, "name=again")  # which takes these lines as any others
+    assert not {"CHAIRi", "false captions"} & {*read("again")[0]}
+
+
 def test_captions_are_on_disk_when_the_scorer_fails(refused: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     assert "Java" in refused(evaluate.main, *FILES, out=None)
@@ -233,6 +261,8 @@ def test_a_checkpoint_on_its_own_test_split(at_home: Run, command: Command) -> N
     scores, provenance, lines = read("tested")
     run_scores, run_provenance, run_lines = read(run.name)
     assert lines == run_lines
+    assert {"false captions", "objects left out"} <= scores.keys() & run_scores.keys()
+    assert all(line["scores"]["false captions"] in (0, 100) and line["hallucinated"] is not None for line in lines)
     assert scores == pytest.approx({name: run_scores[name] for name in scores}, rel=1e-5)  # the run logs float32
     assert provenance["data_digest"] == run_provenance["data_digest"]
     assert provenance["decoding"]["width"] == 3
@@ -470,6 +500,10 @@ REFUSED = {
     "{cached} images=photographs references=no.json": ["no.json"],
     "{cached} images=photographs references=others.csv": ["references=others.csv", "no photograph in common"],
     "{cached} images=photographs against=others.csv": ["against", "references=FILE"],
+    "{cached} images=photographs objects=no.json": ["objects", "references=FILE"],
+    "{files} objects=no.json": ["no.json"],
+    "{files} objects=references.json": ["references.json", "annotated objects", "categories"],
+    "{files} objects=instances.json": ["instances.json", "not known for 4 images: 7, 500, 2, ..."],
     "{cached} images=photographs data.root=empty": ["empty/dataset_flickr8k.json"],
     "{cached} images=photographs/a.png": ["images=photographs/a.png"],
     "{cached} images=empty": ["no photographs in images=empty"],
@@ -482,6 +516,7 @@ def test_refused(shapes_run: Run, seen: str, refused: Command, arguments: str, k
     results("part.json", {31: "a dog"})
     Path("empty").mkdir()
     table(Path("others.csv"), {"elsewhere.png": ["A dog."]})
+    instances("instances.json", {31: ["dog"]})
     if "{shapes}" in arguments:
         shutil.copytree(shapes_run.home / "cache", "cache")  # so that nothing is drawn and no progress printed
     given = arguments.format(files=" ".join(FILES), shapes=f"checkpoint={shapes_run.checkpoint}", cached=seen)

@@ -15,6 +15,7 @@ from support import FROZEN, LONGER, TINY, WORLD, CachedRun, Run, captions_of, co
 import captioning
 from captioning.config.check import check
 from captioning.errors import CaptioningError
+from captioning.metrics.scenes import NAMES as OF_SCENES
 from captioning.report.__main__ import main as report
 from captioning.runs.checkpoint import load
 
@@ -54,14 +55,19 @@ def test_what_a_run_leaves(shapes_run: Run) -> None:
     attention = {f"attention {name}" for name in ("entropy", "entropy variance", "movement", "coverage")}
     worded = {"bad_endings", "length", "distinct-1", "distinct-2", "vocabulary used", "novel", "ended"}
     worded |= {"repeated", "unseen pairs", "first word entropy", "word entropy"}
-    assert set(record["scores"]) == plain | {"pointing", "pointing (images shuffled)"} | attention | worded
+    # of scenes, what every caption is judged by
+    assert {"false captions", "too many objects", "too few objects", "objects left out"} <= set(record["scores"])
+    assert (
+        set(record["scores"]) - {*OF_SCENES} == plain | {"pointing", "pointing (images shuffled)"} | attention | worded
+    )
     provenance = record["provenance"]
     # strictly, or the stopwatch was set back to the best checkpoint when that was loaded
     assert 0 < provenance["seconds_to_best"] < provenance["seconds_trained"]
     assert {"commit", "versions", "data_digest", "tokenizer", "device"} <= set(provenance)
     lines = captions_of(folder)
     assert [line["image_id"] for line in lines] == list(range(2000000, 2000005))
-    assert all(set(line) == {"image_id", "caption", "references", "scores", "photograph"} for line in lines)
+    known = {"image_id", "caption", "references", "scores", "photograph", "hallucinated"}
+    assert all(set(line) == known for line in lines)
     root = yaml.safe_load((folder / "config.yaml").read_text())["data"]["reader"]["root"]
     assert all((shapes_run.home / root / line["photograph"]).is_file() for line in lines)
     assert all(len(line["references"]) == 5 for line in lines)

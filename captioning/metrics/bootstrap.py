@@ -82,12 +82,13 @@ def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
     on both; one is added to either count (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section
     4.2), so that it is never 0.
     """
-    names = [name for name in ours.names if name in theirs.names]
+    judged = [dict(zip(each.names, np.isfinite(each.once), strict=True)) for each in (ours, theirs)]
+    names = [name for name in ours.names if all(each.get(name) for each in judged)]
     mine, others = ([each.names.index(name) for name in names] for each in (ours, theirs))
-    sampled = ours.samples[:, mine] - theirs.samples[:, others]
-    low, high = np.quantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    sampled = ours.samples[:, mine] - theirs.samples[:, others]  # NaN where a sample had nothing to judge
+    low, high = np.nanquantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     smaller = np.minimum((sampled <= 0).sum(axis=0), (sampled >= 0).sum(axis=0))
-    p = np.minimum(2 * (smaller + 1) / (len(sampled) + 1), 1)
+    p = np.minimum(2 * (smaller + 1) / (np.isfinite(sampled).sum(axis=0) + 1), 1)
     once = ours.once[mine], theirs.once[others]
     rows = zip(*once, once[0] - once[1], low, high, p, strict=True)
     return {name: Difference(*map(float, row)) for name, row in zip(names, rows, strict=True)}

@@ -22,15 +22,18 @@ from captioning.config.types import Seconds, validated
 from captioning.errors import CaptioningError, one_line
 from captioning.machine import gathered
 from captioning.metrics.clip import NAMES as CLIP_NAMES
+from captioning.metrics.hallucination import NAMES as CHAIR_NAMES
 from captioning.metrics.java import Meteor, Spice, find_java, ptb_tokenize
+from captioning.metrics.scenes import NAMES as SCENE_NAMES
+from captioning.metrics.scenes import OF_IMAGES, DrawnScenes
 from captioning.metrics.signature import signatures
 from captioning.metrics.statistics import BLEU_NAMES, FUNCTIONS, NO_PENALTY, PERCENT, Computed, Statistics, mean
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-GROUPS = ("scores", "BLEU without brevity penalty", "wording", "attention", "other scores")
-MAIN, BLEU_ALONE, WORDING, ATTENTION, OTHER = GROUPS
+GROUPS = ("scores", "BLEU without brevity penalty", "hallucination", "wording", "attention", "other scores")
+MAIN, BLEU_ALONE, HALLUCINATION, WORDING, ATTENTION, OTHER = GROUPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ _ALL = (
     _score("SPICE", "SPICE", mean=True, languages=("en",), default=False),  # a large download, and an old Java
     *(Score(name, MAIN, "x 100", per_image=True, mean=True, default=False, best="max") for name in CLIP_NAMES),
     *(Score(name + NO_PENALTY, BLEU_ALONE, metric="BLEU", best="max") for name in BLEU_NAMES),
+    *(Score(name, HALLUCINATION, "%", per_image=True, best=best) for name, best in CHAIR_NAMES.items()),
+    *(Score(name, HALLUCINATION, "%", per_image=name in OF_IMAGES, best="min") for name in SCENE_NAMES),
     Score("bad_endings", WORDING, "%", languages=("en",)),
     Score("repeated", WORDING, "%"),
     Score("length", WORDING, "words"),
@@ -154,6 +159,13 @@ class Scores:
     per_image: list[dict[str, float]]  # B, in the ascending order of the images' positions
     # of each metric but a user's whose corpus score is not the mean over images
     statistics: tuple[Statistics, ...] = field(default=(), compare=False, repr=False)
+    hallucinated: Sequence[Sequence[str] | None] = ()  # B lists of objects that are not there, if that is known
+
+    def arranged(self, rows: Sequence[int | None]) -> "Scores":
+        """The same with the images in another order; None stands for one without scores."""
+        per_image = [{} if row is None else self.per_image[row] for row in rows]
+        known = self.hallucinated and [None if row is None else self.hallucinated[row] for row in rows]
+        return replace(self, per_image=per_image, hallucinated=known)
 
 
 class Scorer:
@@ -164,7 +176,7 @@ class Scorer:
         metrics: some of `METRICS`, or classes of the user's by their paths, such as `my.WordF1`: built without
             arguments, they have a method `compute_score` as pycocoevalcap's do, and their name is the score's.
         timeout: seconds that a Java program may take, and as many again for every 500 captions.
-        beside: further metrics, by what else is known of the images.
+        beside: further metrics, by what else is known of the images; those of `DrawnScenes` join them by themselves.
     """
 
     @validated
@@ -176,7 +188,8 @@ class Scorer:
         beside: Annotated[Sequence[Beside], SkipValidation] = (),
     ) -> None:
         find_java()
-        self.references, self.timeout, self._beside = references, timeout, beside
+        self.references, self.timeout = references, timeout
+        self._beside = (*beside, *DrawnScenes.of(references))
         self.metrics = tuple(name for name in METRICS if name in metrics)
         self._by_image = ({"SPICE": Spice(timeout)} if "SPICE" in metrics else {}) | _own(metrics)
 
@@ -214,7 +227,8 @@ class Scorer:
             for name, scores in found.per_image.items():
                 for entry, score in zip(per_image, scores, strict=True):
                     entry[name] = PERCENT * float(score)
-        return Scores(corpus, per_image, tuple(found.statistics for found in ordered if found.statistics))
+        statistics = tuple(found.statistics for found in ordered if found.statistics)
+        return Scores(corpus, per_image, statistics, next((f.hallucinated for f in ordered if f.hallucinated), ()))
 
 
 class CaptionScores:

@@ -2,7 +2,8 @@
 
 B images, S numbers per image, K sets of images, M scores of a metric.
 
-BLEU and METEOR of a corpus are computed from sums of counts; ROUGE-L, CIDEr and SPICE are means of image scores.
+BLEU and METEOR of a corpus are computed from sums of counts, hallucination is a ratio of two sums; ROUGE-L, CIDEr and
+SPICE are means of image scores.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,7 @@ class Computed:
     corpus: dict[str, float]
     per_image: dict[str, Sequence[float]]
     statistics: Statistics | None
+    hallucinated: Sequence[Sequence[str]] = ()  # objects that B captions name and that are not there
 
     @classmethod
     def from_sums(cls, statistics: Statistics) -> "Computed":
@@ -101,6 +103,20 @@ def mean_statistics(name: str, per_image: Sequence[float]) -> Statistics:
 
 def _mean(sums: Array) -> Array:
     return sums[:, :1] / sums[:, 1:]
+
+
+def shares(names: Sequence[str], parts: Array, wholes: Array) -> Computed:
+    """Scores that are a sum over images divided by another, both `[B, M]`; nothing divided by nothing is no score."""
+    rows = np.hstack([parts, wholes])
+    corpus = _share(rows.sum(axis=0, keepdims=True))[0].tolist()
+    per_image = dict(zip(names, _share(rows).T.tolist(), strict=True))
+    known = {name: score for name, score in zip(names, corpus, strict=True) if np.isfinite(score)}
+    return Computed(known, per_image, Statistics(tuple(names), rows, _share))
+
+
+def _share(sums: Array) -> Array:
+    parts, wholes = np.hsplit(sums, 2)
+    return np.divide(parts, wholes, out=np.full_like(parts, np.nan), where=wholes > 0)
 
 
 def bleu_statistics(scorer: BleuScorer) -> Statistics:

@@ -138,7 +138,13 @@ def _section(table: Table, gallery: Gallery, cider: float | None) -> dict[str, A
         "takes_places": any("path" in maps for maps in kept),  # hard attention, by one at each word
         "pictures": pictures,
         "first": list(zip(images[:FIRST], pictures[:FIRST], strict=True)),
-        "data": {"systems": systems, "metrics": gallery.metrics, "pairs": pairs, "images": images},
+        "data": {
+            "systems": systems,
+            "metrics": gallery.metrics,
+            "least": [score_called(name).best == "min" for name in gallery.metrics],  # is the best
+            "pairs": pairs,
+            "images": images,
+        },
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.errors import one_line
 from captioning.files import write_text
-from captioning.metrics.scorer import BLEU_ALONE, GROUPS, HEADLINE, MAIN, SCORES, WORDING, score_called
+from captioning.metrics.scorer import BLEU_ALONE, GROUPS, HALLUCINATION, HEADLINE, MAIN, SCORES, WORDING, score_called
 from captioning.metrics.statistics import NO_PENALTY
 from captioning.report.runs import read_record
 from captioning.report.systems import Compared, System, Value, within_seeds
@@ -87,7 +87,7 @@ def columns(system: System, cider: float | None) -> dict[str, Value | None]:
 
 
 def markdown(title: str, systems: Sequence[System], published: Sequence[Published], cider: float | None) -> str:
-    """Format tables of scores, BLEU without brevity penalty, wording, other scores and cost; best scores bold."""
+    """Format tables of scores by their groups and of cost; best scores bold."""
     best = best_scores(systems)
 
     def cell(system: System, name: str) -> str:
@@ -122,7 +122,9 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
         parts += ["BLEU without brevity penalty:", table(BY_GROUP[BLEU_ALONE])]
     if worded := found(WORDING):  # runs of earlier versions have none of these
         parts += ["The captions:", table(worded, [s for s in systems if any(map(s.score, worded))])]
-    if others := other_scores(systems):
+    if hallucinated := found(HALLUCINATION):
+        parts += ["Hallucination:", table(hallucinated, [s for s in systems if any(map(s.score, hallucinated))])]
+    if others := [name for name in other_scores(systems) if name not in hallucinated]:
         parts += ["Other scores:", table(others)]
     costs = [{name: v for name, v in columns(system, cider).items() if is_cost(name)} for system in systems]
     rows = [
@@ -181,8 +183,9 @@ def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider:
 
 
 def other_scores(systems: Sequence[System]) -> list[str]:
-    """Return names of scores outside our table, such as those of custom metrics."""
-    return sorted({name for system in systems for run in system.runs for name in run.scores if name not in SCORES})
+    """Return names of scores that few tables have: of hallucination, and those of custom metrics."""
+    found = {name for system in systems for run in system.runs for name in run.scores}
+    return [*(name for name in BY_GROUP[HALLUCINATION] if name in found), *sorted(found - SCORES.keys())]
 
 
 def best_scores(systems: Sequence[System]) -> dict[str, list[System]]:

@@ -1,7 +1,7 @@
 """Write and score the captions of an evaluation, view by view."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.data.readers.captions import ImageId
+from captioning.data.readers.objects import read_objects
 from captioning.download.named import given_path
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.clip import ClipScore
+from captioning.metrics.hallucination import Chair
+from captioning.metrics.scorer import Beside
 from captioning.metrics.wording import Said
 from captioning.runs.attention_file import KeptCaption
-from captioning.runs.results import write_captions
+from captioning.runs.results import file_record, write_captions
 
 
 @dataclass
@@ -40,7 +43,7 @@ class Scoring:
         self.scored = [image_id for image_id in images if source.references[image_id]]
         references = [source.references[image_id] for image_id in self.scored]
         metrics: Any = OmegaConf.to_container(config.metrics)
-        beside = []
+        beside: list[Beside] = []
         if config.embeddings:
             files, embed = [given_path(file) for file in config.embeddings], None
             if config.clip is not None:
@@ -49,9 +52,13 @@ class Scoring:
                 embed = partial(open_clip.embed, given_path(config.clip))
             paths = [source.root / source.photographs[image_id] for image_id in self.scored if source.photographs]
             beside.append(ClipScore(files, self.scored, references, paths, embed))
+        self.counts: dict[str, Any] = {}
+        if config.objects is not None:
+            self.counts["objects"] = file_record(config.objects)
+            beside.append(Chair(read_objects(given_path(config.objects), self.scored), references))
         self.scorer = Scorer(references, metrics, config.timeout, beside) if references else None
         referred = sum(1 for texts in source.references.values() if texts)
-        self.counts = {"images": len(images), "images_with_references": referred, "captions_left_out": 0}
+        self.counts |= {"images": len(images), "images_with_references": referred, "captions_left_out": 0}
 
     def score(self, file: Path, view: str) -> tuple[dict[str, float], Scores | None]:
         """All scores of a view, and those of the scorer; `file` gets the captions."""
@@ -68,7 +75,7 @@ class Scoring:
             return worded, None
         by_image = dict(zip(images, words, strict=True))
         scores = self.scorer.score({row: by_image[image_id] for row, image_id in enumerate(self.scored)})
-        each = dict(zip(self.scored, scores.per_image, strict=True))
-        every = replace(scores, per_image=[each.get(image_id, {}) for image_id in images])
+        rows = {image_id: row for row, image_id in enumerate(self.scored)}
+        every = scores.arranged([rows.get(image_id) for image_id in images])
         write_captions(file, images, words, references, every, paths)
         return scores.corpus | worded, scores

@@ -17,7 +17,10 @@ from captioning import evaluate
 from captioning.errors import CaptioningError
 from captioning.metrics import DEFAULT_METRICS, SCORES, Scorer, score_called
 from captioning.metrics.attention import STATISTICS
+from captioning.metrics.hallucination import NAMES as CHAIR
 from captioning.metrics.java import find_java
+from captioning.metrics.scenes import NAMES as OF_SCENES
+from captioning.metrics.scenes import OF_IMAGES
 from captioning.metrics.scorer import scores_of
 from captioning.metrics.wording import Said, TrainingCaptions, of_model
 
@@ -120,9 +123,14 @@ def test_all_that_a_run_scores_is_in_the_table(corpus):
     optional = {name for name, score in SCORES.items() if not score.default}
     assert "SPICE" in optional
     every = [*corpus.scores.corpus, *optional, *said, *STATISTICS, "pointing", "pointing (images shuffled)"]
-    every += ["attention on image", "attention on memory"]
+    every += ["attention on image", "attention on memory", *CHAIR, *OF_SCENES]
     assert sorted(SCORES) == sorted(every)
-    assert {name for name, score in SCORES.items() if score.per_image} == {*corpus.scores.per_image[0], *optional}
+    assert {name for name, score in SCORES.items() if score.per_image} == {
+        *corpus.scores.per_image[0],
+        *optional,
+        *CHAIR,
+        *OF_IMAGES,
+    }
     for name in {name for name, score in SCORES.items() if score.mean} - optional:
         of_images = [image[name] for image in corpus.scores.per_image]
         assert corpus.scores.corpus[name] == pytest.approx(sum(of_images) / len(of_images))

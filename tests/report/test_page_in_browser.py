@@ -1,5 +1,6 @@
 """The page of small runs in a headless Chromium of the system."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ciders = [float(i) for i in range(IMAGES)]
     keep_maps(write_run(runs, "sat_soft", 1, 21.0, said, ciders, images, scores=ATTENDS), said)
     others = [STRANGE, *["a zebra" if i == 30 else "a man" for i in range(1, IMAGES)]]
-    write_run(runs, "lstm", 1, 18.5, others, [500.0 - 2 * i for i in range(IMAGES)], images)
+    lstm = write_run(runs, "lstm", 1, 18.5, others, [500.0 - 2 * i for i in range(IMAGES)], images) / "captions.jsonl"
+    lines = [json.loads(line) for line in lstm.read_text().splitlines()]
+    for i, line in enumerate(lines):
+        line["scores"]["absent objects"] = float(i)
+    lstm.write_text("".join(json.dumps(line) + "\n" for line in lines))
     page_of(runs, home / "report")
     return home / "report" / "index.html"
 
@@ -89,6 +94,13 @@ def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -
         choose("one", system)
         choose("order", order)
         assert tab.run(CARDS)[0] == first
+    choose("metric", "1")  # absent objects, of which the least are the best
+    choose("one", "0")
+    for order, first in (("best", 1), ("worst", 60)):
+        choose("order", order)
+        assert tab.run(CARDS)[0] == first
+    choose("metric", "0")
+    choose("one", "1")
     choose("order", "disagreement")
     assert tab.run(CARDS)[:2] == [1, 2]
     choose("order", "difference")  # of sat_soft minus lstm: -500, and three more with each photograph

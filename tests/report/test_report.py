@@ -49,8 +49,8 @@ def test_differences_within_the_spread_of_seeds_are_in_brackets(elsewhere: Path)
 
 def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     for seed, bleu in ((1, 18.0), (2, 20.0), (3, 25.0)):
-        write_run(elsewhere / "runs" / "st", "spatial_transformer", seed, bleu)
-    own = {"bad_endings": 12.5, "length": 9.25, "WordF1": 51.25, "SPICE": 12.34, "CIDEr": None}
+        write_run(elsewhere / "runs" / "st", "spatial_transformer", seed, bleu, scores={"absent objects": 20.0})
+    own = {"absent objects": 12.5, "bad_endings": 12.5, "length": 9.25, "WordF1": 51.25, "SPICE": 12.34, "CIDEr": None}
     write_run(elsewhere / "runs" / "sat", "sat_soft", 1, 17.25, scores=own)
     write_run(elsewhere / "runs" / "search", "sat_soft", 7, None)
     printed = report("cider=25")
@@ -66,7 +66,8 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
         f"{SOFT}, [SAT] Table 1: VGG-19; one model, chosen by BLEU on validation",
         "| spatial transformer " + "| **22.0 ± 3.6** " * 4,
         f"| bad_endings (%) | length (words) |\n|--|--|--|\n| {SOFT} | 12.5 | 9.2 |",
-        "Other scores:\n\n| system | WordF1 |",
+        "Hallucination:\n\n| system | absent objects (%) |\n|--|--|\n| spatial transformer | 20.0 ± 0.0 |",
+        f"| {SOFT} | **12.5** |\n\nOther scores:\n\n| system | WordF1 |",
         f"| {SOFT} | 51.25 |",
         "| spatial transformer | 1,234,567 | 102 ± 1 | 120 | a machine |",
     ):
@@ -78,7 +79,7 @@ def test_tables_by_hand(elsewhere: Path, report: Callable[..., str]) -> None:
     transformer, soft = rows["spatial transformer"], rows[SOFT]
     assert (float(transformer["BLEU-4"]), float(transformer["BLEU-4 deviation"])) == (21, pytest.approx(13**0.5))
     assert [soft[each] for each in ("BLEU-4 deviation", "model", "WordF1")] == ["", "sat_soft", "51.25"]
-    assert transformer["WordF1"] == ""
+    assert (transformer["WordF1"], float(transformer["absent objects"])) == ("", 20)
     assert float(soft["seconds to CIDEr 25"]) == 120
     assert ">51.25</td>" in Path("report/index.html").read_text()
     files = {path.name: path.read_bytes() for path in Path("report").iterdir()}

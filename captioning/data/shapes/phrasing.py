@@ -48,12 +48,12 @@ TEMPLATES = {
         "-A A:C -C and -B B:D -D",
     ),
 }
-_RELATIONS = {
+RELATIONS = {
     ":": {"left": "left of", "right": "right of", "above": "above", "below": "below"},
     "@": {"left": "on its left", "right": "on its right", "above": "above it", "below": "below it"},
     ">": {"left": "left to right", "above": "top to bottom"},
 }
-_PLACES = (
+PLACES = (
     ("at the top left", "at the top", "at the top right"),
     ("on the left", "in the center", "on the right"),
     ("at the bottom left", "at the bottom", "at the bottom right"),
@@ -85,9 +85,9 @@ def _fill(template: str, scene: Scene) -> Phrase:
             continue
         a, b = names.get(mark["a"]), names.get(mark["b"])
         if a is not None and b is not None:
-            words += _RELATIONS[mark["sign"]][str(relation(a, b))].split()
+            words += RELATIONS[mark["sign"]][str(relation(a, b))].split()
         elif b is not None and mark["sign"] == "@":
-            words += _PLACES[int(3 * b.y)][int(3 * b.x)].split()
+            words += PLACES[int(3 * b.y)][int(3 * b.x)].split()
         else:
             thing = a or b
             assert thing is not None, template

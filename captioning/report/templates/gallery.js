@@ -36,9 +36,10 @@ class Gallery {
   // What photographs are ordered by, the least first; NaN: last.
   key(image, { order, one, other, metric }) {
     const score = (system) => this.score(image, system, metric);
+    const sign = this.data.least[metric] ? -1 : 1; // of some scores the least is the best
     switch (order) {
-      case "worst": return score(one);
-      case "best": return -score(one);
+      case "worst": return sign * score(one);
+      case "best": return -sign * score(one);
       case "difference": return score(other) - score(one);
       case "disagreement": {
         const scores = image.answers.map((_, system) => score(system)).filter((each, system) => !Number.isNaN(each) && !this.hidden.has(system));

@@ -1,0 +1,52 @@
+"""Reader of COCO's annotated objects, such as `instances_val2014.json`, for scores of hallucination.
+
+Layout: `{"images": [{"id"}, ...], "annotations": [{"image_id", "category_id"}, ...], "categories": [{"id", "name"},
+...]}`, with outlines and more that are not read.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioning.data.readers.coco import Image
+from captioning.data.readers.reading import Each, ImageId, Text, at, by_image, read_json
+from captioning.errors import CaptioningError, listed
+
+NAME = "COCO's annotated objects, instances_*.json"
+
+
+@dataclass(slots=True)
+class _Object:
+    image_id: ImageId
+    category_id: int
+
+
+@dataclass(slots=True)
+class _Category:
+    id: int
+    name: Text
+
+
+@dataclass(slots=True)
+class _Objects:
+    images: Each[Image]
+    annotations: Each[_Object]
+    categories: Each[_Category]
+
+
+def read_objects(path: Path, images: Iterable[ImageId]) -> list[set[str]]:
+    """Read the names of the categories that each of these images has objects of."""
+    file = read_json(path, _Objects, NAME)
+    with at(path):
+        names = {category.id: category.name for category in file.categories}
+        found = by_image((image.id, set[str]()) for image in file.images)
+        for place, each in enumerate(file.annotations):
+            if each.image_id not in found or each.category_id not in names:
+                raise CaptioningError(f"annotations[{place}] is of an image or a category that the file does not list")
+            found[each.image_id].add(names[each.category_id])
+        if absent := [f"{image!r:.60}" for image in images if image not in found]:
+            raise CaptioningError(
+                f"objects are not known for {len(absent)} images: {listed(absent)}. The ids must be COCO's, of the "
+                "images that this file is about"
+            )
+        return [found[image] for image in images]

@@ -1,0 +1,142 @@
+"""Parser of captions of scenes, the inverse of `phrasing`: the things they name, and where they put them.
+
+Words become marks, and the marks of a caption are searched for the clauses of `_CLAUSES`, so that a caption that breaks
+off or stumbles is read as far as it goes. Articles, "there", "one" and "from" are skipped.
+
+    N    a thing            "small red circle", also without its colour or its shape
+    R    a relation         "left of", "below"
+    K    a relation to it   "on its left", "below it"
+    O    an order           "left to right"
+    P    a place            "at the top left"
+    I, W, B, T, &           "is" or "are", "with", "between", "then", "and"
+    x    any other word
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+from captioning.data.shapes.phrasing import PLACES, RELATIONS
+from captioning.data.shapes.scene import COLOURS, SHAPES, SIZES
+
+OPPOSITE = {"left": "right", "right": "left", "above": "below", "below": "above"}
+Triple = tuple[int, str, int]
+"""A thing, where it is, and seen from which thing: their places in the caption."""
+Statement = Sequence[Sequence[Triple]]
+"""Alternatives, each of triples that hold together: "between" does not tell which end is which."""
+
+_MARKS = {phrase: ("R", direction) for direction, phrase in RELATIONS[":"].items()}
+_MARKS |= {phrase: ("K", direction) for direction, phrase in RELATIONS["@"].items()}
+_MARKS |= {phrase: ("O", direction) for direction, phrase in RELATIONS[">"].items()}
+_MARKS |= {phrase: ("P", phrase) for row in PLACES for phrase in row}
+_MARKS |= {word: (mark, word) for mark, word in (("I", "is"), ("I", "are"), ("W", "with"), ("B", "between"))}
+_MARKS |= {"then": ("T", "then"), "and": ("&", "and")}
+
+
+def _any(words: Iterable[str]) -> str:
+    return "|".join(sorted(words, key=len, reverse=True))  # "above it" before "above"
+
+
+_PARTS = re.compile(
+    rf"(?:(?:(?P<size>{_any(SIZES)}) )?(?:(?P<colour>{_any(COLOURS)}) (?P<shape>{_any(SHAPES)})"
+    rf"|(?P<alone>{_any((*COLOURS, *SHAPES))}))|(?P<mark>{_any(_MARKS)})|(?:an?|the|there|one|from)|(?P<other>\S+))"
+    "(?: |$)"
+)
+_GROUP = "(?:N&N(?!I?[RKB])|N)"  # in "A left of B and C above D", C begins a clause of its own
+_CLAUSES = tuple(
+    map(
+        re.compile,
+        (
+            "NI?BN&N|BN&NIN",  # B between A and C
+            "NTN(?:TN)*O",  # A then B then C from left to right
+            "NWNK(?:&NK)*",  # A with B on its left and C above it
+            "RN(?:&RN)*IN",  # left of B and above C is A
+            f"(?:N&N|N)I?R{_GROUP}(?:&R{_GROUP})*",  # A and B are above C and D
+            "NI?P|PI?N",  # A at the top left
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A thing as a caption names it, with an empty string for what it leaves out."""
+
+    size: str
+    colour: str
+    shape: str
+
+    @property
+    def text(self) -> str:
+        """Colour and shape, by which the things of a scene differ."""
+        return f"{self.colour} {self.shape}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The content of a caption."""
+
+    things: Sequence[Named]
+    statements: Sequence[Statement]  # about two or more things
+    places: Sequence[tuple[int, str]]  # in the picture: a thing and a phrase such as "at the top left"
+    strange: bool  # has words outside of the lexicon
+
+
+def parse(caption: str) -> Said:
+    """Read a caption."""
+    marks: list[tuple[str, str]] = []
+    things: list[Named] = []
+    for part in _PARTS.finditer(" ".join(re.findall(r"\w+", caption.lower()))):
+        size, colour, shape, alone, mark, other = part.groups()
+        if colour or alone:
+            marks.append(("N", str(len(things))))
+            shape, colour = shape or (alone if alone in SHAPES else ""), colour or (alone if alone in COLOURS else "")
+            things.append(Named(size or "", colour, shape))
+        elif mark or other:
+            marks.append(_MARKS.get(mark, ("x", other)))
+    statements: list[Statement] = []
+    places: list[tuple[int, str]] = []
+    for clause in _clauses(marks):
+        if found := [phrase for symbol, phrase in clause if symbol == "P"]:
+            places += [(int(value), found[0]) for symbol, value in clause if symbol == "N"]
+        else:
+            statements += _statements(clause)
+    return Said(things, statements, places, any(symbol == "x" for symbol, _ in marks))
+
+
+def _clauses(marks: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
+    """Split marks into clauses, and leave out the rest."""
+    symbols, start = "".join(symbol for symbol, _ in marks), 0
+    while start < len(symbols):
+        found = next(filter(None, (clause.match(symbols, start) for clause in _CLAUSES)), None)
+        if found:
+            yield marks[start : found.end()]
+        start = found.end() if found else start + 1
+
+
+def _statements(clause: Sequence[tuple[str, str]]) -> Iterator[Statement]:
+    """Read a clause about two or more things."""
+    nouns = [int(value) for symbol, value in clause if symbol == "N"]
+    if clause[-1][0] == "O":
+        yield [[(a, clause[-1][1], b) for a, b in combinations(nouns, 2)]]
+    elif any(symbol == "B" for symbol, _ in clause):
+        one, other, it = nouns if clause[0][0] == "B" else (*nouns[1:], nouns[0])
+        yield [[(one, direction, it), (it, direction, other)] for direction in OPPOSITE]
+    subjects: list[int] = []
+    related: list[tuple[str, list[int]]] = []
+    members = subjects
+    for symbol, value in clause:
+        if symbol == "N":
+            members.append(int(value))
+        elif symbol == "R":
+            members = []
+            related.append((value, members))
+        elif symbol == "I":
+            members = subjects
+        elif symbol == "K":
+            yield [[(subjects[-1], value, subjects[0])]]
+    for direction, members in related:
+        # of two pairs each member has its own partner, as they are arranged
+        pairs = zip(subjects, members, strict=True) if len(subjects) == len(members) else product(subjects, members)
+        yield [[(a, direction, b) for a, b in pairs]]

@@ -1,0 +1,124 @@
+"""Hallucinated objects in captions of COCO's images: CHAIR.
+
+B images. Source: Rohrbach et al., "Object Hallucination in Image Captioning", EMNLP 2018. An object is there if it is
+annotated or if a reference names it; every mention in a caption counts.
+
+`coco_objects.txt` has names of the 80 categories. It is not the published list, and scores by the two differ a little:
+
+- Names are searched from left to right, the longest first, and not in pairs of words that are listed apart: "hot dog"
+  is no dog, "train track" no train, "tennis racket" one object.
+- What only sounds like an object is listed and counts as none: "bed of lettuce", "ski slope", "coffee table".
+- Words that are as often something else are left out: "seat", "glass", "plant", "board", "glove", "bag".
+- "Orange" is a fruit in the plural and in names such as "orange slice", else a colour. A bow tie is neither a tie nor
+  an error.
+- What an animal may be in its family is no person right before the animal: "baby elephant", "mother cow".
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from itertools import chain
+
+import numpy as np
+
+from captioning.errors import CaptioningError, listed
+from captioning.metrics.signature import sign
+from captioning.metrics.statistics import Computed, shares
+
+NAMES = {"CHAIRi": "min", "CHAIRs": "min", "object recall": "max"}  # and which end is the better one
+NOTHING = "none"
+RELATIVES = ("baby", "infant", "child", "kid", "mother", "mom", "mama", "father", "dad", "papa", "parent", "adult")
+ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe")
+IRREGULAR = {
+    "child": "children",
+    "goose": "geese",
+    "mouse": "mice",
+    "calf": "calves",
+    "knife": "knives",
+    "wife": "wives",
+}
+IRREGULAR |= {"shelf": "shelves", "leaf": "leaves", "human": "humans", "sheep": "sheep", "aircraft": "aircraft"}
+
+
+@cache
+def names() -> Mapping[tuple[str, ...], str]:
+    """COCO's category of each name, a sequence of words in the singular, or `none`."""
+    found: dict[tuple[str, ...], str] = {}
+    for line in (files(__package__) / "coco_objects.txt").read_text(encoding="utf-8").splitlines():
+        category, _, more = line.partition(":")
+        if not line.startswith("#"):
+            called = [*more.split(","), *([category] if category != NOTHING else [])]
+            found |= {tuple(name.split()): category for name in called if name.strip()}
+    return found
+
+
+@cache
+def singulars() -> Mapping[str, str]:
+    """The singular of each plural of a word in `names`."""
+    words = {word for name in names() for word in name}
+    return {plural: word for word in words for plural in plurals(word) if plural not in words}
+
+
+def plurals(word: str) -> tuple[str, ...]:
+    """Form the plurals of a noun."""
+    if word in IRREGULAR:
+        return (IRREGULAR[word],)
+    if word.endswith("man"):
+        return (word[:-3] + "men",)
+    if re.search("[^aeiou]y$", word):
+        return (word[:-1] + "ies",)
+    if re.search("(s|x|z|ch|sh)$", word):
+        return word + "es", word + word[-1] + "es"  # buses and busses
+    return (word + "s",)
+
+
+def mentions(caption: str) -> list[str]:
+    """Return the category of each object that a caption names, in order."""
+    words = [re.sub("'s?$", "", word) for word in re.findall("[a-z0-9]+(?:'[a-z]*)?", caption.lower())]
+    words = [singulars().get(word, word) for word in words]
+    longest, place = max(map(len, names())), 0
+    found: list[str] = []
+    while place < len(words):
+        called = (tuple(words[place : place + size]) for size in range(longest, 0, -1))
+        name = next((each for each in called if each in names()), None)
+        category = NOTHING if name is None else names()[name]
+        if category in ANIMALS and place and words[place - 1] in RELATIVES:
+            found.pop()
+        found.append(category)
+        place += len(name or "-")
+    return [category for category in found if category != NOTHING]
+
+
+class Chair:
+    """CHAIR of images, of which the annotated categories and the references are known.
+
+    Args:
+        annotated: of B images.
+        references: of the same images.
+    """
+
+    name = "CHAIR"
+
+    def __init__(self, annotated: Sequence[Collection[str]], references: Sequence[Sequence[str]]) -> None:
+        if unknown := {*chain.from_iterable(annotated)} - {*names().values()}:
+            raise CaptioningError(f"these are not among the 80 categories of COCO: {listed(sorted(unknown))}")
+        self._truth = [
+            {*objects, *chain.from_iterable(map(mentions, texts))}
+            for objects, texts in zip(annotated, references, strict=True)
+        ]
+        digest = hashlib.sha256(repr(sorted(names().items())).encode()).hexdigest()
+        self.signature = sign(self.name, {"truth": "instances+references", "names": digest[:8]})
+
+    def __call__(self, positions: Sequence[int], captions: Sequence[str]) -> Computed:
+        """Score the captions of the images at these positions."""
+        rows, hallucinated = [], []
+        for position, caption in zip(positions, captions, strict=True):
+            there, named = self._truth[position], mentions(caption)
+            absent = [category for category in named if category not in there]
+            rows.append([(len(absent), len(named)), (bool(absent), 1), (len(there & {*named}), len(there))])
+            hallucinated.append(list(dict.fromkeys(absent)))
+        counts = np.array(rows, dtype=np.float64)  # [B, M, 2]
+        return replace(shares([*NAMES], counts[..., 0], counts[..., 1]), hallucinated=hallucinated)

@@ -1,0 +1,169 @@
+"""Hallucination on drawn scenes: against the geometry of the scenes, and by hand."""
+
+from itertools import permutations
+from random import Random
+
+import numpy as np
+import pytest
+
+from captioning.data.shapes.parsing import parse
+from captioning.data.shapes.phrasing import REFERENCES, TEMPLATES, phrases
+from captioning.data.shapes.scene import Scene, Thing, random_scene, relation
+from captioning.metrics import SCORES, Scorer
+from captioning.metrics.bootstrap import difference, resample
+from captioning.metrics.scenes import NAMES, DrawnScenes, facts_of, judged
+
+WORDS = {"left": "left of", "right": "right of", "above": "above", "below": "below"}
+COLUMNS, ROWS = {"left": 1, "right": -1}, {"above": 1, "below": -1}
+PLACES = {"corner": ((0, 0), (1, 0), (0, 1)), "grid": ((0, 0), (1, 0), (0, 1), (1, 1))}
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[tuple[Scene, list[str]]]:
+    """400 scenes of all layouts, each with its references."""
+    found = []
+    for number in range(400):
+        rng = Random(number)
+        scene = random_scene(rng, ("train", "val", "test")[number % 3], 4)
+        found.append((scene, [phrase.text for phrase in phrases(scene, rng)]))
+    assert {scene.layout for scene, _ in found} == set(TEMPLATES)
+    return found
+
+
+def test_references_say_all_of_their_scene_and_nothing_else(scenes: list[tuple[Scene, list[str]]]) -> None:
+    (metric,) = DrawnScenes.of([references for _, references in scenes])
+    for place in range(REFERENCES):
+        found = metric(range(len(scenes)), [references[place] for _, references in scenes])
+        assert found.corpus == dict.fromkeys(NAMES, 0.0)  # of every name something was judged
+        assert not any(found.hallucinated)
+    for scene, references in scenes:
+        facts = facts_of(references)
+        assert facts is not None
+        sized = len(scene.things) <= 2
+        sizes = {f"{t.colour} {t.shape}": t.size if sized and t.size != "medium" else "" for t in scene.things}
+        assert facts.things == sizes
+
+
+def true(scene: Scene, a: Thing, direction: str, b: Thing) -> bool:
+    """By the picture; by rows and columns for two things that are diagonal to each other."""
+    i, j = scene.things.index(a), scene.things.index(b)
+    if {i, j} in {"corner": [{1, 2}], "grid": [{0, 3}, {1, 2}]}.get(scene.layout, []):
+        across, down = b.x - a.x, b.y - a.y
+        if scene.layout == "grid":
+            across, down = j % 2 - i % 2, j // 2 - i // 2
+        return (COLUMNS.get(direction, 0) * across > 0) or (ROWS.get(direction, 0) * down > 0)
+    return relation(a, b) == direction
+
+
+def test_every_relation_of_two_and_of_three_against_the_picture(scenes: list[tuple[Scene, list[str]]]) -> None:
+    def wrong(references: list[str], caption: str) -> int:
+        facts = facts_of(references)
+        assert facts is not None
+        (count, judgements) = judged(facts, parse(caption))[NAMES.index("wrong relations")]
+        assert judgements == 1
+        return count
+
+    counts = {True: 0, False: 0}
+    for scene, references in scenes:
+        for a, b in permutations(scene.things, 2):
+            for direction, words in WORDS.items():
+                holds = true(scene, a, direction, b)
+                assert wrong(references, f"a {a.colour} {a.shape} {words} a {b.colour} {b.shape}") == (not holds)
+                counts[holds] += 1
+        for a, b, c in permutations(scene.things, 3):
+            caption = f"a {b.colour} {b.shape} is between a {a.colour} {a.shape} and a {c.colour} {c.shape}"
+            assert wrong(references, caption) == (scene.layout != "row" or b is not scene.things[1])
+    assert min(counts.values()) > 500
+
+
+PAIR = [
+    "a small red circle left of a blue star",
+    "a small red circle is left of a blue star",
+    "a blue star with a small red circle on its left",
+]
+ROW = ["a green cross above a pink square and a red star", "a red star below a green cross and a pink square"]
+ONE = ["a large red circle at the top", "at the top is a large red circle"]
+NOTHING = dict.fromkeys(NAMES, "0/0") | {"false captions": "0/1", "too many objects": "0/1", "too few objects": "0/1"}
+BY_HAND = [
+    (PAIR, "a small red circle left of a blue star", {"absent objects": "0/2", "wrong sizes": "0/1"}),
+    (PAIR, "a large red circle left of a small blue star", {"wrong sizes": "2/2"}),
+    (PAIR, "a red circle left of a blue star", {"wrong sizes": "0/0"}),
+    (PAIR, "a red circle right of a blue star", {"wrong relations": "1/1"}),
+    (PAIR, "a red circle with a blue star on its right", {"wrong relations": "0/1"}),
+    # a colour of the other thing is no absent colour; what is said of an absent thing is not judged
+    (PAIR, "a blue circle above a blue star", {"absent objects": "1/2", "absent colours": "0/2", "left": "1/2"}),
+    (PAIR, "a pink circle above a blue star", {"absent objects": "1/2", "absent colours": "1/2", "left": "1/2"}),
+    (PAIR, "a red cross right of a blue star", {"absent objects": "1/2", "absent shapes": "1/2", "left": "1/2"}),
+    (PAIR, "a red circle at the top", {"absent objects": "0/1", "few": 1, "left": "1/2", "wrong places": "0/0"}),
+    (PAIR, "a red circle left of a red circle", {"wrong relations": "1/1", "left": "1/2"}),
+    (PAIR, "a red circle left of a blue star and a blue star", {"wrong relations": "0/1", "many": 1}),
+    (PAIR, "a red left of a", {"absent objects": "0/0", "absent colours": "0/1", "few": 1, "left": "2/2"}),
+    (PAIR, "", {"few": 1, "left": "2/2"}),
+    (ROW, "pink square then red star then green cross from top to bottom", {"wrong relations": "1/1"}),
+    (ROW, "a red star is between a green cross and a pink square", {"wrong relations": "1/1"}),
+    (ROW, "a pink square is between a red star and a green cross", {"wrong relations": "0/1"}),
+    (ROW, "a red star below a green cross and left of a pink square", {"wrong relations": "1/2"}),
+    (ROW, "a small red star below a green cross", {"wrong sizes": "0/0", "few": 1, "left": "1/3"}),
+    (ONE, "a large red circle at the bottom", {"wrong places": "1/1"}),
+    (ONE, "a large red circle", {"wrong places": "0/0"}),
+    (ONE, "a large red square at the bottom", {"absent objects": "1/1", "absent shapes": "1/1", "left": "1/1"}),
+]
+
+
+@pytest.mark.parametrize(("references", "caption", "expected"), BY_HAND)
+def test_counts_by_hand(references: list[str], caption: str, expected: dict[str, str | int]) -> None:
+    facts, said = facts_of(references), parse(caption)
+    assert facts is not None
+    found = {name: f"{n}/{of}" for name, (n, of) in zip(NAMES, judged(facts, said), strict=True)}
+    short = {"left": "objects left out", "few": "too few objects", "many": "too many objects"}
+    given = {short.get(k, k): v if isinstance(v, str) else f"{v}/1" for k, v in expected.items()}
+    for name in ("too few objects", "too many objects"):
+        assert found[name] == given.get(name, "0/1")
+    assert found["objects left out"] == given.get("objects left out", f"0/{len(facts.things)}")
+    assert {name: found[name] for name in given} == given
+    lies = [name for name in NAMES[1:-2] if found[name][0] != "0"]
+    assert set(lies) <= set(given)  # nothing else is counted
+    assert found["false captions"] == ("1/1" if lies else "0/1")
+
+
+@pytest.mark.parametrize(
+    "references",
+    [
+        ["A dog runs.", "a red circle left of a blue star"],
+        ["a red circle left of a blue star", "a red circle left of a blue cross"],  # of two scenes
+        ["a red circle left of a blue star", "a large red circle left of a blue star"],
+        ["a green cross is between a pink square and a red star"],  # which does not say in what direction
+        ["a red circle"],
+        ["a red circle at the top", "a red circle at the bottom"],
+        ["a red circle left of a red circle"],
+        ["a red left of a blue star"],
+        [""],
+    ],
+)
+def test_there_is_no_such_score_of_other_images(references: list[str]) -> None:
+    assert facts_of(references) is None
+    assert DrawnScenes.of([PAIR, references]) == []
+    assert not {*Scorer([PAIR, references], ["BLEU"]).score({0: "a red circle", 1: "a dog"}).corpus} & {*NAMES}
+
+
+def test_scores_of_a_corpus_and_of_its_samples() -> None:
+    captions = ["a red circle above a blue cross", "pink square then red star from top to bottom", "a red circle"]
+    scores = Scorer([PAIR, ROW, ONE], ["BLEU"]).score(dict(enumerate(captions)))
+    by_hand = {"false captions": 1 / 3, "absent objects": 1 / 5, "absent colours": 0, "absent shapes": 1 / 5}
+    by_hand |= {"wrong relations": 0, "too many objects": 0, "too few objects": 1 / 3, "objects left out": 2 / 6}
+    assert {name: scores.corpus[name] for name in NAMES if name in scores.corpus} == pytest.approx(
+        {name: 100 * share for name, share in by_hand.items()}  # nothing was said of sizes and places
+    )
+    assert scores.hallucinated == [["blue cross"], [], []]
+    assert [image["absent objects"] for image in scores.per_image] == [50, 0, 0]
+    assert {name for name in NAMES if SCORES[name].per_image} == {*scores.per_image[0]} & {*NAMES}
+    part = Scorer([PAIR, ROW, ONE], ["BLEU"]).score({2: captions[2]})
+    assert (part.corpus["objects left out"], part.hallucinated) == (0, [[]])
+
+    others = Scorer([PAIR, ROW, ONE], ["BLEU"]).score({0: PAIR[0], 1: ROW[0], 2: "a large red circle at the top"})
+    compared = difference(*(resample([each.statistics], samples=50) for each in (scores, others)))
+    assert {*NAMES} & {*compared} == {*NAMES} - {"wrong sizes", "wrong places"}  # which one of the two never said
+    row = compared["absent objects"]
+    assert (row.ours, row.theirs, row.difference) == pytest.approx((20, 0, 20))
+    assert 0 <= row.low <= 20 <= row.high <= 50
+    assert np.isfinite([*vars(row).values()]).all()
