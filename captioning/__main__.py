@@ -12,7 +12,8 @@ from captioning import __version__
 from captioning.errors import did_you_mean
 
 COMMANDS = (
-    *("run", "evaluate", "predict", "report", "describe", "serve", "export", "push", "download", "benchmark", "doctor"),
+    *("run", "evaluate", "compare", "predict", "report", "describe"),
+    *("serve", "export", "push", "download", "benchmark", "doctor"),
 )
 # names in other tools
 MEANT = {"train": "run", "fit": "run", "test": "evaluate", "score": "evaluate", "caption": "predict"}

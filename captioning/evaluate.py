@@ -29,7 +29,7 @@ from captioning.data.readers.captions import ImageId, common_images, read_captio
 from captioning.data.views import NAMED
 from captioning.download.named import checkpoint_path, given_path, is_elsewhere
 from captioning.files import write_json
-from captioning.metrics.bootstrap import difference, resample
+from captioning.metrics.bootstrap import paired
 from captioning.metrics.scorer import Metrics
 from captioning.metrics.wording import Said, of_model, wording
 from captioning.progress import counter
@@ -90,9 +90,9 @@ def main(config: DictConfig) -> None:
         assert scores is not None  # `check` has refused it without references
         assert scoring.scorer is not None
         theirs = scoring.scorer.score({row: others[image_id] for row, image_id in enumerate(scoring.scored)})
-        both = (resample([each.statistics], **config.bootstrap) for each in (scores, theirs))
         record = {"against": file_record(config.against), "images": len(scoring.scored), **config.bootstrap}
-        record["scores"] = {name: asdict(compared) for name, compared in difference(*both).items()}
+        compared = paired(scores.statistics, theirs.statistics, **config.bootstrap)
+        record["scores"] = {name: asdict(each) for name, each in compared.items()}
         write_json(folder / "comparison.json", record)
     title = "score" if config.captions is not None or config.images is not None else f"{config.split} score"
     print_summary(folder, title if not more else f"{title}, {first}")

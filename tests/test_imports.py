@@ -10,7 +10,8 @@ import pytest
 import captioning
 
 PACKAGE = Path(captioning.__file__).parent
-COMMANDS = {"run", "evaluate", "predict", "export", "push", "serve", "describe", "captioner", "doctor", "__main__", ""}
+COMMANDS = {"run", "evaluate", "compare", "predict", "export", "push", "serve", "describe"}
+COMMANDS |= {"captioner", "doctor", "__main__", ""}
 LAYERS = (
     {"errors", "tokens", "machine", "files", "progress"},
     {"config.types"},
@@ -36,6 +37,7 @@ FORBIDDEN = {
     "download": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "benchmark": {"wandb"},
     "export": FRAMEWORKS | {"torchmetrics"},
+    "compare": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "push": FRAMEWORKS | {"torch", "torchvision", "torchmetrics", "PIL"},
     "serve": FRAMEWORKS | {"torchmetrics", "torchvision"},
     "describe": FRAMEWORKS | {"torchmetrics", "torchvision"},

@@ -58,13 +58,12 @@ def test_the_tree_of_folders_is_the_tree() -> None:
 def test_what_is_to_be_typed_composes(line: str) -> None:
     name, *arguments = shlex.split(line, comments=True)
     settings = [argument for argument in arguments if not argument.startswith("-")]
-    if name == "predict":
-        settings = as_setting("images", settings)
     if name == "doctor":
         read_settings(settings)
         return
     room = (ROOT / "captioning" / name).is_dir()
-    config = importlib.import_module(f"captioning.{name}.__main__" if room else f"captioning.{name}").main.config
+    main = importlib.import_module(f"captioning.{name}.__main__" if room else f"captioning.{name}").main
+    config, settings = main.config, settings if main.words is None else as_setting(main.words, settings)
     given = OverridesParser.create().parse_overrides(settings)
     # from an interval Optuna alone can choose
     jobs = BasicSweeper.split_arguments([each for each in given if not each.is_interval_sweep()], None)[0]

@@ -125,6 +125,7 @@ ANSWERS = {
     ("describe.__main__", "data=flickr8k", "data.root=nowhere"): "data.root=nowhere does not exist",
     ("describe.__main__", "data.vocabulary=checkpoint"): "data.vocabulary=checkpoint: must be",
     SCORING: "BLEU-4",
+    ("compare.__main__", "ours.json", "theirs.jsonl", "metrics=[BLEU]", "bootstrap.samples=10"): "BLEU-4",
 }
 
 

@@ -76,22 +76,32 @@ def resample(
 
 
 def difference(ours: Resampled, theirs: Resampled) -> dict[str, Difference]:
-    """Compare two systems, resampled as often and with the same seed, score by score.
-
-    The p-value inverts the percentile interval: twice the smaller share of samples on one side of 0, those at 0 counted
-    on both; one is added to either count (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section
-    4.2), so that it is never 0.
-    """
+    """Compare two systems, resampled as often and with the same seed, score by score."""
     judged = [dict(zip(each.names, np.isfinite(each.once), strict=True)) for each in (ours, theirs)]
     names = [name for name in ours.names if all(each.get(name) for each in judged)]
     mine, others = ([each.names.index(name) for name in names] for each in (ours, theirs))
-    sampled = ours.samples[:, mine] - theirs.samples[:, others]  # NaN where a sample had nothing to judge
+    sampled = ours.samples[:, mine] - theirs.samples[:, others]
+    return dict(zip(names, between(ours.once[mine], theirs.once[others], sampled), strict=True))
+
+
+def paired(ours: Sequence[Statistics], theirs: Sequence[Statistics], samples: int, seed: int) -> dict[str, Difference]:
+    """Compare two systems of one run each, score by score."""
+    one, other = (resample([each], samples, seed) for each in (ours, theirs))
+    return difference(one, other)
+
+
+def between(ours: Array, theirs: Array, sampled: Array) -> list[Difference]:
+    """Compare M numbers of two systems, `[M]` each, by their resampled differences `[K, M]`.
+
+    A difference is NaN where a sample had nothing to judge. The p-value inverts the percentile interval: twice the smaller share of samples on one side of 0, those at 0 counted
+    on both; one is added to either count (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section
+    4.2), so that it is never 0.
+    """
     low, high = np.nanquantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     smaller = np.minimum((sampled <= 0).sum(axis=0), (sampled >= 0).sum(axis=0))
     p = np.minimum(2 * (smaller + 1) / (np.isfinite(sampled).sum(axis=0) + 1), 1)
-    once = ours.once[mine], theirs.once[others]
-    rows = zip(*once, once[0] - once[1], low, high, p, strict=True)
-    return {name: Difference(*map(float, row)) for name, row in zip(names, rows, strict=True)}
+    rows = zip(ours, theirs, ours - theirs, low, high, p, strict=True)
+    return [Difference(*map(float, row)) for row in rows]
 
 
 def resamples(items: int, samples: int, seed: int | Sequence[int], drawn: int | None = None) -> Iterator[Array]:

@@ -39,12 +39,13 @@ class Described:
     size: tuple[int, int] | None = None  # of the JPEG; None where the page does without
     address: str | None = None  # of the JPEG, as the page has it
 
-    def for_script(self, systems: int, metrics: Sequence[str]) -> dict[str, Any]:
-        """As JSON has it; scores in the order of `metrics`."""
+    def for_script(self, systems: int, metrics: Sequence[str], digits: int = 2) -> dict[str, Any]:
+        """As JSON has it; scores in the order of `metrics`, rounded."""
         answers: list[dict[str, Any] | None] = [None] * systems
         for place, line in self.answers.items():
             scores = [line.scores.get(name) for name in metrics]
-            answers[place] = {"caption": line.caption, "scores": [s if s is None else round(s, 2) for s in scores]}
+            answer = {"caption": line.caption, "scores": [s if s is None else round(s, digits) for s in scores]}
+            answers[place] = answer | ({"hallucinated": line.hallucinated} if line.hallucinated else {})
         found = {"id": self.image_id, "references": self.references, "answers": answers, "size": self.size}
         return found | ({"boxes": self.boxes} if self.boxes else {})
 
@@ -56,6 +57,12 @@ class Gallery:
     images: Sequence[Described]
     metrics: Sequence[str]  # scores of single captions, by which the best and the worst are told
     attention: list[str]  # of each system: `kept`, `not kept`, or `none` where it has none
+
+    @property
+    def hallucinated(self) -> list[str]:
+        """The objects that captions name and that are not there."""
+        lines = (line for image in self.images for line in image.answers.values())
+        return sorted({name for line in lines for name in line.hallucinated or ()})
 
     def worst(self, place: int, number: int = 5) -> list[Described]:
         """The photographs whose captions by one system score least by the first metric."""
@@ -72,14 +79,8 @@ def gather(systems: Sequence[System], photographs: str | None, side: int, heads:
     pixels; `heads` images of each system show every layer and head, others the mean alone.
     """
     images, left_out = _described(systems)
-    found: dict[int, Path] = {}
-    for number, image in enumerate(images):
-        for place, line in image.answers.items():
-            root = systems[place].runs[0].root if photographs == "auto" else photographs
-            if line.photograph and isinstance(root, str) and "\0" not in root and number not in found:
-                found[number] = Path(root).expanduser() / line.photograph
-                if ".." not in PurePath(line.photograph).parts:  # or it would lead out of its folder
-                    image.jpeg, image.size = read_photograph(found[number], side)
+    roots = [system.runs[0].root if photographs == "auto" else photographs for system in systems]
+    found = lay_photographs(images, roots, side)
     boxes = noun_boxes(list(found.values()))
     for number, path in found.items():
         images[number].boxes = boxes.get(path, {})
@@ -94,6 +95,20 @@ def gather(systems: Sequence[System], photographs: str | None, side: int, heads:
         attention.append("kept" if kept else "not kept" if attends else "none")
     names = {name for image in images for line in image.answers.values() for name in line.scores}
     return Gallery(images, sorted(names, key=lambda name: (name != HEADLINE, name)), attention), left_out
+
+
+def lay_photographs(images: Sequence[Described], roots: Sequence[object], side: int) -> dict[int, Path]:
+    """Read the photographs that systems name below their `roots`, None where unknown; return their files by place."""
+    found: dict[int, Path] = {}
+    for number, image in enumerate(images):
+        for place, line in image.answers.items():
+            root = roots[place]
+            if line.photograph and isinstance(root, str) and "\0" not in root and number not in found:
+                found[number] = Path(root).expanduser() / line.photograph
+                named = PurePath(line.photograph)
+                if ".." not in named.parts and not named.is_absolute():  # or it would lead out of its folder
+                    image.jpeg, image.size = read_photograph(found[number], side)
+    return found
 
 
 def _described(systems: Sequence[System]) -> tuple[list[Described], list[str]]:

@@ -66,6 +66,7 @@ class Caption(BaseModel):
     references: list[str]
     scores: dict[str, Number | None] = {}
     photograph: str | None = None
+    hallucinated: list[str] | None = None  # objects that it names and that are not there, if that was judged
 
 
 class Run(BaseModel):

@@ -7,7 +7,7 @@ ESANN 2018; [SAT] Xu et al., "Show, Attend and Tell", arXiv:1502.03044v3, which 
 
 import csv
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources import files
@@ -245,11 +245,27 @@ def print_comparison(folder: Path) -> None:
     """Print for every score the difference from other captions with its interval and p-value."""
     record = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
     print(f"\nagainst {record['against']['file']}, {record['images']} images, {record['samples']} bootstrap samples\n")
-    print(f"{'':<32}{'these':>7}{'others':>8}{'difference':>12}{'95 % interval':>18}{'p':>8}")
-    for name, row in record["scores"].items():
-        ours, theirs = (score_called(name).printed(row[each]) for each in ("ours", "theirs"))
-        interval = f"[{row['low']:+z.1f}, {row['high']:+z.1f}]"
-        print(f"{name:<32}{ours:>7}{theirs:>8}{row['difference']:>+z12.1f}{interval:>18}{row['p']:>8.3f}")
+    print(comparison_table(record["scores"], ("", "these", "others")))
+
+
+def comparison_table(
+    rows: Mapping[str, Mapping[str, float]], heads: tuple[str, str, str], digits: int | None = None
+) -> str:
+    """Format numbers of two systems, below `heads` of the names and the systems, for a terminal."""
+    cells = [(*heads, "difference", "95 % interval", "p"), *comparison_cells(rows, digits)]
+    return "\n".join("{:<36}{:>7}{:>8}{:>12}{:>18}{:>8}".format(*row).rstrip() for row in cells)
+
+
+def comparison_cells(rows: Mapping[str, Mapping[str, float]], digits: int | None = None) -> list[tuple[str, ...]]:
+    """Format name, both numbers, difference, interval and p; the last two are empty where they are unknown."""
+    found: list[tuple[str, ...]] = []
+    for name, row in rows.items():
+        score = score_called(name)
+        form = f"z.{score.digits if digits is None else digits}f"
+        both, difference = (f"{row[each]:{form}}" for each in ("ours", "theirs")), f"{row['difference']:+{form}}"
+        known = (f"[{row['low']:+{form}}, {row['high']:+{form}}]", f"{row['p']:.3f}") if "p" in row else ("", "")
+        found.append((score.heading if digits is None else name, *both, difference, *known))
+    return found
 
 
 def print_views(folder: Path) -> None:

@@ -13,6 +13,7 @@ from processes import PACKAGE
 
 from captioning import evaluate, predict, run
 from captioning.benchmark import __main__ as benchmark
+from captioning.compare import __main__ as compare
 from captioning.config.registry import CONF
 from captioning.describe import __main__ as describe
 from captioning.download import __main__ as download
@@ -21,7 +22,7 @@ from captioning.push import __main__ as push
 from captioning.report import __main__ as report
 from captioning.serve import __main__ as serve
 
-COMMANDS = [run, evaluate, predict, export, push, benchmark, download, report, describe, serve]
+COMMANDS = [run, evaluate, compare, predict, export, push, benchmark, download, report, describe, serve]
 TRAINER = ["trainer=gpu:", "trainer=auto:"]
 PARTS = {"initial": "zero", "score": "mlp", "attention": "soft", "cell": "up_down", "head": "linear", "inject": "mean"}
 Printed = Callable[..., str]

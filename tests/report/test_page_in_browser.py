@@ -106,6 +106,14 @@ def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -
     choose("order", "difference")  # of sat_soft minus lstm: -500, and three more with each photograph
     choose("other", "0")
     assert tab.run(CARDS)[0] == 60
+    choose("one", "1")
+    choose("word", " ZEBRA ")  # that the first says and the other does not
+    assert tab.run(CARDS) == []
+    choose("one", "0")
+    choose("other", "1")
+    assert tab.run(CARDS) == [31]
+    choose("order", "tested")
+    assert tab.run(CARDS)[:2] == [1, 2]
 
 
 def test_systems_are_switched_off_everywhere_and_markup_in_a_caption_is_text(tab: Browser) -> None:

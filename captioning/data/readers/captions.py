@@ -9,6 +9,7 @@ Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Se
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from captioning.data.readers.coco import Annotation, CocoFile, Image
 from captioning.data.readers.reading import Each, ImageId, Text, at, by_image, read_json, read_json_lines
@@ -16,6 +17,7 @@ from captioning.errors import CaptioningError, listed
 
 RESULTS = 'a list of {"image_id", "caption"}'
 ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -26,10 +28,16 @@ class _References:
 
 def read_captions(path: Path) -> dict[ImageId, str]:
     """The caption of each image, in the file's order."""
-    lines = path.suffix == ".jsonl"
-    results = read_json_lines(path, Annotation) if lines else read_json(path, Each[Annotation], RESULTS)
+    results = read_entries(path, Annotation)
     with at(path):
         return by_image((each.image_id, each.caption) for each in results)
+
+
+def read_entries(path: Path, layout: type[T]) -> list[T]:
+    """The entries of a file of captions; `layout` has the fields of an `Annotation` and perhaps more."""
+    if path.suffix == ".jsonl":
+        return read_json_lines(path, layout)
+    return read_json(path, Each[layout], RESULTS)  # type: ignore[valid-type]
 
 
 def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
@@ -49,8 +57,14 @@ def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
     return references
 
 
+def read_photographs(path: Path) -> dict[ImageId, str]:
+    """The file name of each image in a COCO annotation file, where it has one; none of other files."""
+    images = [] if path.suffix == ".jsonl" else read_json(path, CocoFile[Image], ANNOTATIONS).images
+    return {image.id: image.file_name for image in images if isinstance(image.file_name, str)}
+
+
 def common_images(
-    references: Mapping[ImageId, Collection[str]], files: Mapping[str, Mapping[ImageId, str]], common_only: bool
+    references: Mapping[ImageId, Collection[str]], files: Mapping[str, Collection[ImageId]], common_only: bool
 ) -> list[ImageId]:
     """The images to score, in the order of `references`; raise if files differ, unless `common_only`.
 
@@ -65,7 +79,7 @@ def common_images(
             problems = "; and ".join([absent] * bool(missing) + [foreign] * bool(extra))
             raise CaptioningError(
                 f"{name} {problems}. Scores on a subset of the images are not comparable; "
-                "common_only=true scores the images that all files share, and records this in scores.json"
+                "common_only=true scores the images that all files share, and records how many"
             )
     images = [image_id for image_id in references if all(image_id in captions for captions in files.values())]
     if not images:

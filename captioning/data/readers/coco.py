@@ -7,7 +7,7 @@ are not public, so the test split is cut from the others.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from captioning.config.types import validated
 from captioning.data.example import Example
@@ -20,9 +20,10 @@ NAME = "the layout of COCO's captions_*.json (data=coco_official)"
 
 @dataclass(slots=True)
 class Image:
-    """The fields of an image that scores need."""
+    """An image, whose file scores do not need."""
 
     id: ImageId
+    file_name: Any = None
 
 
 @dataclass(slots=True)

@@ -49,15 +49,25 @@ class Gallery {
     }
   }
 
+  // Whether the first system's caption has what is asked for, and the second's has not.
+  alone(image, { one, other, word = "", object = "" }) {
+    const [first, second] = [one, other].map((system) => image.answers[system]);
+    const parted = (sought, terms) => !sought || (terms(first).includes(sought) && !terms(second).includes(sought));
+    return parted(word.trim().toLowerCase(), wordsOf) && parted(object, (answer) => answer?.hallucinated ?? []);
+  }
+
   arrange() {
     const { order, words } = this.tools.elements;
-    this.tools.elements.other.parentElement.hidden = order.value !== "difference";
+    const ofTwo = order.value === "difference";
+    for (const name of ["other", "word", "object"]) {
+      if (this.tools.elements[name]) this.tools.elements[name].parentElement.hidden = !ofTwo;
+    }
     this.tools.elements.one.parentElement.hidden = ["tested", "disagreement"].includes(order.value);
     const sought = words.value.toLowerCase().split(/\s+/).filter(Boolean);
     const chosen = Object.fromEntries(new FormData(this.tools));
     const found = [];
     this.data.images.forEach((image, place) => {
-      if (sought.every((word) => hasWord(this.texts[place], word))) found.push({ place, key: this.key(image, chosen) });
+      if (sought.every((word) => hasWord(this.texts[place], word)) && (!ofTwo || this.alone(image, chosen))) found.push({ place, key: this.key(image, chosen) });
     });
     found.sort((a, b) => Number.isNaN(a.key) - Number.isNaN(b.key) || a.key - b.key || a.place - b.place);
     this.found = found;
@@ -104,6 +114,7 @@ class Gallery {
       } else {
         caption.textContent = answer.caption;
       }
+      if (answer.hallucinated?.length) caption.after(element("small", `hallucinated: ${answer.hallucinated.join(", ")}`));
       const scores = answer.scores.flatMap((number, i) => (number === null ? [] : [said(number, i)]));
       pick(".scores").append(element("li", `${this.data.systems[system].label}: ${scores.join(" · ")}`));
     });
@@ -209,6 +220,10 @@ class Gallery {
 
 function onPhotograph([x, y], [left, top, right, bottom]) {
   return [left + x * (right - left), top + y * (bottom - top)];
+}
+
+function wordsOf(answer) {
+  return (answer?.words ?? answer?.caption ?? "").toLowerCase().split(" ");
 }
 
 // Whether a word of the text begins so.

@@ -1,0 +1,1 @@
+"""Where two systems disagree, as text, numbers and a page."""

@@ -1,0 +1,134 @@
+"""Two systems by their captions of the same images, with references and scores.
+
+B images that both have.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field
+
+from captioning.data.readers.captions import common_images, read_entries, read_photographs, read_references
+from captioning.data.readers.reading import ImageId, Text, at, by_image
+from captioning.data.vocabulary import split_words
+from captioning.download.named import given_path
+from captioning.errors import CaptioningError, one_line
+from captioning.metrics import SCORES, Scorer, score_called
+from captioning.metrics.scorer import HEADLINE, scores_of
+from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
+from captioning.report.runs import Caption, read_record
+from captioning.runs.settings import each_setting, read_settings
+
+LENGTH = "length"
+CAPTIONS = "captions.jsonl"
+
+
+class Line(Caption):
+    """The caption of an image; COCO's results have its first two fields alone."""
+
+    image_id: ImageId
+    caption: Text
+    references: list[Text] = Field(default_factory=list)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return split_words(self.caption)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A system by its file of captions."""
+
+    short: str  # its name
+    file: Path
+    lines: Mapping[ImageId, Line]
+    signatures: Mapping[str, str]  # of the metrics in the file, where they are recorded
+    root: Any  # folder of the photographs, where it is recorded
+
+    @classmethod
+    def read(cls, given: object) -> Self:
+        """Read a run folder, its `captions.jsonl`, or a file of COCO's results."""
+        path = given_path(given)
+        file = path / CAPTIONS if path.is_dir() else path
+        entries = read_entries(file, Line)
+        with at(file):
+            lines = by_image((line.image_id, line) for line in entries)
+        if file.name != CAPTIONS:
+            return cls(one_line(file.stem), file, lines, {}, None)
+        record, config = file.with_name("scores.json"), file.with_name("config.yaml")
+        signatures = read_record(record).provenance.signatures if record.is_file() else {}
+        root = dict(each_setting(read_settings(config))).get("data.reader.root") if config.is_file() else None
+        return cls(one_line(file.absolute().parent.name), file, lines, signatures, root)
+
+    @property
+    def references(self) -> dict[ImageId, list[str]]:
+        return {image: line.references for image, line in self.lines.items()}
+
+
+class Pair:
+    """The images of two files of captions, the same unless `common_only`, with references unless not `needed`."""
+
+    def __init__(self, files: Sequence[object], references: str | None, needed: bool, common_only: bool) -> None:
+        self.sides = [Side.read(file) for file in files]
+        if self.sides[0].short == self.sides[1].short:
+            self.sides = [replace(side, short=one_line(str(side.file))) for side in self.sides]
+        known = {image: texts for image, texts in self._known(references).items() if texts or not needed}
+        if not known:
+            raise CaptioningError(
+                "there are no references to score the captions with: name their file, references=FILE, or compare "
+                "without, metrics=[]"
+            )
+        images = common_images(known, {str(side.file): side.lines for side in self.sides}, common_only)
+        self.references = {image: known[image] for image in images}
+        self.lines = [[side.lines[image] for image in images] for side in self.sides]
+
+    def _known(self, file: str | None) -> Mapping[ImageId, list[str]]:
+        if file is not None:
+            known, files = read_references(given_path(file), bare=True), read_photographs(given_path(file))
+            for line in chain(*(side.lines.values() for side in self.sides)):
+                line.photograph = line.photograph or files.get(line.image_id)
+            return {image: known[image] for image in known if any(image in side.lines for side in self.sides)}
+        own = [side.references for side in self.sides if any(side.references.values())] or [self.sides[0].references]
+        if any(own[-1].get(image, texts) != texts for image, texts in own[0].items()):
+            names = " and ".join(str(side.file) for side in self.sides)
+            raise CaptioningError(
+                f"{names} have different references of the same images: name those to score both with, references=FILE"
+            )
+        return own[0]
+
+    def score(self, metrics: Sequence[str], timeout: float, first: str | None) -> list[list[Statistics]]:
+        """Score all captions; return the statistics of each side for a bootstrap.
+
+        Lines get the scores of `metrics`, the length, and what both files hold if it was computed alike: of the same
+        images with the same references, by metrics of the same signatures. `names` are these scores, `first` first.
+        """
+        one, other = self.sides
+        alike = one.references == other.references
+        alike &= all(other.signatures.get(metric, each) == each for metric, each in one.signatures.items())
+        every = list(chain(*self.lines))
+        for line in every:
+            held = [each for each in line.scores.items() if alike and each[1] is not None]
+            line.scores = dict(held) | {LENGTH: float(len(line.words))}
+        computed, kept = scores_of(metrics), [name for name in every[0].scores if all(name in e.scores for e in every)]
+        known = list(dict.fromkeys([HEADLINE, *SCORES, *computed, *kept]))
+        self.names = sorted({*computed, *kept}, key=lambda name: (name != first, known.index(name)))
+        if first not in (None, self.names[0]):
+            raise CaptioningError(f"score={first}: single captions have {', '.join(self.names)}")
+        means = [name for name in kept if name not in computed and (score_called(name).mean or name == LENGTH)]
+        found = [
+            [mean_statistics(name, [(line.scores[name] or 0) / PERCENT for line in lines]) for name in means]
+            for lines in self.lines
+        ]
+        self.signatures = {metric: each for metric, each in one.signatures.items() if metric in means}
+        if metrics:
+            scorer = Scorer(list(self.references.values()), metrics, timeout)
+            self.signatures |= scorer.signatures
+            for place, lines in enumerate(self.lines):
+                scores = scorer.score(dict(enumerate(line.caption for line in lines)))
+                found[place] = [*scores.statistics, *found[place]]
+                for line, row in zip(lines, scores.per_image, strict=True):
+                    line.scores |= row
+        return found

@@ -1,0 +1,166 @@
+"""The command on five images, with answers by hand, and on files that are not ours."""
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from captioning import evaluate
+from captioning.compare.__main__ import main
+from captioning.metrics.wording import disagreements
+
+OURS = {1: "a dog runs", 2: "a cat", 3: "a dog", 4: "two birds", 5: "A man."}
+THEIRS = {1: "a cat on grass", 2: "a cat", 3: "a cat sits", 4: "Two birds!", 5: "a man"}
+REFERENCES = {
+    1: ["a dog is running", "the dog runs"],
+    2: ["a cat sleeps"],
+    3: ["the cat sits", "a cat"],
+    4: ["two birds fly"],
+    5: ["a man walks", "one man"],
+}
+QUICK = ["metrics=[BLEU,ROUGE-L,CIDEr]", "bootstrap.samples=200"]
+Command = Callable[..., str]
+
+
+def results(path: str, captions: Mapping[int, str]) -> None:
+    Path(path).write_text(json.dumps([{"image_id": i, "caption": text} for i, text in captions.items()]))
+
+
+def annotations(path: str, references: Mapping[int, Sequence[str]]) -> None:
+    texts = [{"image_id": i, "caption": text} for i, each in references.items() for text in each]
+    images = [{"id": i, "file_name": f"{i}.png"} for i in references]
+    Path(path).write_text(json.dumps({"images": images, "annotations": texts}))
+
+
+def lines(path: str, captions: Mapping[int, str], **fields: Sequence[Any]) -> None:
+    """A `captions.jsonl` with references, and further fields in the order of the captions."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    found = []
+    for place, (i, text) in enumerate(captions.items()):
+        more = {name: values[place] for name, values in fields.items()}
+        found.append(json.dumps({"image_id": i, "caption": text, "references": REFERENCES[i], **more}) + "\n")
+    Path(path).write_text("".join(found))
+
+
+@pytest.fixture(autouse=True)
+def _files(elsewhere: Path) -> None:
+    results("ours.json", OURS)
+    results("theirs.json", dict(reversed(THEIRS.items())))
+    annotations("references.json", REFERENCES)
+    annotations("more.json", REFERENCES | {6: [], 7: ["a bus"]})
+
+
+@pytest.fixture
+def command(printed: Command) -> Command:
+    return partial(printed, main)
+
+
+def record(folder: str = "compare") -> dict[str, Any]:
+    return json.loads((Path(folder) / "compare.json").read_text())
+
+
+def test_words_and_lengths_by_hand(command: Command) -> None:
+    said = command("ours.json", "theirs.json", "references=references.json", *QUICK)
+    found = record()
+    assert (found["images"], found["identical"]) == (5, 3)  # whatever their letters and full stops
+    words = {word: (row["ours"], row["theirs"], row["difference"]) for word, row in found["words"].items()}
+    alone = {"grass": (0, 1, -1), "on": (0, 1, -1), "runs": (1, 0, 1), "sits": (0, 1, -1)}
+    assert list(words.items()) == list(({"cat": (1, 3, -2), "dog": (2, 0, 2)} | alone).items())
+    length = found["scores"]["length"]
+    assert (length["ours"], length["theirs"]) == pytest.approx((11 / 5, 13 / 5))
+    assert said.startswith("A  ours (ours.json)\nB  theirs (theirs.json)\n5 images; the caption is the same for 3 of")
+    assert "words in captions of A alone, 2: dog 2, runs 1\n" in said
+    assert "words in captions of B alone, 3: grass 1, on 1, sits 1\n" in said
+    assert "CIDEr (x 100) is higher for A on 1 of 5 images" in said
+    assert "A  ours" not in said.partition("image 1: +")[2]
+    assert said.index("image 1: +") < said.index("image 3: -")
+
+
+def test_scores_are_those_of_an_evaluation_against_the_other_file(command: Command, printed: Command) -> None:
+    command("ours.json", "theirs.json", "references=more.json", *QUICK)
+    given = ["captions=ours.json", "references=references.json", "against=theirs.json"]
+    printed(evaluate.main, *given, *QUICK)
+    expected = json.loads(Path("runs/evaluate/comparison.json").read_text())["scores"]
+    found = record()["scores"]
+    assert len(expected) == 10
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_the_interval_of_a_word_is_that_of_all_samples() -> None:
+    """Of five images there are 3,125 samples."""
+    ours, theirs = [["x", "y"], ["x"], [], ["x"], ["y"]], [[], ["x"], ["x"], [], []]
+    gaps = np.array([1, 0, -1, 1, 0])  # of x
+    every = np.array([gaps[list(images)].sum() for images in itertools.product(range(5), repeat=5)])
+    samples = 20_000
+    found = disagreements(ours, theirs, samples, 0)
+    assert list(found) == ["y", "x"]
+    assert (found["x"].ours, found["x"].theirs, found["x"].difference) == (3, 2, 1)
+    assert (found["x"].low, found["x"].high) == tuple(np.quantile(every, [0.025, 0.975]))
+    p = 2 * min((every <= 0).mean(), (every >= 0).mean())
+    assert found["x"].p == pytest.approx(p, abs=4 * np.sqrt(p / samples))
+    assert disagreements([["x"], []], [["x"], []], 10, 0) == {}
+
+
+def test_scores_in_both_files_count_where_they_were_computed_alike(command: Command) -> None:
+    clip = [[{"CLIPScore": value, "mine": 1.0} for value in values] for values in ([70, 60, 80, 50, 40], [60] * 5)]
+    for run, captions, scores in (("a", OURS, clip[0]), ("b", THEIRS, clip[1])):
+        lines(f"runs/{run}/captions.jsonl", captions, scores=scores)
+    said = command("runs/a", "runs/b", "metrics=[]", "score=CLIPScore")
+    assert said.startswith("A  a (runs/a/captions.jsonl)\nB  b (runs/b/captions.jsonl)\n")
+    row = record()["scores"]["CLIPScore"]
+    assert (row["ours"], row["theirs"], row["difference"]) == pytest.approx((60, 60, 0))
+    assert "mine" not in record()["scores"]  # it need not be a mean
+    assert [line for line in said.splitlines() if line.startswith("image ")] == [
+        *("image 3: +20.0", "image 1: +10.0"),
+        *("image 5: -20.0", "image 4: -10.0"),
+    ]
+    for run, model in (("a", "ViT-B/32"), ("b", "ViT-L/14")):
+        signed = {"signatures": {"CLIPScore": f"CLIPScore|model:{model}"}}
+        (Path("runs") / run / "scores.json").write_text(json.dumps({"scores": {}, "provenance": signed}))
+    command("runs/a", "runs/b/captions.jsonl", "metrics=[]")
+    assert "CLIPScore" not in record()["scores"]
+
+
+def test_hallucinated_objects(command: Command) -> None:
+    lines("a/captions.jsonl", OURS, hallucinated=[["dog"], [], ["dog"], [], []])
+    lines("b/captions.jsonl", THEIRS, hallucinated=[[], [], [], ["cat"], []])
+    assert "hallucinated in captions of A alone, 1: dog 2\n" in command("a", "b", "metrics=[]")
+    assert {name: row["difference"] for name, row in record()["hallucinated"].items()} == {"dog": 2, "cat": -1}
+    lines("b/captions.jsonl", THEIRS)
+    assert "hallucinated" not in command("a", "b", "metrics=[]", "output=other")
+    assert "hallucinated" not in record("other")
+
+
+def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(command: Command) -> None:
+    Path("photographs").mkdir()
+    Image.new("RGB", (40, 20)).save("photographs/3.png")
+    Path("b").mkdir()
+    results("b/ours.json", THEIRS)
+    given = ["ours.json", "b/ours.json", "references=references.json", "metrics=[]", "photographs=photographs"]
+    assert command(*given, "page.inside=0").startswith("A  ours.json (ours.json)\nB  b/ours.json (b/ours.json)\n")
+    assert len(list(Path("compare/photographs").glob("*.jpg"))) == 1
+
+
+def test_what_cannot_be_compared_is_refused(refused: Command, command: Command) -> None:
+    ask = partial(refused, main)
+    assert "name two run folders or files of captions" in ask()
+    assert "files=['ours.json']" in ask("ours.json")
+    assert "there are no references" in ask("ours.json", "theirs.json")
+    lines("a.jsonl", OURS)
+    lines("b.jsonl", dict(list(THEIRS.items())[:3]))
+    assert "b.jsonl has no caption for 2 of 5 images: 4, 5." in ask("a.jsonl", "b.jsonl")
+    results("others.json", {7: "a cat"})
+    assert "have no image in common" in ask("a.jsonl", "others.json", "common_only=true")
+    Path("c.jsonl").write_text(Path("a.jsonl").read_text().replace("the dog runs", "a dog walks"))
+    assert "a.jsonl and c.jsonl have different references" in ask("a.jsonl", "c.jsonl")
+    refusal = ask("a.jsonl", "theirs.json", "score=METEOR", "metrics=[ROUGE-L]", out=None)
+    assert refusal == "score=METEOR: single captions have ROUGE-L, length"
+    assert command("a.jsonl", "b.jsonl", "common_only=true", *QUICK).splitlines()[2].startswith("3 images; ")
+    command("ours.json", "theirs.json", "metrics=[]", "output=bare")
+    assert set(record("bare")["scores"]) >= {"length", "vocabulary used"}

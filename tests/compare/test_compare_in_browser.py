@@ -1,0 +1,118 @@
+"""The page of a comparison in a headless Chromium of the system."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from PIL import Image
+
+from captioning.compare.__main__ import TERMS, compared
+from captioning.compare.page import write_page
+from captioning.compare.pair import Pair
+
+IMAGES = 60
+STRANGE = "<i>odd</i>"
+CARDS = "[...document.querySelectorAll('.cards .card .id')].map(e => Number(e.textContent))"
+ROWS = "[...document.querySelectorAll('#terms-{} tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+FIRST = "document.querySelector('.card:first-child {}').{}"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """CIDEr of one system rises with the image's number, that of the other does not; both name an absent dog."""
+    home = tmp_path_factory.mktemp("compare")
+    for side in ("a", "b"):
+        lines = []
+        for i in range(1, IMAGES + 1):
+            line = {"image_id": i, "caption": "a man rides", "references": ["a man"], "photograph": f"{i}.png"}
+            line |= {"scores": {"CIDEr": 10.0 * i if side == "a" else 100.0, "METEOR": 50.0}, "hallucinated": []}
+            if side == "a" and i in (3, 7):
+                line |= {"caption": f"a {'dog' if i == 3 else STRANGE} rides", "hallucinated": ["dog"][: i == 3]}
+            if side == "b" and i == 9:
+                line |= {"caption": "dogs ride", "hallucinated": ["dog"]}
+            lines.append(json.dumps(line) + "\n")
+        (home / side).mkdir()
+        (home / side / "captions.jsonl").write_text("".join(lines))
+    Image.new("RGB", (40, 20)).save(home / "3.png")
+    pair = Pair([home / "a", home / "b"], None, False, False)
+    record = compared(pair, pair.score([], 60, None), 100, 0)
+    write_page(home, pair, record, list(TERMS), str(home), 64, 1)
+    return home / "index.html"
+
+
+@pytest.fixture
+def tab(chromium: Browser, page: Path) -> Iterator[Browser]:
+    """The page, opened anew; afterwards it must have complained of nothing and have asked the network for nothing."""
+    chromium.open(page)
+    yield chromium
+    assert chromium.complaints == []
+    assert {address.partition(":")[0] for address in chromium.requests} <= {"file", "data"}
+
+
+def choose(tab: Browser, name: str, value: str, form: str = ".tools", event: str = "input") -> None:
+    tab.run(
+        f"""(() => {{ const field = document.querySelector("{form} {name}"); field.value = "{value}";
+        field.dispatchEvent(new Event("{event}", {{bubbles: true}})); }})()"""
+    )
+
+
+def test_images_are_ordered_by_the_difference_of_any_score_both_ways(tab: Browser) -> None:
+    assert tab.run(CARDS)[:2] == [60, 59]
+    assert len(tab.run(CARDS)) < IMAGES
+    assert "+500.0" in tab.run(FIRST.format("h4", "textContent"))
+    choose(tab, "[name=one]", "1")
+    choose(tab, "[name=other]", "0")
+    assert tab.run(CARDS)[:2] == [1, 2]
+    assert "+90.0" in tab.run(FIRST.format("h4", "textContent"))
+    told = "document.querySelector('.histogram .hint').textContent"
+    assert "a is higher on 50, b on 9; without difference are 1," in tab.run(told)
+    assert tab.run("[...document.querySelectorAll('.histogram rect')].some(bar => Number(bar.getAttribute('height')))")
+    choose(tab, "[name=metric]", "1")
+    assert "METEOR, a minus b" in tab.run(told)
+    assert "without difference are 60," in tab.run(told)
+
+
+def test_a_word_leads_to_the_images_where_one_alone_says_it(tab: Browser) -> None:
+    rows = tab.run(ROWS.format(0))
+    assert rows[:2] == [["a", "60", "59", "+1", "[0, +4]"], ["dog", "1", "0", "+1", "[0, +3]"]]
+    assert ["odd", "1", "0", "+1", "[0, +3]"] in rows
+    tab.click("#terms-0 tbody tr:nth-child(2) button")
+    assert tab.run(CARDS) == [3]
+    assert tab.run("[...document.querySelectorAll('.cards mark')].map(e => e.textContent)") == ["dog", "man"]
+    assert tab.run(FIRST.format("img", "naturalWidth")) == 40
+    choose(tab, "select", "only 1", "#terms-0", "change")
+    assert [row[0] for row in tab.run(ROWS.format(0))] == ["dogs", "ride"]
+    tab.click("#terms-0 tbody button")
+    assert tab.run(CARDS) == [9]
+    choose(tab, "[name=word]", "ODD")  # now of b
+    assert tab.run(CARDS) == []
+    choose(tab, "[name=one]", "0")
+    choose(tab, "[name=other]", "1")
+    assert tab.run(CARDS) == [7]
+    assert tab.run(FIRST.format('[data-system="0"] .caption', "textContent")) == f"a {STRANGE} rides"
+    assert tab.run(FIRST.format("mark", "childElementCount")) == 0
+
+
+def test_an_object_that_is_not_there_leads_to_its_images(tab: Browser) -> None:
+    assert tab.run(ROWS.format(1)) == []  # as often by either
+    for one, other, expected in (("0", "1", [3]), ("1", "0", [9])):
+        choose(tab, "[name=one]", one)
+        choose(tab, "[name=other]", other)
+        choose(tab, "[name=object]", "dog")
+        assert tab.run(CARDS) == expected
+    assert tab.run(FIRST.format("small", "textContent")) == "hallucinated: dog"
+
+
+@pytest.mark.parametrize(("width", "mobile"), [(1200, False), (400, True)])
+def test_nothing_is_wider_than_the_window(tab: Browser, page: Path, width: int, mobile: bool) -> None:
+    tab.open(page, width=width, mobile=mobile)
+    assert tab.run("document.documentElement.scrollWidth") == width
+
+
+def test_scores_and_first_captions_need_no_script(tab: Browser, page: Path) -> None:
+    tab.open(page, script=False)
+    text = tab.run("document.body.textContent")
+    assert "a man rides" in text
+    assert "CIDEr (x 100)" in text
