@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from annotated_types import Interval, Len
+from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.compare.pair import Pair
@@ -29,7 +29,7 @@ from captioning.report.tables import SHOWN, comparison_table
 from captioning.runs.results import file_record
 
 SETTINGS: Mapping[str, Any] = {
-    "files": Annotated[Sequence[PathText], Len(2, 2)],
+    "files": Sequence[PathText],
     "references": PathText | None,
     "metrics": Sequence[Metric],
     "timeout": Seconds,
@@ -53,8 +53,10 @@ def main(config: DictConfig) -> None:
     """Read, score, compare, write and print."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names need not be text
     if OmegaConf.is_missing(config, "files"):
-        raise CaptioningError("nothing to compare: name two run folders or files of captions, A B")
+        config.files = []
     check_table(SETTINGS, config)
+    if len(config.files) != 2:
+        raise CaptioningError("compare takes two run folders or files of captions: captioning compare A B")
     metrics: Any = OmegaConf.to_container(config.metrics)
     pair = Pair(config.files, config.references, bool(metrics), config.common_only)
     with while_read():
@@ -72,7 +74,7 @@ def main(config: DictConfig) -> None:
         share = f"{record['identical']:,} of them ({100 * record['identical'] / record['images']:.1f} %)"
         print(f"{record['images']:,} images; the caption is the same for {share}\n")
         print(comparison_table(record["scores"], ("", *NAMES)))
-        print("", *pair.signatures.values(), sep="\n")
+        print(*(f"\n{line}" for line in pair.signatures.values()), sep="")
         print_images(pair, pair.names[0])
         for name in terms:
             print_terms(name, record[name])
@@ -107,7 +109,8 @@ def print_images(pair: Pair, name: str) -> None:
     gaps = [(ours.scores[name] or 0) - (theirs.scores[name] or 0) for _, ours, theirs in rows]
     for side, sign in zip(NAMES, (1, -1), strict=True):
         higher = [place for place, gap in enumerate(gaps) if sign * gap > 0]
-        print(f"\n{score.heading} is higher for {side} on {len(higher):,} of {len(rows):,} images, by most on these")
+        told = f"{score.heading} is higher for {side} on {len(higher):,} of {len(rows):,} images"
+        print(f"\n{told}, most of all on" if higher else f"\n{told}")
         for place in sorted(higher, key=lambda place: -sign * gaps[place])[:SHOWN]:
             (image, references), *lines = rows[place]
             print(f"\nimage {one_line(str(image))}: {gaps[place]:+.{score.digits}f}")

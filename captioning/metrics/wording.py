@@ -1,6 +1,7 @@
 """Statistics of the wording of captions: endings, lengths, diversity, novelty, entropy, words of one system alone."""
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from itertools import chain, pairwise
 from statistics import fmean
 from typing import NamedTuple
@@ -96,14 +97,13 @@ def disagreements(
             for word in words:
                 found.setdefault(word, (set(), set()))[side].add(image)
     counts = {word: (len(one), len(other), len(one & other)) for word, (one, other) in found.items() if one != other}
-    kinds, drawn = sorted(set(counts.values())), []  # rare words, which are most, have the same few counts
-    for one, other, both in kinds:
-        alone = np.array([one - both, other - both])
-        shares = [*alone / len(ours), 1 - alone.sum() / len(ours)]
-        draws = np.random.default_rng((seed, one, other, both)).multinomial(len(ours), shares, samples)
-        drawn.append(draws[:, 0] - draws[:, 1])
-    once = np.array(kinds, dtype=np.float64).reshape(-1, 3)
-    sampled = np.array(drawn, dtype=np.float64).reshape(-1, samples).T  # `[K, kinds]`
-    compared = dict(zip(kinds, between(once[:, 0], once[:, 1], sampled), strict=True))
+
+    @cache  # rare words, which are most, have the same few counts
+    def compared(one: int, other: int, both: int) -> Difference:
+        shares = np.array([one - both, other - both, len(ours) - one - other + 2 * both]) / len(ours)
+        drawn = np.random.default_rng((seed, one, other, both)).multinomial(len(ours), shares, samples)
+        gaps = (drawn[:, :1] - drawn[:, 1:2]).astype(np.float64)  # `[K, 1]`
+        return between(np.array([one]), np.array([other]), gaps)[0]
+
     ordered = sorted(counts, key=lambda word: (-abs(counts[word][0] - counts[word][1]), word))
-    return {word: compared[counts[word]] for word in ordered}
+    return {word: compared(*counts[word]) for word in ordered}

@@ -149,8 +149,9 @@ def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(com
 
 def test_what_cannot_be_compared_is_refused(refused: Command, command: Command) -> None:
     ask = partial(refused, main)
-    assert "name two run folders or files of captions" in ask()
-    assert "files=['ours.json']" in ask("ours.json")
+    for given in ([], ["ours.json"], ["ours.json", "theirs.json", "ours.json"]):
+        assert "takes two run folders or files of captions" in ask(*given)
+    assert "files" in ask("files=5")
     assert "there are no references" in ask("ours.json", "theirs.json")
     lines("a.jsonl", OURS)
     lines("b.jsonl", dict(list(THEIRS.items())[:3]))
