@@ -15,10 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.compare.pair import Pair
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
-from captioning.config.settings import check_table
+from captioning.config.settings import check_table, refuse
 from captioning.config.types import PathText, Samples, Seconds, Seed
 from captioning.download.named import given_path
-from captioning.errors import CaptioningError, listed, one_line
+from captioning.errors import listed, one_line
 from captioning.files import write_json
 from captioning.metrics import score_called
 from captioning.metrics.bootstrap import paired
@@ -31,6 +31,7 @@ from captioning.runs.results import file_record
 SETTINGS: Mapping[str, Any] = {
     "files": Sequence[PathText],
     "references": PathText | None,
+    "objects": PathText | None,
     "metrics": Sequence[Metric],
     "timeout": Seconds,
     "score": str | None,
@@ -55,14 +56,18 @@ def main(config: DictConfig) -> None:
     if OmegaConf.is_missing(config, "files"):
         config.files = []
     check_table(SETTINGS, config)
-    if len(config.files) != 2:
-        raise CaptioningError("compare takes two run folders or files of captions: captioning compare A B")
+    refused = {
+        "compare takes two run folders or files of captions: captioning compare A B": len(config.files) != 2,
+        "objects=FILE is scored beside metrics: name one of them": config.objects is not None and not config.metrics,
+    }
+    refuse(refused)
     metrics: Any = OmegaConf.to_container(config.metrics)
     pair = Pair(config.files, config.references, bool(metrics), config.common_only)
     with while_read():
         for name, side in zip(NAMES, pair.sides, strict=True):
             print(f"{name}  {side.short} ({one_line(str(side.file))})", flush=True)
-    record = compared(pair, pair.score(metrics, config.timeout, config.score), **config.bootstrap)
+    statistics = pair.score(metrics, config.timeout, config.objects, config.score)
+    record = compared(pair, statistics, **config.bootstrap)
     output = given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     write_json(output / "compare.json", record)
@@ -106,7 +111,8 @@ def print_images(pair: Pair, name: str) -> None:
     """Print the images on which the sides differ most by a score."""
     score = score_called(name)
     rows = list(zip(pair.references.items(), *pair.lines, strict=True))
-    gaps = [(ours.scores[name] or 0) - (theirs.scores[name] or 0) for _, ours, theirs in rows]
+    scores = [(ours.scores.get(name), theirs.scores.get(name)) for _, ours, theirs in rows]
+    gaps = [0.0 if ours is None or theirs is None else ours - theirs for ours, theirs in scores]
     for side, sign in zip(NAMES, (1, -1), strict=True):
         higher = [place for place, gap in enumerate(gaps) if sign * gap > 0]
         told = f"{score.heading} is higher for {side} on {len(higher):,} of {len(rows):,} images"

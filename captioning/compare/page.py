@@ -6,6 +6,7 @@ from typing import Any
 
 from captioning.compare.pair import Pair
 from captioning.files import write_text
+from captioning.metrics import score_called
 from captioning.report.gallery import Described, Gallery, address, lay_photographs
 from captioning.report.page import FIRST, SCRIPTS, asset, environment, in_one_file
 from captioning.report.tables import comparison_cells
@@ -50,6 +51,7 @@ def write_page(
         "data": {
             "systems": [{"label": each.short, "attention": ""} for each in pair.sides],
             "metrics": pair.names,
+            "least": [score_called(name).best == "min" for name in pair.names],  # is the best
             "images": shown,
             "terms": counts,
         },

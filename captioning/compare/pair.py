@@ -6,17 +6,20 @@ B images that both have.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field
 
 from captioning.data.readers.captions import common_images, read_entries, read_photographs, read_references
+from captioning.data.readers.objects import read_objects
 from captioning.data.readers.reading import ImageId, Text, at, by_image
 from captioning.data.vocabulary import split_words
 from captioning.download.named import given_path
-from captioning.errors import CaptioningError, one_line
+from captioning.errors import CaptioningError, did_you_mean, one_line
 from captioning.metrics import SCORES, Scorer, score_called
+from captioning.metrics.hallucination import Chair
 from captioning.metrics.scorer import HEADLINE, scores_of
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.report.runs import Caption, read_record
@@ -99,36 +102,50 @@ class Pair:
             )
         return own[0]
 
-    def score(self, metrics: Sequence[str], timeout: float, first: str | None) -> list[list[Statistics]]:
+    def score(
+        self, metrics: Sequence[str], timeout: float, objects: str | None, first: str | None
+    ) -> list[list[Statistics]]:
         """Score all captions; return the statistics of each side for a bootstrap.
 
-        Lines get the scores of `metrics`, the length, and what both files hold if it was computed alike: of the same
-        images with the same references, by metrics of the same signatures. `names` are these scores, `first` first.
+        Lines get the scores of `metrics` and of `objects`, the length, and what both files hold if it was computed
+        alike: of the same images with the same references, by metrics of the same signatures. `names` are the scores
+        that single captions of both sides have, `first` first.
         """
         one, other = self.sides
         alike = one.references == other.references
         alike &= all(other.signatures.get(metric, each) == each for metric, each in one.signatures.items())
-        every = list(chain(*self.lines))
-        for line in every:
+        for line in chain(*self.lines):
             held = [each for each in line.scores.items() if alike and each[1] is not None]
             line.scores = dict(held) | {LENGTH: float(len(line.words))}
-        computed, kept = scores_of(metrics), [name for name in every[0].scores if all(name in e.scores for e in every)]
-        known = list(dict.fromkeys([HEADLINE, *SCORES, *computed, *kept]))
-        self.names = sorted({*computed, *kept}, key=lambda name: (name != first, known.index(name)))
+        held_names = [name for line in chain(*self.lines) for name in line.scores]
+        known = list(dict.fromkeys([HEADLINE, *SCORES, *scores_of(metrics), *held_names]))
+        if first not in (None, *known):
+            raise CaptioningError(f"there is no score={first}.{did_you_mean(str(first), known)}")
+        self.signatures = dict(one.signatures) if alike else {}
+        found = self._scored(metrics, timeout, objects) if metrics else [[], []]
+        ours, theirs = ({name for line in lines for name in line.scores} for lines in self.lines)
+        self.names = sorted(ours & theirs, key=lambda name: (name != first, known.index(name)))
         if first not in (None, self.names[0]):
             raise CaptioningError(f"score={first}: single captions have {', '.join(self.names)}")
-        means = [name for name in kept if name not in computed and (score_called(name).mean or name == LENGTH)]
-        found = [
-            [mean_statistics(name, [(line.scores[name] or 0) / PERCENT for line in lines]) for name in means]
-            for lines in self.lines
-        ]
-        self.signatures = {metric: each for metric, each in one.signatures.items() if metric in means}
-        if metrics:
-            scorer = Scorer(list(self.references.values()), metrics, timeout)
-            self.signatures |= scorer.signatures
-            for place, lines in enumerate(self.lines):
-                scores = scorer.score(dict(enumerate(line.caption for line in lines)))
-                found[place] = [*scores.statistics, *found[place]]
-                for line, row in zip(lines, scores.per_image, strict=True):
-                    line.scores |= row
+        computed = {name for each in found[0] for name in each.names}
+        for name in self.names:
+            columns = [[line.scores.get(name) for line in lines] for lines in self.lines]
+            is_mean = (score_called(name).mean or name == LENGTH) and None not in chain(*columns)
+            for statistics, column in zip(found, columns, strict=True):
+                if is_mean and name not in computed:
+                    statistics.append(mean_statistics(name, [(score or 0) / PERCENT for score in column]))
+        return found
+
+    def _scored(self, metrics: Sequence[str], timeout: float, objects: str | None) -> list[list[Statistics]]:
+        references = list(self.references.values())
+        beside = [Chair(read_objects(given_path(objects), self.references), references)] if objects else []
+        scorer = Scorer(references, metrics, timeout, beside)
+        found = []
+        for lines in self.lines:
+            scores = scorer.score(dict(enumerate(line.caption for line in lines)))
+            for row, line in enumerate(lines):
+                line.scores |= {name: score for name, score in scores.per_image[row].items() if isfinite(score)}
+                line.hallucinated = list(scores.hallucinated[row] or ()) if scores.hallucinated else line.hallucinated
+            found.append(list(scores.statistics))
+        self.signatures |= scorer.signatures
         return found

@@ -93,9 +93,9 @@ def paired(ours: Sequence[Statistics], theirs: Sequence[Statistics], samples: in
 def between(ours: Array, theirs: Array, sampled: Array) -> list[Difference]:
     """Compare M numbers of two systems, `[M]` each, by their resampled differences `[K, M]`.
 
-    A difference is NaN where a sample had nothing to judge. The p-value inverts the percentile interval: twice the smaller share of samples on one side of 0, those at 0 counted
-    on both; one is added to either count (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section
-    4.2), so that it is never 0.
+    A difference is NaN where a sample had nothing to judge. The p-value inverts the percentile interval: twice the
+    smaller share of samples on one side of 0, those at 0 counted on both; one is added to either count (Davison and
+    Hinkley, "Bootstrap Methods and their Application", 1997, section 4.2), so that it is never 0.
     """
     low, high = np.nanquantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     smaller = np.minimum((sampled <= 0).sum(axis=0), (sampled >= 0).sum(axis=0))

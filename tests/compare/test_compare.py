@@ -137,6 +137,20 @@ def test_hallucinated_objects(command: Command) -> None:
     assert "hallucinated" not in record("other")
 
 
+def test_objects_that_are_not_there_are_those_of_chair(command: Command, refused: Command) -> None:
+    """Of five images one of either side names what neither its references nor its annotations have."""
+    annotated = {"annotations": [{"image_id": 5, "category_id": 1}], "categories": [{"id": 1, "name": "bus"}]}
+    Path("instances.json").write_text(json.dumps({"images": [{"id": i} for i in REFERENCES], **annotated}))
+    given = ["ours.json", "theirs.json", "references=references.json", "objects=instances.json"]
+    said = command(*given, "metrics=[ROUGE-L]", "score=object recall")
+    found = record()
+    assert {name: row["difference"] for name, row in found["hallucinated"].items()} == {"cat": -1, "dog": 1}
+    assert (found["scores"]["CHAIRs"]["ours"], found["scores"]["CHAIRs"]["theirs"]) == (20, 20)
+    assert found["signatures"]["CHAIR"] in said
+    assert "object recall (%) is higher for A on 1 of 5 images, most of all on\n\nimage 1: +100.0\n" in said
+    assert refused(main, *given, "metrics=[]") == "objects=FILE is scored beside metrics: name one of them"
+
+
 def test_photographs_are_named_by_the_annotations_and_equal_names_told_apart(command: Command) -> None:
     Path("photographs").mkdir()
     Image.new("RGB", (40, 20)).save("photographs/3.png")
@@ -162,6 +176,8 @@ def test_what_cannot_be_compared_is_refused(refused: Command, command: Command) 
     assert "a.jsonl and c.jsonl have different references" in ask("a.jsonl", "c.jsonl")
     refusal = ask("a.jsonl", "theirs.json", "score=METEOR", "metrics=[ROUGE-L]", out=None)
     assert refusal == "score=METEOR: single captions have ROUGE-L, length"
+    misspelt = ask("a.jsonl", "theirs.json", "score=METEORS", out=None)
+    assert misspelt == "there is no score=METEORS. Did you mean METEOR?"
     assert command("a.jsonl", "b.jsonl", "common_only=true", *QUICK).splitlines()[2].startswith("3 images; ")
     command("ours.json", "theirs.json", "metrics=[]", "output=bare")
     assert set(record("bare")["scores"]) >= {"length", "vocabulary used"}
