@@ -4,7 +4,7 @@ B images, M scores. All that is known of a scene is read from its references, so
 again. A caption is then held against it, statement by statement:
 
     false captions      captions with anything false: of what follows, all but the last two
-    absent objects      objects named, that is pairs of colour and shape, that are not in the scene
+    absent objects      objects named, that is pairs of colour and shape, beyond those in the scene
     absent colours      colours named that nothing in the scene has
     absent shapes       shapes named that nothing in the scene has
     wrong sizes         sizes named of objects that are there, in scenes of one or two
@@ -15,7 +15,8 @@ again. A caption is then held against it, statement by statement:
     objects left out    objects of the scene that the caption does not name
 
 Each is the percentage of those that are judged: (D) what is said of an object that is not there counts once, as an
-absent object. (D) Of two objects that are diagonal to each other, each of the two directions holds.
+absent object, and its place and relations are not judged. (D) Of two objects that are diagonal to each other, each of
+the two directions holds.
 """
 
 from collections import defaultdict
@@ -98,36 +99,40 @@ class DrawnScenes:
     def __call__(self, positions: Sequence[int], captions: Sequence[str]) -> Computed:
         """Score the captions of the images at these positions."""
         pairs = [(self._scenes[place], parse(text)) for place, text in zip(positions, captions, strict=True)]
-        counts = np.array([judged(*pair) for pair in pairs], dtype=np.float64)  # [B, M, 2]
+        judgements = [judged(*pair) for pair in pairs]
+        counts = np.array([each for each, _ in judgements], dtype=np.float64)  # [B, M, 2]
         found = shares(NAMES, counts[..., 0], counts[..., 1])
         of_images = {name: found.per_image[name] for name in OF_IMAGES}
-        absent = [list(dict.fromkeys(_absent(*pair))) for pair in pairs]
-        return replace(found, per_image=of_images, hallucinated=absent)
+        return replace(found, per_image=of_images, hallucinated=[absent for _, absent in judgements])
 
 
-def judged(scene: Facts, said: Said) -> list[tuple[int, int]]:
-    """Return M pairs: how many are wrong, and of how many."""
+def judged(scene: Facts, said: Said) -> tuple[list[tuple[int, int]], list[str]]:
+    """Return M pairs, how many are wrong and of how many, and the absent objects."""
     colours, shapes = zip(*(text.split() for text in scene.things), strict=True)
-    present = [thing for thing in said.things if thing.text in scene.things]
-    sizes = [thing for thing in present if thing.size and len(scene.things) <= SIZED]
-    places = [place for thing, place in said.places if scene.place and said.things[thing] in present]
-    relations = [holds for statement in said.statements if (holds := _holds(scene, said, statement)) is not None]
+    names = [thing.text for thing in said.things]
+    # a caption that names a thing again says that there is another one
+    there = [name in scene.things and name not in names[:place] for place, name in enumerate(names)]
+    objects = [place for place, thing in enumerate(said.things) if thing.colour and thing.shape]
+    absent = [names[place] for place in objects if not there[place]]
+    sized = [place for place in objects if there[place] and said.things[place].size and len(scene.things) <= SIZED]
+    places = [place for thing, place in said.places if scene.place and there[thing]]
+    relations = [
+        _holds(scene, names, statement)
+        for statement in said.statements
+        if all(there[thing] for triples in statement for a, _, b in triples for thing in (a, b))
+    ]
     found = [
-        (len(_absent(scene, said)), sum(bool(thing.colour and thing.shape) for thing in said.things)),
+        (len(absent), len(objects)),
         _strangers([thing.colour for thing in said.things], colours),
         _strangers([thing.shape for thing in said.things], shapes),
-        (sum(thing.size != scene.things[thing.text] for thing in sizes), len(sizes)),
+        (sum(said.things[place].size != scene.things[names[place]] for place in sized), len(sized)),
         (sum(place != scene.place for place in places), len(places)),
         (relations.count(False), len(relations)),
-        (int(len(said.things) > len(scene.things)), 1),
+        (int(len(names) > len(scene.things)), 1),
     ]
-    few = int(len(said.things) < len(scene.things))
-    unsaid = scene.things.keys() - {thing.text for thing in present}
-    return [(int(any(wrong for wrong, _ in found)), 1), *found, (few, 1), (len(unsaid), len(scene.things))]
-
-
-def _absent(scene: Facts, said: Said) -> list[str]:
-    return [each.text for each in said.things if each.colour and each.shape and each.text not in scene.things]
+    few = int(len(names) < len(scene.things))
+    left_out = (len(scene.things) - sum(there), len(scene.things))
+    return [(int(any(wrong for wrong, _ in found)), 1), *found, (few, 1), left_out], list(dict.fromkeys(absent))
 
 
 def _strangers(words: Sequence[str], known: Sequence[str]) -> tuple[int, int]:
@@ -135,13 +140,7 @@ def _strangers(words: Sequence[str], known: Sequence[str]) -> tuple[int, int]:
     return sum(word not in known for word in named), len(named)
 
 
-def _holds(scene: Facts, said: Said, statement: Statement) -> bool | None:
-    """Judge a statement; None if it is about something that is not there."""
-    names = [thing.text for thing in said.things]
-    if any(names[each] not in scene.things for triples in statement for a, _, b in triples for each in (a, b)):
-        return None
-    # nothing is beside itself, which a caption may say that names a thing twice
+def _holds(scene: Facts, names: Sequence[str], statement: Statement) -> bool:
     return any(
-        all(direction in scene.relations.get((names[a], names[b]), ()) for a, direction, b in triples)
-        for triples in statement
+        all(direction in scene.relations[names[a], names[b]] for a, direction, b in triples) for triples in statement
     )

@@ -59,7 +59,7 @@ def test_every_relation_of_two_and_of_three_against_the_picture(scenes: list[tup
     def wrong(references: list[str], caption: str) -> int:
         facts = facts_of(references)
         assert facts is not None
-        (count, judgements) = judged(facts, parse(caption))[NAMES.index("wrong relations")]
+        count, judgements = judged(facts, parse(caption))[0][NAMES.index("wrong relations")]
         assert judgements == 1
         return count
 
@@ -83,7 +83,6 @@ PAIR = [
 ]
 ROW = ["a green cross above a pink square and a red star", "a red star below a green cross and a pink square"]
 ONE = ["a large red circle at the top", "at the top is a large red circle"]
-NOTHING = dict.fromkeys(NAMES, "0/0") | {"false captions": "0/1", "too many objects": "0/1", "too few objects": "0/1"}
 BY_HAND = [
     (PAIR, "a small red circle left of a blue star", {"absent objects": "0/2", "wrong sizes": "0/1"}),
     (PAIR, "a large red circle left of a small blue star", {"wrong sizes": "2/2"}),
@@ -95,8 +94,9 @@ BY_HAND = [
     (PAIR, "a pink circle above a blue star", {"absent objects": "1/2", "absent colours": "1/2", "left": "1/2"}),
     (PAIR, "a red cross right of a blue star", {"absent objects": "1/2", "absent shapes": "1/2", "left": "1/2"}),
     (PAIR, "a red circle at the top", {"absent objects": "0/1", "few": 1, "left": "1/2", "wrong places": "0/0"}),
-    (PAIR, "a red circle left of a red circle", {"wrong relations": "1/1", "left": "1/2"}),
-    (PAIR, "a red circle left of a blue star and a blue star", {"wrong relations": "0/1", "many": 1}),
+    # a thing that is named again is another one
+    (PAIR, "a red circle above a red circle", {"absent objects": "1/2", "wrong relations": "0/0", "left": "1/2"}),
+    (PAIR, "a red circle above a blue star and a blue star", {"absent objects": "1/3", "many": 1}),
     (PAIR, "a red left of a", {"absent objects": "0/0", "absent colours": "0/1", "few": 1, "left": "2/2"}),
     (PAIR, "", {"few": 1, "left": "2/2"}),
     (ROW, "pink square then red star then green cross from top to bottom", {"wrong relations": "1/1"}),
@@ -114,7 +114,7 @@ BY_HAND = [
 def test_counts_by_hand(references: list[str], caption: str, expected: dict[str, str | int]) -> None:
     facts, said = facts_of(references), parse(caption)
     assert facts is not None
-    found = {name: f"{n}/{of}" for name, (n, of) in zip(NAMES, judged(facts, said), strict=True)}
+    found = {name: f"{n}/{of}" for name, (n, of) in zip(NAMES, judged(facts, said)[0], strict=True)}
     short = {"left": "objects left out", "few": "too few objects", "many": "too many objects"}
     given = {short.get(k, k): v if isinstance(v, str) else f"{v}/1" for k, v in expected.items()}
     for name in ("too few objects", "too many objects"):
