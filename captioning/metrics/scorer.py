@@ -73,7 +73,7 @@ _ALL = (
     _score("SPICE", "SPICE", mean=True, languages=("en",), default=False),  # a large download, and an old Java
     *(Score(name, MAIN, "x 100", per_image=True, mean=True, default=False, best="max") for name in CLIP_NAMES),
     *(Score(name + NO_PENALTY, BLEU_ALONE, metric="BLEU", best="max") for name in BLEU_NAMES),
-    *(Score(name, HALLUCINATION, "%", per_image=True, best=best) for name, best in CHAIR_NAMES.items()),
+    *(Score(n, HALLUCINATION, "%", per_image=True, languages=("en",), best=best) for n, best in CHAIR_NAMES.items()),
     *(Score(name, HALLUCINATION, "%", per_image=name in OF_IMAGES, best="min") for name in SCENE_NAMES),
     Score("bad_endings", WORDING, "%", languages=("en",)),
     Score("repeated", WORDING, "%"),
