@@ -39,7 +39,7 @@ class Prediction:
     """Caption of a photograph.
 
     Attributes:
-        caption: the words, joined by spaces.
+        caption: the words, joined as their language is written.
         score: by which the search ranked it: the log-probability of the caption with its end, length-normalised if the
             search is.
         confidence: share of the validation captions with a lower score, 0 to 1; None if the checkpoint has not kept

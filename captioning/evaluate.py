@@ -27,10 +27,11 @@ from captioning.config.settings import (
 from captioning.config.types import Name, PathText, Samples, Seconds, Seed
 from captioning.data.readers.captions import ImageId, common_images, read_captions, read_references
 from captioning.data.views import NAMED
+from captioning.data.words import Code, Language, Tokens
 from captioning.download.named import checkpoint_path, given_path, is_elsewhere
 from captioning.files import write_json
 from captioning.metrics.bootstrap import paired
-from captioning.metrics.scorer import Metrics
+from captioning.metrics.scorer import Metrics, left_out
 from captioning.metrics.wording import Said, of_model, wording
 from captioning.progress import counter
 from captioning.report.tables import print_comparison, print_summary, print_views
@@ -51,6 +52,8 @@ SETTINGS: Mapping[str, Any] = {
     "views": Annotated[list[Literal[tuple(NAMED)]], MinLen(1)],  # type: ignore[misc]
     "device": str,
     "modules": list[str],
+    "language": Code | None,
+    "tokens": Tokens | None,
     "embeddings": list[PathText],
     "data": dict[str, Any],
     "keep": Annotated[int, Ge(0)],
@@ -77,13 +80,14 @@ def main(config: DictConfig) -> None:
     scoring = Scoring(config, source, images)
 
     folder = new_folder(config, Path(config.runs) / config.name)
-    log.info("%s\nrun folder: %s", describe(len(images), len(source.references), given), folder)
+    told = [describe(len(images), len(source.references), given), *left_out(config.metrics, source.language.code)]
+    log.info("%s\nrun folder: %s", "\n".join(told), folder)
     first, *more = config.views
     ours, scores = scoring.score(folder / "captions.jsonl", first)
     if source.kept:
         write(folder / FILE, source.kept)
     views = {first: ours} | {view: scoring.score(folder / f"captions-{view}.jsonl", view)[0] for view in more}
-    provenance = software() | dict(source.provenance) | scoring.counts
+    provenance = software(source.language) | dict(source.provenance) | scoring.counts
     provenance |= {"signatures": scoring.scorer.signatures} if scoring.scorer else {}
     write_scores(folder / "scores.json", ours, provenance, views if more else None)
     if others is not None:
@@ -112,11 +116,13 @@ def check(config: DictConfig) -> None:
     altered = config.bfloat16 or config.shuffled or settings_given(config.decoding)
     altered = altered or has_other_photographs(config) or is_another_data_set(config) or config.split != "val"
     images, references = config.images is not None, config.references is not None
+    own_words = config.tokens or (not is_another_data_set(config) and {"language", "tokens"} & config.data.keys())
 
     refused = {
         "give either checkpoint=FILE, or captions=FILE and references=FILE": trained == (config.captions is not None),
         "a checkpoint is scored on references of its own data set: leave references out, or name their photographs "
         "with images=FOLDER": trained and references and not images,
+        "language and tokens are those of the checkpoint: leave them out": trained and (config.language or own_words),
         "images and views are for a checkpoint=FILE to caption: leave them out with captions=FILE": (
             not trained and has_other_photographs(config)
         ),
@@ -159,12 +165,14 @@ def describe(images: int, of: int, given: Mapping[str, Mapping[ImageId, Any]]) -
 
 def of_files(config: DictConfig) -> Source:
     """Captions and references of files."""
-    captions = {image_id: Said(text) for image_id, text in read_captions(given_path(config.captions)).items()}
+    language, texts = Language.of(config), read_captions(given_path(config.captions))
+    captions = {image_id: Said(text, language.words_of(text)) for image_id, text in texts.items()}
     return Source(
         read_references(given_path(config.references)),
         lambda view: captions,
-        lambda captions: wording([caption.words for caption in captions]),
+        lambda captions: wording([caption.words for caption in captions], language.code),
         {name: file_record(config[name]) for name in ("captions", "references")},
+        language,
         {f"captions={config.captions}": captions},
     )
 
@@ -183,12 +191,12 @@ def of_checkpoint(config: DictConfig) -> Source:
     captioner = TrainedCaptioner.from_checkpoint(
         config.checkpoint, config.device, decoding, list(config.modules), config.bfloat16
     )
-    captioner.search = with_entropy(captioner.search)
+    captioner.search, vocabulary = with_entropy(captioner.search), captioner.vocabulary
     backbones = [network.backbone for network in captioner.networks]
     if config.features is not None:
         move_features(backbones, given_path(config.features))
     data = data_settings(captioner.config, config)
-    material = DataSet.of_evaluation(config, captioner.config["data"], data, backbones, captioner.vocabulary)
+    material = DataSet.of_evaluation(config, captioner.config["data"], data, backbones, vocabulary)
     examples, kept = material.examples, list[KeptCaption]()
 
     def decoded(inputs: Sequence[Any], pixels: Sequence[bool]) -> "Iterator[Caption]":
@@ -206,8 +214,8 @@ def of_checkpoint(config: DictConfig) -> Source:
         keep = config.keep if view == config.views[0] else 0
         said, scores = dict[ImageId, Said](), list[float]()
         for row, (example, caption) in enumerate(zip(examples, decoded(inputs, pixels), strict=True)):
-            words = captioner.vocabulary.decode(caption.tokens)
-            said[example.image_id] = Said(words, caption.finished, caption.entropy)
+            words = vocabulary.words_of(caption.tokens)
+            said[example.image_id] = Said(vocabulary.language.join(words), words, caption.finished, caption.entropy)
             scores.append(caption.score)
             if row < keep:
                 kept.extend(captioner.kept(example.image_id, caption, [each.rows([row]) for each in inputs], pixels))
@@ -219,7 +227,7 @@ def of_checkpoint(config: DictConfig) -> Source:
     return Source(
         dict(zip(ids, reference_texts(examples), strict=True)),
         captions,
-        lambda captions: of_model(captions, material.training),
+        lambda captions: of_model(captions, material.training, vocabulary.language.code),
         {
             "checkpoint": file_record(files[0]),
             **({"ensemble": [file_record(file) for file in files]} if len(files) > 1 else {}),
@@ -228,6 +236,7 @@ def of_checkpoint(config: DictConfig) -> Source:
             "device": device_name(captioner.device),
             **({"bfloat16": True} if config.bfloat16 else {}),
         },
+        vocabulary.language,
         photographs=dict(zip(ids, photographs(examples, material.root), strict=True)),
         root=Path(material.root or "").expanduser(),
         kept=kept,

@@ -31,6 +31,10 @@ if TYPE_CHECKING:  # train imports PyTorch and Lightning, which take seconds, af
     from captioning.training.module import CaptioningModule
 
 T = TypeVar("T")
+MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in these captions
+IF_MANY = (
+    "lower data.vocabulary.min_count, or for a language without blanks set data.language=zh data.tokens=characters"
+)
 
 log = logging.getLogger(__name__)
 
@@ -111,10 +115,11 @@ def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
     """The examples, without unreadable photographs if `data.skip_broken`; features of your own must be there."""
     from captioning.data.photographs import readable
     from captioning.data.readers.reading import read
+    from captioning.data.words import Language
     from captioning.features.inputs import check_features
 
     data = settings["data"]
-    splits = read(build("data.reader", data["reader"], None), backbone.reads_photographs)
+    splits = read(build("data.reader", data["reader"], None), backbone.reads_photographs, Language.of(data))
     # a frozen backbone computes features of every photograph before training anyway
     if backbone.trainable or (data["skip_broken"] and backbone.reads_photographs):
         splits = readable(splits, backbone.transform, Path(settings["cache"]) / "photographs", data["skip_broken"])
@@ -152,6 +157,7 @@ def build_module(
     elif isinstance(model, Recurrent) and model.head.bias == "frequencies":
         model.head.begin(task.counts())
     settings: Any = OmegaConf.to_container(config, resolve=True)
+    timeout, language = config.metrics.timeout, vocabulary.language
     objective = build("objective", parts["objective"], None)
     objective.prepare(task, model)
     return CaptioningModule(
@@ -160,7 +166,7 @@ def build_module(
         objective=objective,
         search=build("decoding", vocabulary.with_ids(parts["decoding"]), None),
         scorers={
-            split: Scorer(reference_texts(splits[split]), settings["metrics"][split], config.metrics.timeout)
+            split: Scorer(reference_texts(splits[split]), settings["metrics"][split], timeout, language=language)
             for split in ("val", "test")
         },
         vocabulary=vocabulary,
@@ -174,14 +180,16 @@ def build_module(
 def build_vocabulary(config: DictConfig, splits: "Splits", initial: "InitialWeights | None") -> "Vocabulary":
     """The words of the training captions; with `data.vocabulary=checkpoint`, those of `initial`."""
     from captioning.data.vocabulary import Vocabulary
+    from captioning.data.words import Language
 
+    language = Language.of(config.data)
     if initial is not None and config.data.vocabulary == FROM_CHECKPOINT:
-        return initial.vocabulary
+        return Vocabulary(initial.vocabulary.words, language)
     captions = [reference.words for example in splits["train"] for reference in example.references]
     vocabulary = Vocabulary.from_captions(captions, **config.data.vocabulary)
     if initial is not None:
         initial.check_vocabulary(vocabulary)
-    return vocabulary
+    return Vocabulary(vocabulary.words, language)
 
 
 def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule") -> "CaptionData":
@@ -211,21 +219,21 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
     settings = {name: config.data[name] for name in DATA}
     data = CaptionData(splits, inputs, module.vocabulary, views=more, seed=config.seed, **settings)
     log_info("%s", describe(data, module))
+    if data.unknown > MANY_UNKNOWN and is_first():
+        log.warning("%.0f %% of the words of the training captions are unknown: %s", 100 * data.unknown, IF_MANY)
     return data
 
 
 def describe(data: "CaptionData", module: "CaptioningModule") -> str:
-    """One line about the data, one about sizes."""
-    sizes = ", ".join(f"{name} {len(examples)}" for name, examples in data.splits.items())
-    dropped = data.datasets["train"].dropped
-    left_out = f" ({dropped} training images left out: every caption is too long)" if dropped else ""
+    """One line about the data, one about sizes, and one about scores that are left out, if any."""
+    from captioning.metrics.scorer import left_out
+
     count = sum(p.numel() for p in cast("nn.Module", module.model).parameters())
     backbone = sum(p.numel() for p in module.backbone.parameters())
     state = "trainable" if module.backbone.trainable else "frozen"
-    return (
-        f"images: {sizes}{left_out}; vocabulary: {len(module.vocabulary)}\n"
-        f"parameters: model {count:,}, backbone {backbone:,} ({state})"
-    )
+    sizes = f"parameters: model {count:,}, backbone {backbone:,} ({state})"
+    metrics = [*module.config["metrics"]["val"], *module.config["metrics"]["test"]]
+    return "\n".join([data.described, sizes, *left_out(metrics, module.vocabulary.language.code)])
 
 
 def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":

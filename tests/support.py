@@ -182,6 +182,9 @@ def make_photographs(folder: Path) -> Path:
     ]
     for name in ("flickr8k", "flickr30k"):
         (folder / f"dataset_{name}.json").write_text(json.dumps({"images": karpathy}))
+    for code, captions in {"de": ["Ein Hund rennt .", "Hunde"], "zh": ["一只狗在跑。", "狗"]}.items():
+        content = json.dumps({f"{i}.jpg": captions for i in range(len(splits))})
+        (folder / f"captions_{code}.json").write_text(content)
     coco = [entry | {"filepath": "val2014", "cocoid": 100 + entry["imgid"]} for entry in karpathy]
     (folder / "dataset_coco.json").write_text(json.dumps({"images": coco}))
     (folder / "annotations").mkdir()

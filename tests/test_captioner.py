@@ -28,6 +28,13 @@ def captioner(shapes_run: Run) -> TrainedCaptioner:
     return captioning.load(shapes_run.checkpoint, device="cpu")
 
 
+def in_chinese(saved: dict[str, Any]) -> None:
+    """Each word of a checkpoint becomes a character."""
+    inside = saved["captioning"]
+    inside["words"] = [chr(0x4E00 + number) for number in range(len(inside["words"]))]
+    inside["config"]["data"] |= {"language": "zh", "tokens": "characters"}
+
+
 def changed(path: Path, folder: Path, change: Change) -> Path:
     """A copy of a checkpoint with `change` made to it by somebody who knows of the digest."""
     saved = torch.load(path, weights_only=True)
@@ -58,6 +65,29 @@ def test_captions_are_those_of_the_run_in_batches_of_any_size(shapes_run: Run, c
         mixed = captioner.caption((item for item in (str(first), image, second)), batch_size=2)
     assert [prediction.caption for prediction in mixed] == [predictions[i].caption for i in (0, 1, 1)]
     assert captioner.caption([]) == []
+
+
+def test_captions_are_written_as_in_their_language(
+    shapes_run: Run, captioner: TrainedCaptioner, tmp_path: Path
+) -> None:
+    chinese = captioning.load(changed(shapes_run.checkpoint, tmp_path, in_chinese), device="cpu")
+    both = chinese.caption(shapes_run.photographs), captioner.caption(shapes_run.photographs)
+    for ours, english in zip(*both, strict=True):
+        assert len(ours.words) == len(english.words) == len(ours.caption)
+        assert ours.caption == "".join(ours.words)
+
+    def of_a_function(saved: dict[str, Any]) -> None:
+        in_chinese(saved)
+        saved["captioning"]["config"]["data"]["tokens"] = "somebody.split"
+
+    theirs = captioning.load(changed(shapes_run.checkpoint, tmp_path, of_a_function), device="cpu")
+    assert [each.caption for each in theirs.caption(shapes_run.photographs)] == [each.caption for each in both[0]]
+    with pytest.raises(CaptioningError, match=r"does not fit: data\.language=Chinese"):
+        captioning.load(changed(shapes_run.checkpoint, tmp_path, _in("Chinese")), device="cpu")
+
+
+def _in(language: str) -> Change:
+    return lambda saved: saved["captioning"]["config"]["data"].update(language=language)
 
 
 def test_a_captioner_is_frozen_takes_no_random_numbers_and_says_what_it_is(shapes_run: Run) -> None:

@@ -48,7 +48,7 @@ BLEU = [f"BLEU-{n}" for n in range(1, 5)]
 QUICK = "metrics=[BLEU]"
 BOTH = "metrics=[BLEU,CIDEr]"
 FILES = ["captions=ours.json", "references=references.json"]
-WORDING = set(wording(["a dog"]))
+WORDING = set(wording([["a", "dog"]]))
 AGAINST_TRAINING, ENTROPY = {"novel", "unseen pairs"}, {"first word entropy", "word entropy"}
 OF_WORDS = {*WORDING, "ended", *ENTROPY}
 Command = Callable[..., str]
@@ -129,6 +129,22 @@ def test_what_it_leaves_and_prints(command: Command) -> None:
     assert printed.startswith("images: 5\nrun folder: runs/evaluate\n")
     assert f"\nBLEU-1{scores['BLEU-1']:>33.1f}\n" in printed
     assert "image 31: A dog is running.\n    reference: A man's dog" in printed
+
+    # in another language the words are counted that it has
+    command(*FILES, BOTH, "language=de", "name=german")
+    german, provenance, _ = read("german")
+    assert set(german) == set(scores) - {"bad_endings"}
+    assert provenance["tokenizer"] == "words, language=de"
+    assert "|lang:de|tok:words|" in provenance["signatures"]["CIDEr"]
+    results("chinese.json", {1: "一只狗", 2: "两个人。"})
+    annotations("chinese_references.json", {1: ["一只狗在跑。"], 2: ["两个人在海边"]})
+    files = ["captions=chinese.json", "references=chinese_references.json", "language=zh", "tokens=characters"]
+    told = command(*files, "metrics=[BLEU,METEOR]", "name=chinese")
+    assert told.startswith("images: 2\nscores left out, which are not made for language=zh: METEOR, bad_endings\n")
+    chinese, _, _ = read("chinese")
+    assert "METEOR" not in chinese
+    assert chinese["BLEU-1 (no brevity penalty)"] == pytest.approx(100)
+    assert chinese["length"] == 3
 
     # these captions have their references with them
     command("captions=runs/evaluate/captions.jsonl", "metrics=[CIDEr,BLEU]")
@@ -489,6 +505,10 @@ REFUSED = {
     "{shapes} +data.reader.seed=5": ["not the data set that the checkpoint was trained on"],
     "{shapes} data.root=.": ["there is no setting data.root", "eval_batch_size"],
     "{shapes} +data.reader.colour=red": ["no setting data.reader.colour", "max_objects"],
+    "{files} language=german": ["language=german", "ISO 639-1"],
+    "{files} tokens=characters": ["tokens=characters", "language=en"],
+    "{shapes} language=de": ["language and tokens are those of the checkpoint"],
+    "{shapes} +data.tokens=words": ["language and tokens are those of the checkpoint"],
     "{shapes} calibrate=true": ["calibrate=true", "split=val"],
     "{shapes} calibrate=true split=val decoding.width=2": ["calibrate=true", "decoding"],
     "{shapes} calibrate=true split=val bfloat16=true": ["calibrate=true", "bfloat16"],

@@ -77,7 +77,7 @@ def test_what_a_run_leaves(shapes_run: Run) -> None:
 def test_what_a_new_user_reads(shapes_run: Run) -> None:
     """Sizes, progress, the table, three captions, the folders; on standard error the drawing alone, no warnings."""
     out = shapes_run.stdout
-    assert "images: train 64, val 20, test 5; vocabulary: " in out
+    assert re.search(r"images: train 64, val 20, test 5; vocabulary: \d+ \(\d\.\d % of words unknown\)\n", out)
     assert "parameters: model " in out
     table = out[out.index("\nimage 200000") :]
     for name in (*BLEU, "BLEU-1 (no brevity penalty)", "CIDEr", "pointing", "pointing (images shuffled)"):

@@ -17,12 +17,13 @@ from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import check_table, refuse
 from captioning.config.types import PathText, Samples, Seconds, Seed
+from captioning.data.words import Code, Tokens
 from captioning.download.named import given_path
 from captioning.errors import listed, one_line
 from captioning.files import write_json
 from captioning.metrics import score_called
 from captioning.metrics.bootstrap import paired
-from captioning.metrics.scorer import Metric
+from captioning.metrics.scorer import Metric, left_out
 from captioning.metrics.statistics import Statistics
 from captioning.metrics.wording import disagreements, wording
 from captioning.report.tables import SHOWN, comparison_table
@@ -33,6 +34,9 @@ SETTINGS: Mapping[str, Any] = {
     "references": PathText | None,
     "objects": PathText | None,
     "metrics": Sequence[Metric],
+    "language": Code | None,
+    "tokens": Tokens | None,
+    "modules": Sequence[str],
     "timeout": Seconds,
     "score": str | None,
     "common_only": bool,
@@ -62,10 +66,13 @@ def main(config: DictConfig) -> None:
     }
     refuse(refused)
     metrics: Any = OmegaConf.to_container(config.metrics)
-    pair = Pair(config.files, config.references, bool(metrics), config.common_only)
+    written = config.language, config.tokens, list(config.modules)
+    pair = Pair(config.files, config.references, bool(metrics), config.common_only, *written)
     with while_read():
         for name, side in zip(NAMES, pair.sides, strict=True):
             print(f"{name}  {side.short} ({one_line(str(side.file))})", flush=True)
+        for line in left_out(metrics, pair.language.code):
+            print(line)
     statistics = pair.score(metrics, config.timeout, config.objects, config.score)
     record = compared(pair, statistics, **config.bootstrap)
     output = given_path(config.output)
@@ -92,7 +99,7 @@ def compared(pair: Pair, statistics: Sequence[Sequence[Statistics]], samples: in
     named = [[line.hallucinated for line in lines if line.hallucinated is not None] for lines in pair.lines]
     one, other = statistics
     scores = {name: asdict(each) for name, each in paired(one, other, samples, seed).items()}
-    ours, theirs = (wording([" ".join(each) for each in said]) for said in words)
+    ours, theirs = (wording(said, pair.language.code) for said in words)
     for name, each in ours.items():
         scores.setdefault(name, {"ours": each, "theirs": theirs[name], "difference": each - theirs[name]})
     record: dict[str, Any] = {

@@ -36,8 +36,7 @@ def write_page(
     shown = [image.for_script(len(pair.sides), pair.names, DIGITS) for image in images]
     for each, lines in zip(shown, rows, strict=True):
         for answer, line in zip(each["answers"], lines, strict=True):
-            words = " ".join(line.words)
-            answer |= {} if words == line.caption else {"words": words}  # as they are counted
+            answer |= {} if " ".join(line.words) == line.caption else {"words": line.words}  # as they are counted
     pictures = [image.address for image in images]
     counts = [[[term, *(round(row[each]) for each in COUNTS)] for term, row in record[name].items()] for name in terms]
     section = {

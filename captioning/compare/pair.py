@@ -10,16 +10,17 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
+from captioning.config.settings import refuse
 from captioning.data.readers.captions import common_images, read_entries, read_photographs, read_references
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.reading import ImageId, Text, at, by_image
-from captioning.data.vocabulary import split_words
+from captioning.data.words import ENGLISH, USUAL, Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, did_you_mean, one_line
 from captioning.metrics import SCORES, Scorer, score_called
-from captioning.metrics.hallucination import Chair
+from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
 from captioning.metrics.scorer import HEADLINE, scores_of
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.report.runs import Caption, read_record
@@ -35,10 +36,15 @@ class Line(Caption):
     image_id: ImageId
     caption: Text
     references: list[Text] = Field(default_factory=list)
+    _language: Language = PrivateAttr(USUAL)
 
     @property
     def words(self) -> tuple[str, ...]:
-        return split_words(self.caption)
+        return self._language.split(self.caption)
+
+    def count(self, language: Language) -> None:
+        """Count the words of a language."""
+        self._language = language
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class Side:
     lines: Mapping[ImageId, Line]
     signatures: Mapping[str, str]  # of the metrics in the file, where they are recorded
     root: Any  # folder of the photographs, where it is recorded
+    data: Mapping[str, Any]  # settings of the run's data, where they are recorded
 
     @classmethod
     def read(cls, given: object) -> Self:
@@ -60,11 +67,14 @@ class Side:
         with at(file):
             lines = by_image((line.image_id, line) for line in entries)
         if file.name != CAPTIONS:
-            return cls(one_line(file.stem), file, lines, {}, None)
+            return cls(one_line(file.stem), file, lines, {}, None, {})
         record, config = file.with_name("scores.json"), file.with_name("config.yaml")
         signatures = read_record(record).provenance.signatures if record.is_file() else {}
-        root = dict(each_setting(read_settings(config))).get("data.reader.root") if config.is_file() else None
-        return cls(one_line(file.absolute().parent.name), file, lines, signatures, root)
+        settings = dict(each_setting(read_settings(config))) if config.is_file() else {}
+        data = {name: settings.get(f"data.{name}") for name in ("language", "tokens")}
+        return cls(
+            one_line(file.absolute().parent.name), file, lines, signatures, settings.get("data.reader.root"), data
+        )
 
     @property
     def references(self) -> dict[ImageId, list[str]]:
@@ -72,10 +82,25 @@ class Side:
 
 
 class Pair:
-    """The images of two files of captions, the same unless `common_only`, with references unless not `needed`."""
+    """The images of two files of captions, the same unless `common_only`, with references unless not `needed`.
 
-    def __init__(self, files: Sequence[object], references: str | None, needed: bool, common_only: bool) -> None:
+    Their `language` and `tokens` are those of the first run, or English words, where none are given.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[object],
+        references: str | None,
+        needed: bool,
+        common_only: bool,
+        language: str | None = None,
+        tokens: str | None = None,
+        modules: Sequence[str] = (),
+    ) -> None:
         self.sides = [Side.read(file) for file in files]
+        known = self.sides[0].data
+        chosen = {"language": language or known.get("language"), "tokens": tokens or known.get("tokens")}
+        self.language = Language.of(chosen, modules)
         if self.sides[0].short == self.sides[1].short:
             self.sides = [replace(side, short=one_line(str(side.file))) for side in self.sides]
         known = {image: texts for image, texts in self._known(references).items() if texts or not needed}
@@ -87,6 +112,8 @@ class Pair:
         images = common_images(known, {str(side.file): side.lines for side in self.sides}, common_only)
         self.references = {image: known[image] for image in images}
         self.lines = [[side.lines[image] for image in images] for side in self.sides]
+        for line in chain(*self.lines):
+            line.count(self.language)
 
     def _known(self, file: str | None) -> Mapping[ImageId, list[str]]:
         if file is not None:
@@ -118,7 +145,7 @@ class Pair:
             held = [each for each in line.scores.items() if alike and each[1] is not None]
             line.scores = dict(held) | {LENGTH: float(len(line.words))}
         held_names = [name for line in chain(*self.lines) for name in line.scores]
-        known = list(dict.fromkeys([HEADLINE, *SCORES, *scores_of(metrics), *held_names]))
+        known = list(dict.fromkeys([HEADLINE, *SCORES, *scores_of(metrics, self.language.code), *held_names]))
         if first not in (None, *known):
             raise CaptioningError(f"there is no score={first}.{did_you_mean(str(first), known)}")
         self.signatures = dict(one.signatures) if alike else {}
@@ -138,8 +165,9 @@ class Pair:
 
     def _scored(self, metrics: Sequence[str], timeout: float, objects: str | None) -> list[list[Statistics]]:
         references = list(self.references.values())
+        refuse({ENGLISH_OBJECTS: objects is not None and self.language.code != ENGLISH})
         beside = [Chair(read_objects(given_path(objects), self.references), references)] if objects else []
-        scorer = Scorer(references, metrics, timeout, beside)
+        scorer = Scorer(references, metrics, timeout, beside, self.language)
         found = []
         for lines in self.lines:
             scores = scorer.score(dict(enumerate(line.caption for line in lines)))

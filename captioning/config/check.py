@@ -59,11 +59,10 @@ def apply_debug(config: DictConfig) -> None:
     """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something else."""
     check_value("debug", config.debug, bool)
     if config.debug:
-        parser, overrides = OverridesParser.create(), HydraConfig.get().overrides.task
-        given = {each.key_or_group for each in parser.parse_overrides(overrides)}
+        given = OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)
         with open_dict(config):
             for key, value in OmegaConf.load(CONF / "debug.yaml").items():
-                if key not in given:
+                if all(each.key_or_group != key for each in given):
                     OmegaConf.update(config, str(key), value)
 
 
@@ -79,8 +78,7 @@ def check(config: DictConfig) -> dict[str, Any]:
         check_checkpoint("init_from", config.init_from)
     find_java()  # which scores need, after hours of training
     settings = of_parts(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they come when the parts are built to be used
+    with warnings.catch_warnings(action="ignore"):  # they come when the parts are built to be used
         _dry_build(config, settings)
     return settings
 
@@ -91,12 +89,14 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
     from captioning.config.searches import build_search, with_words
     from captioning.data.module import CaptionData
     from captioning.data.vocabulary import Vocabulary
+    from captioning.data.words import Language
 
     data, decoding, trainer = settings["data"], settings["decoding"], settings["trainer"]
     judge("data", CaptionData, {"seed": settings["seed"], **{name: data[name] for name in DATA}})
     if data["vocabulary"] != FROM_CHECKPOINT:
         judge("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
     build("data.reader", data["reader"], modules_of(data["reader"]))
+    Language.of(data).split("a word")
     objective = build("objective", settings["objective"], None)
     model = _networks(settings) or locate("model", settings["model"]["_target_"], None)
     for width in config.decoding.get("select") or [None]:
@@ -151,7 +151,7 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
     unplaced = relative != "none" and any(each["_target_"].endswith(".Precomputed") for _, each in backbones)
     trained = [backbone["trainable"] for _, backbone in backbones if "trainable" in backbone]
     started = int(os.environ.get("WORLD_SIZE", 1))
-    scores = [f"val/{name}" for name in scores_of(list(config.metrics.val))]
+    scores = [f"val/{name}" for name in scores_of(list(config.metrics.val), data.get("language", "en"))]
     monitors = {name: callback.get("monitor") for name, callback in callbacks.items() if callback}
     no_best = f"there is no best checkpoint to test: set test=false{' and decoding.select=null' if select else ''}"
     best, no_gpu = bool(config.test or select), device.type == "cpu"

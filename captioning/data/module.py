@@ -1,6 +1,7 @@
 """The data module of all models."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import cast
 
 import lightning as L
@@ -67,6 +68,20 @@ class CaptionData(L.LightningDataModule):
     def examples(self, split: str) -> Sequence[Example]:
         """The examples that `Batch.index` refers to."""
         return self.splits[split]
+
+    @cached_property
+    def unknown(self) -> float:
+        """The share of unknown words among those of the training captions, 0 to 1."""
+        return self.vocabulary.unknown(r.words for example in self.splits["train"] for r in example.references)
+
+    @property
+    def described(self) -> str:
+        """One line about images and words."""
+        sizes = ", ".join(f"{name} {len(examples)}" for name, examples in self.splits.items())
+        dropped = self.datasets["train"].dropped
+        too_long = f" ({dropped} training images left out: every caption is too long)" if dropped else ""
+        words = f"{len(self.vocabulary)} ({100 * self.unknown:.1f} % of words unknown)"
+        return f"images: {sizes}{too_long}; vocabulary: {words}"
 
     def digest(self) -> str:
         """Digest of the examples of all splits; equal digests mean equal data."""

@@ -3,8 +3,6 @@
 V words, including the special tokens. Nothing here starts Java.
 """
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -14,38 +12,24 @@ from annotated_types import Ge, Interval
 from pydantic import SkipValidation
 
 from captioning.config.types import validated
+from captioning.data.words import ENGLISH, USUAL, Language
 from captioning.errors import CaptioningError, did_you_mean
 from captioning.tokens import EOS, NAMES, UNK
 
-# Accents and vowel signs without a composed form; otherwise Hindi words would be split. Those of living scripts are
-# below 0x10000.
-_MARKS = "".join(char for char in map(chr, range(0x10000)) if unicodedata.category(char).startswith("M"))
-_LETTERS = rf"(?:[^\W_]++[{_MARKS}]*+)++"
-_WORD = re.compile(f"{_LETTERS}(?:'{_LETTERS})*+")
 OF_WORDS = ("prefix", "forbidden", "no_bad_ending")
 """Filter settings of a search that are lists of words."""
-
-
-def split_words(text: str) -> tuple[str, ...]:
-    """Split a caption into lower-case words of letters, digits and inner apostrophes, in any script.
-
-    `"Two dogs' well-known T-shirts, don't ask!"` gives `two dogs well known t shirts don't ask`. Typographic
-    apostrophes become plain ones, and letters with combining accents become composed letters.
-    """
-    composed = unicodedata.normalize("NFC", text.lower())
-    return tuple(_WORD.findall(composed.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")))
 
 
 class Vocabulary:
     """Immutable mapping between words and ids; ids 0..3 are the special tokens of `captioning.tokens`.
 
-    Two vocabularies with the same words in the same order are equal.
+    Captions are written as in `language`. Two vocabularies with the same words in the same order are equal.
     """
 
-    __slots__ = ("_ids", "_names")
+    __slots__ = ("_ids", "_names", "language")
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self._names = (*NAMES, *words)
+    def __init__(self, words: Sequence[str], language: Language = USUAL) -> None:
+        self._names, self.language = (*NAMES, *words), language
         self._ids = {name: i for i, name in enumerate(self._names)}
         if len(self._ids) < len(self._names):
             twice = [name for name, count in Counter(self._names).items() if count > 1]
@@ -108,7 +92,11 @@ class Vocabulary:
         return [self._ids.get(word, UNK) for word in words]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Join the words of `ids` by spaces, up to EOS and without special tokens."""
+        """The caption of `ids`, written as in its language."""
+        return self.language.join(self.words_of(ids))
+
+    def words_of(self, ids: Iterable[int]) -> list[str]:
+        """The words of `ids`, up to EOS and without special tokens."""
         words = []
         for i in map(int, ids):
             if i == EOS:
@@ -117,7 +105,7 @@ class Vocabulary:
                 raise IndexError(f"token id {i} is negative")
             if i >= len(NAMES):
                 words.append(self._names[i])
-        return " ".join(words)
+        return words
 
     def each_word(self, ids: Iterable[int]) -> list[str]:
         """The word of each id except EOS; empty for other special tokens."""
@@ -128,10 +116,22 @@ class Vocabulary:
         filters = search.get("filters")
         if not isinstance(filters, Mapping):
             return dict(search)
-        for word in map(str, filters.get("prefix") or ()):
+        if filters.get("no_bad_ending") and self.language.code != ENGLISH:
+            raise CaptioningError(
+                f"decoding.filters.no_bad_ending knows English endings alone, and these captions are in language="
+                f"{self.language.code}: set it to false"
+            )
+        lists = {name: filters[name] for name in OF_WORDS if isinstance(filters.get(name), list | tuple)}
+        if "prefix" in lists:
+            lists["prefix"] = [word for text in map(str, lists["prefix"]) for word in self._written(text)]
+        ids = {name: [i for i in self.encode(map(str, words)) if i != UNK] for name, words in lists.items()}
+        return {**search, "filters": {**filters, **ids}}
+
+    def _written(self, text: str) -> Sequence[str]:
+        """One known word, or the known words of a text such as Chinese without blanks."""
+        words = [text] if text in self._ids else self.language.words_of(text) or [text]
+        for word in words:
             if word not in self._ids:
                 hint = did_you_mean(word, self.words)
                 raise CaptioningError(f"decoding.filters.prefix: the model does not know the word {word}.{hint}")
-        lists = {name: filters[name] for name in OF_WORDS if isinstance(filters.get(name), list | tuple)}
-        ids = {name: [i for i in self.encode(map(str, words)) if i != UNK] for name, words in lists.items()}
-        return {**search, "filters": {**filters, **ids}}
+        return words

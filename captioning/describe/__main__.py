@@ -36,6 +36,7 @@ def main(config: DictConfig) -> None:
     # here, because PyTorch takes seconds
     from captioning.data.readers.reading import read
     from captioning.data.vocabulary import Vocabulary
+    from captioning.data.words import Language
     from captioning.describe.captions import describe_captions
     from captioning.describe.findings import find
     from captioning.describe.page import as_text, write_page
@@ -43,7 +44,7 @@ def main(config: DictConfig) -> None:
 
     judge("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
     reader = build("data.reader", data["reader"], None)
-    splits, drawn = read(reader, photographs=False), hasattr(reader, "writes_to")
+    splits, drawn = read(reader, photographs=False, language=Language.of(data)), hasattr(reader, "writes_to")
     root = reader.writes_to if drawn else data.get("root")
     training, refusal = (reference.words for example in splits["train"] for reference in example.references), ""
     try:

@@ -64,6 +64,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     return traced, {
         "version": runner.VERSION,
         "vocabulary": [*NAMES, *captioner.vocabulary.words],
+        "unwritten": captioner.vocabulary.language.unwritten,
         "decoding": decoding,
         "quantiles": list(captioner.quantiles),
         "longest": longest,

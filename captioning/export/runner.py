@@ -7,6 +7,7 @@ C channels, H rows and W columns of pixels, K hypotheses, T tokens, L context ve
 
 import argparse
 import json
+import re
 import sys
 from bisect import bisect_left
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ class Captioner:
         self.words, self.preprocessing, self.of_hypotheses = (
             about[name] for name in ("vocabulary", "preprocessing", "of_hypotheses")
         )
+        self.unwritten = about.get("unwritten", "")  # a regular expression: blanks between words, as in Chinese
         self.decoding = about["decoding"] | decoding
         same = self.decoding | {"n_best": 1} == about["decoding"] | {"n_best": 1}  # the best stays the best
         self.quantiles = about.get("quantiles", []) if same else []
@@ -122,6 +124,7 @@ class Captioner:
         captions = []
         for score, each in best:
             text = " ".join(self.words[token] for token in each.tokens if token >= WORDS)
+            text = re.sub(self.unwritten, "", text) if self.unwritten else text
             captions.append(Caption(text, float(score), self._confidence(score), each.tokens, each.attention))
         return captions
 

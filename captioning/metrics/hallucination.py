@@ -92,6 +92,9 @@ def mentions(caption: str) -> list[str]:
     return [category for category in found if category != NOTHING]
 
 
+ENGLISH_OBJECTS = "objects=FILE scores CHAIR, which knows the English names of objects alone: leave it out"
+
+
 class Chair:
     """CHAIR of images, of which the annotated categories and the references are known.
 

@@ -8,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 from pycocoevalcap.meteor import meteor
@@ -34,6 +36,34 @@ PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
 LINE_SEPARATORS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 METEOR = Path(meteor.__file__).with_name(meteor.METEOR_JAR)
 ByImage = Mapping[int, list[str]]
+
+
+class Matching(NamedTuple):
+    """METEOR's parameters for a language: those of the jar, for the matchers that pycocoevalcap has data for."""
+
+    name: str  # of the language, in the jar
+    weights: Mapping[str, float]  # of the matchers, in the jar's order
+    alpha: float = 0.75
+    beta: float = 1.4
+    gamma: float = 0.7
+    delta: float = 0.5
+
+
+def _stemmed(name: str, stem: float = 0.5, *parameters: float) -> Matching:
+    return Matching(name, {"exact": 1.0, "stem": stem}, *parameters)
+
+
+MATCHING: Mapping[str, Matching] = {
+    "en": Matching("en", {"exact": 1.0, "stem": 0.6, "synonym": 0.8, "paraphrase": 0.6}, 0.85, 0.2, 0.6, 0.75),
+    "cs": Matching("cz", {"exact": 1.0}, 0.95, 0.2, 0.6, 0.8),
+    "de": _stemmed("de", 0.8, 0.95, 1.0, 0.55, 0.55),
+    "es": _stemmed("es", 0.8, 0.65, 1.3, 0.5, 0.8),
+    "fr": _stemmed("fr", 0.2, 0.9, 1.4, 0.6, 0.65),
+    # parameters that are not tuned for a language, and but for Russian no list of function words
+    **{code: _stemmed(code) for code in ("da", "fi", "hu", "it", "nl", "no", "pt", "ro", "ru", "tr")},
+    **{"nb": _stemmed("no"), "sv": _stemmed("se")},
+}
+"""By ISO 639-1. Tables of paraphrases are there for English alone."""
 SPICE_JAVAS = range(8, 15)  # its results are written with the JavaScript engine of these versions
 SPICE_MODELS = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.zip"
 
@@ -124,14 +154,17 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
 
 
 class Meteor(Java):
-    """METEOR 1.5 (Denkowski and Lavie, "Meteor Universal", WMT 2014); loading its paraphrases takes 2 GB and seconds.
+    """METEOR 1.5 (Denkowski and Lavie, "Meteor Universal", WMT 2014); English paraphrases take 2 GB and seconds.
 
     In the jar's -stdio mode the line `SCORE ||| reference ||| .. ||| candidate` is answered with the match statistics
     of one image, from which the scores of any set of images are computed here.
     """
 
-    def __init__(self) -> None:
-        super().__init__("METEOR", ["-Xmx2G", "-jar", str(METEOR), "-", "-", "-stdio", "-l", "en", "-norm"])
+    def __init__(self, language: str = "en") -> None:
+        self._matching = MATCHING[language]
+        # in other languages the words are the tokens of the data set, and none is matched by what is missing
+        how = ["-norm"] if language == "en" else ["-lower", "-m", " ".join(self._matching.weights)]
+        super().__init__("METEOR", ["-Xmx2G", "-jar", str(METEOR), "-", "-", "-stdio", "-l", self._matching.name, *how])
 
     def match(self, references: Sequence[Sequence[str]], candidates: Sequence[str], timeout: float = 60) -> Statistics:
         """The statistics of each caption against that of its references that fits it best."""
@@ -146,17 +179,18 @@ class Meteor(Java):
         matched = rows[:, 4:20].reshape(-1, 8, 2).sum(axis=1)  # [B, 2]
         whole = (matched == rows[:, :2]).all(axis=1) & (rows[:, 20] == 1)
         rows[whole, 20] = 0
-        return Statistics(("METEOR",), rows, _meteor)
+        return Statistics(("METEOR",), rows, partial(_meteor, matching=self._matching))
 
 
-def _meteor(sums: Array) -> Array:
-    """English METEOR with the jar's default parameters (section 2) from summed statistics: `[K, 23]` to `[K, 1]`.
+def _meteor(sums: Array, matching: Matching) -> Array:
+    """METEOR with the jar's default parameters (section 2) from summed statistics: `[K, 23]` to `[K, 1]`.
 
     The numbers, of candidate and reference in turn: 0-1 words, 2-3 function words, 4-19 matched content words and
-    matched function words by each of the four matchers; 20 chunks; 21-22 matched words again, as the chunks count them.
+    matched function words by each of up to four matchers; 20 chunks; 21-22 matched words again, as the chunks count
+    them.
     """
-    alpha, beta, gamma, delta = 0.85, 0.2, 0.6, 0.75
-    matchers = np.array([1.0, 0.6, 0.8, 0.6])
+    _, weights, alpha, beta, gamma, delta = matching
+    matchers = np.pad([*weights.values()], (0, 4 - len(weights)))
     words, function_words = sums[:, 0:2], sums[:, 2:4]
     content, function = sums[:, 4:20].reshape(-1, 4, 2, 2).transpose(2, 0, 1, 3)  # [K, 4, 2] each
     matches = matchers @ (delta * content + (1 - delta) * function)  # [K, 2]

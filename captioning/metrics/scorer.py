@@ -1,36 +1,32 @@
-"""The table of scores, and the scorer of generated captions (of all processes once), equal to pycocoevalcap.
+"""The table of scores, and the scorer of generated captions, in English equal to pycocoevalcap.
 
 B is the number of scored images. Sources: BLEU, Papineni et al., ACL 2002; METEOR, Denkowski and Lavie, WMT 2014;
 ROUGE-L, Lin, 2004; CIDEr (here, as in pycocoevalcap, CIDEr-D), Vedantam et al., CVPR 2015; SPICE, Anderson et al., ECCV
 2016; the pipeline (PTB tokens, closest reference length), Chen et al., "Microsoft COCO Captions", 2015.
 """
 
-from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import numpy as np
 from annotated_types import DocInfo, MinLen
 from pydantic import AfterValidator, SkipValidation
 
 from captioning.config.types import Seconds, validated
+from captioning.data.words import ENGLISH, USUAL, Language
 from captioning.errors import CaptioningError, one_line
-from captioning.machine import gathered
 from captioning.metrics.clip import NAMES as CLIP_NAMES
 from captioning.metrics.hallucination import NAMES as CHAIR_NAMES
-from captioning.metrics.java import Meteor, Spice, find_java, ptb_tokenize
+from captioning.metrics.java import MATCHING, Meteor, Spice, find_java, ptb_tokenize
 from captioning.metrics.scenes import NAMES as SCENE_NAMES
 from captioning.metrics.scenes import OF_IMAGES, DrawnScenes
 from captioning.metrics.signature import signatures
 from captioning.metrics.statistics import BLEU_NAMES, FUNCTIONS, NO_PENALTY, PERCENT, Computed, Statistics, mean
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 GROUPS = ("scores", "BLEU without brevity penalty", "hallucination", "wording", "attention", "other scores")
 MAIN, BLEU_ALONE, HALLUCINATION, WORDING, ATTENTION, OTHER = GROUPS
@@ -48,13 +44,17 @@ class Score:
     per_image: bool = False  # `captions.jsonl` has it for each image
     mean: bool = False  # over a corpus, it is the mean of the images' scores
     default: bool = True  # its metric is computed unless other metrics are named
-    languages: tuple[str, ...] = ()  # that it is made for; empty for any
+    languages: tuple[str, ...] = ()  # that it is made for, ISO 639-1; empty for any
     best: str | None = None  # `max` or `min`, where one end is the better one
 
     @property
     def heading(self) -> str:
         """The name, with the unit unless that is 0-100 or unknown."""
         return self.name if self.unit in ("0-100", "") else f"{self.name} ({self.unit})"
+
+    def knows(self, language: str) -> bool:
+        """Return True if it is made for captions in a language."""
+        return not self.languages or language in self.languages
 
     def printed(self, value: float) -> str:
         """The rounded value without its unit; a zero has no sign."""
@@ -67,15 +67,15 @@ def _score(name: str, metric: str, **more: Any) -> Score:
 
 _ALL = (
     *(_score(name, "BLEU") for name in BLEU_NAMES),
-    _score("METEOR", "METEOR", languages=("en",)),
+    _score("METEOR", "METEOR", languages=tuple(MATCHING)),
     _score("ROUGE-L", "ROUGE-L", mean=True),
     _score("CIDEr", "CIDEr", mean=True, unit="x 100"),
-    _score("SPICE", "SPICE", mean=True, languages=("en",), default=False),  # a large download, and an old Java
+    _score("SPICE", "SPICE", mean=True, languages=(ENGLISH,), default=False),  # a large download, and an old Java
     *(Score(name, MAIN, "x 100", per_image=True, mean=True, default=False, best="max") for name in CLIP_NAMES),
     *(Score(name + NO_PENALTY, BLEU_ALONE, metric="BLEU", best="max") for name in BLEU_NAMES),
     *(Score(n, HALLUCINATION, "%", per_image=True, languages=("en",), best=best) for n, best in CHAIR_NAMES.items()),
     *(Score(name, HALLUCINATION, "%", per_image=name in OF_IMAGES, best="min") for name in SCENE_NAMES),
-    Score("bad_endings", WORDING, "%", languages=("en",)),
+    Score("bad_endings", WORDING, "%", languages=(ENGLISH,)),
     Score("repeated", WORDING, "%"),
     Score("length", WORDING, "words"),
     Score("distinct-1", WORDING, "%"),
@@ -100,6 +100,7 @@ SCORES: Final[Mapping[str, Score]] = {score.name: score for score in _ALL}
 METRICS = tuple(dict.fromkeys(score.metric for score in _ALL if score.metric))
 """That `metrics.val`, `metrics.test` and `metrics` can name."""
 DEFAULT_METRICS = tuple(dict.fromkeys(score.metric for score in _ALL if score.metric and score.default))
+PTB = "PTB"
 HEADLINE = "CIDEr"
 """The score that systems are ranked by."""
 
@@ -109,10 +110,18 @@ def score_called(name: str) -> Score:
     return SCORES.get(name) or Score(name, OTHER, unit="", digits=2)
 
 
-def scores_of(metrics: Iterable[str]) -> list[str]:
-    """The main scores that these metrics give, a user's imported."""
+def scores_of(metrics: Iterable[str], language: str = ENGLISH) -> list[str]:
+    """The main scores that these metrics give in a language, a user's imported."""
     chosen = list(metrics)
-    return [score.name for score in _ALL if score.metric in chosen and score.group == MAIN] + list(_own(chosen))
+    ours = [score for score in _ALL if score.metric in chosen and score.group == MAIN and score.knows(language)]
+    return [score.name for score in ours] + list(_own(chosen))
+
+
+def left_out(metrics: Iterable[str], language: str) -> list[str]:
+    """A line about the scores of these metrics and of the wording that are not made for a language, if any."""
+    chosen = {*metrics}
+    names = [s.name for s in _ALL if (s.metric in chosen or s.group == WORDING) and not s.knows(language)]
+    return [f"scores left out, which are not made for language={language}: {', '.join(names)}"] if names else []
 
 
 def _known(name: str) -> str:
@@ -177,6 +186,7 @@ class Scorer:
             arguments, they have a method `compute_score` as pycocoevalcap's do, and their name is the score's.
         timeout: seconds that a Java program may take, and as many again for every 500 captions.
         beside: further metrics, by what else is known of the images; those of `DrawnScenes` join them by themselves.
+        language: of the captions; metrics that are not made for it are left out.
     """
 
     @validated
@@ -186,32 +196,46 @@ class Scorer:
         metrics: Metrics = DEFAULT_METRICS,
         timeout: Seconds = 60.0,
         beside: Annotated[Sequence[Beside], SkipValidation] = (),
+        language: Language = USUAL,
     ) -> None:
         find_java()
-        self.references, self.timeout = references, timeout
+        self.references, self.timeout, self.language = references, timeout, language
         self._beside = (*beside, *DrawnScenes.of(references))
-        self.metrics = tuple(name for name in METRICS if name in metrics)
-        self._by_image = ({"SPICE": Spice(timeout)} if "SPICE" in metrics else {}) | _own(metrics)
+        known = {score.metric for score in _ALL if score.knows(language.code)}
+        self.metrics = tuple(name for name in METRICS if name in metrics and name in known)
+        self._by_image = ({"SPICE": Spice(timeout)} if "SPICE" in self.metrics else {}) | _own(metrics)
 
     @property
     def signatures(self) -> dict[str, str]:
         """What the scores of each metric depend on besides the captions."""
-        found = signatures([*self.metrics, *self._by_image], self.references, version("pycocoevalcap"))
+        metrics, known = [*self.metrics, *self._by_image], version("pycocoevalcap")
+        found = signatures(metrics, self.references, known, self.language.code, self.tokenizer)
         return found | {metric.name: metric.signature for metric in self._beside if metric.signature}
+
+    @property
+    def tokenizer(self) -> str:
+        """What splits captions into words for the metrics."""
+        return PTB if self.language.code == ENGLISH else self.language.tokens
 
     @cached_property
     def tokenized_references(self) -> list[list[str]]:
-        """The references after `ptb_tokenize`, grouped by image as they were given."""
-        tokenized = iter(ptb_tokenize([text for captions in self.references for text in captions], self.timeout))
+        """The references after `tokenized`, grouped by image as they were given."""
+        tokenized = iter(self.tokenized([text for captions in self.references for text in captions]))
         return [[next(tokenized) for _ in captions] for captions in self.references]
+
+    def tokenized(self, texts: Sequence[str]) -> list[str]:
+        """Texts as metrics read them, one space between tokens: by PTB in English, else by the words of the data."""
+        if self.tokenizer == PTB:
+            return ptb_tokenize(texts, self.timeout)
+        return [" ".join(self.language.split(text)) for text in texts]
 
     def score(self, candidates: Mapping[int, str]) -> Scores:
         """Score captions by their images' positions in the references, which may be a part of these."""
         positions = sorted(candidates)
         # METEOR is started first, because it loads its tables while the rest is computed
-        with Meteor() if "METEOR" in self.metrics else nullcontext() as jar:
+        with Meteor(self.language.code) if "METEOR" in self.metrics else nullcontext() as jar:
             references = [self.tokenized_references[position] for position in positions]
-            captions = ptb_tokenize([candidates[position] for position in positions], self.timeout)
+            captions = self.tokenized([candidates[position] for position in positions])
             chosen = {name: function for name, function in FUNCTIONS.items() if name in self.metrics}
             computed = {name: function(references, captions) for name, function in chosen.items()}
             if jar is not None:
@@ -229,46 +253,6 @@ class Scorer:
                     entry[name] = PERCENT * float(score)
         statistics = tuple(found.statistics for found in ordered if found.statistics)
         return Scores(corpus, per_image, statistics, next((f.hallucinated for f in ordered if f.hallucinated), ()))
-
-
-class CaptionScores:
-    """Scores of all captions generated since the last reset, on all ranks: BLEU and CIDEr are those of a corpus.
-
-    `captions` and `compute` are collective: every rank calls them, also one that had no update.
-    """
-
-    def __init__(self, scorer: Scorer) -> None:
-        self.scorer = scorer
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget the captions."""
-        self._captions: dict[int, str] = {}
-
-    def update(self, index: "Tensor", captions: Sequence[str]) -> None:
-        """Add captions of the images at positions `[B]`; the lowest rank's first caption counts."""
-        for position, caption in zip(index.tolist(), captions, strict=True):
-            self._captions.setdefault(position, caption)
-
-    def captions(self) -> dict[int, str]:
-        """The captions of all ranks: position -> caption, in ascending order, repeats dropped. Collective."""
-        return dict(sorted(ChainMap(*gathered(self._captions)).items()))
-
-    def compute(self) -> Scores:
-        """Score the captions of all ranks on rank 0 and give every rank the result. Collective."""
-        import torch.distributed as dist  # here, because commands start without it
-
-        captions = self.captions()
-        first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
-        try:
-            mine = self.scorer.score(captions) if first else None
-        except Exception as error:
-            gathered(f"{type(error).__name__}: {error}")  # the other ranks wait to be told
-            raise
-        outcome = gathered(mine)[0]
-        if not isinstance(outcome, Scores):
-            raise CaptioningError(f"rank 0 could not score the captions: {outcome}")
-        return outcome
 
 
 def _called(name: str, metric: Any, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:

@@ -6,6 +6,9 @@ The form is that of sacreBLEU (Post, "A Call for Clarity in Reporting BLEU Score
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from captioning.data.words import ENGLISH
+from captioning.metrics.java import MATCHING
+
 OWN: Mapping[str, Mapping[str, str]] = {
     "BLEU": {"length": "closest"},
     "METEOR": {"jar": "1.5"},
@@ -25,7 +28,7 @@ def signatures(
     metrics: Iterable[str],
     references: Sequence[Sequence[str]],
     version: str | None,
-    language: str = "en",
+    language: str = ENGLISH,
     tokens: str = "PTB",
 ) -> dict[str, str]:
     """Sign each metric, of which those of the user have no version.
@@ -43,5 +46,7 @@ def signatures(
     for metric in metrics:
         own: dict[str, object] = {**shared, **OWN.get(metric, {})}
         own |= {"df": len(references)} if metric == "CIDEr" else {}
+        if metric == "METEOR" and language != ENGLISH:  # in English all that there are
+            own["match"] = "+".join(MATCHING[language].weights)
         found[metric] = sign(metric, own | ({"pycocoevalcap": version} if metric in OWN else {}))
     return found

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from captioning.data.words import ENGLISH
 from captioning.metrics.bootstrap import Difference, between
 
 _PEERS = ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", "on", "upon", "near", "to")
@@ -19,24 +20,24 @@ UNSEEN = 0.4
 
 
 class Said(NamedTuple):
-    """A caption, words separated by spaces; from a model, with its ending and token entropies in nats."""
+    """A caption as it is written, and its words; from a model, with its ending and token entropies in nats."""
 
-    words: str
+    text: str
+    words: Sequence[str]
     finished: bool = True
     entropy: Sequence[float] = ()
 
 
-def wording(captions: Sequence[str]) -> dict[str, float]:
-    """Statistics of captions, words separated by spaces, at least one caption."""
-    split = [caption.split() for caption in captions]
-    words = [word for caption in split for word in caption]
-    pairs = [pair for caption in split for pair in pairwise(caption)]
-    bad = sum(caption[-1] in BAD_ENDINGS for caption in split if caption)
-    repeated = sum(any(a == b for a, b in pairwise(caption)) for caption in split)  # a word twice in a row
+def wording(captions: Sequence[Sequence[str]], language: str = ENGLISH) -> dict[str, float]:
+    """Statistics of captions, each a sequence of words, at least one caption; endings of English alone."""
+    words = [word for caption in captions for word in caption]
+    pairs = [pair for caption in captions for pair in pairwise(caption)]
+    bad = sum(caption[-1] in BAD_ENDINGS for caption in captions if caption)
+    repeated = sum(any(a == b for a, b in pairwise(caption)) for caption in captions)  # a word twice in a row
     return {
-        "bad_endings": PERCENT * bad / len(split),
-        "repeated": PERCENT * repeated / len(split),
-        "length": len(words) / len(split),
+        **({"bad_endings": PERCENT * bad / len(captions)} if language == ENGLISH else {}),
+        "repeated": PERCENT * repeated / len(captions),
+        "length": len(words) / len(captions),
         # Li et al., "A Diversity-Promoting Objective Function", 2016
         "distinct-1": PERCENT * len(set(words)) / max(1, len(words)),
         "distinct-2": PERCENT * len(set(pairs)) / max(1, len(pairs)),
@@ -48,25 +49,25 @@ class TrainingCaptions:
     """The captions of training, each a sequence of words, to compare generated ones with."""
 
     def __init__(self, captions: Iterable[Sequence[str]]) -> None:
-        self._texts: set[str] = set()
+        self._captions: set[tuple[str, ...]] = set()
         self._pairs: set[tuple[str, str]] = set()
         for words in captions:
-            self._texts.add(" ".join(words))
+            self._captions.add(tuple(words))
             self._pairs.update(pairwise(words))
 
-    def compared(self, captions: Sequence[str]) -> dict[str, float]:
+    def compared(self, captions: Sequence[Sequence[str]]) -> dict[str, float]:
         """Return percentages of novel captions, and of captions with unseen word pairs."""
-        novel = sum(caption not in self._texts for caption in captions)
-        pairs = [list(pairwise(caption.split())) for caption in captions]
+        novel = sum(tuple(caption) not in self._captions for caption in captions)
+        pairs = [list(pairwise(caption)) for caption in captions]
         unseen = sum(sum(pair not in self._pairs for pair in each) > UNSEEN * len(each) for each in pairs)
         return {"novel": PERCENT * novel / len(captions), "unseen pairs": PERCENT * unseen / len(captions)}
 
 
-def of_model(captions: Sequence[Said], training: TrainingCaptions | None) -> dict[str, float]:
+def of_model(captions: Sequence[Said], training: TrainingCaptions | None, language: str = ENGLISH) -> dict[str, float]:
     """All statistics of a model's captions, at least one; the captions of training may be unknown."""
     words = [caption.words for caption in captions]
     return {
-        **wording(words),
+        **wording(words, language),
         **({} if training is None else training.compared(words)),
         # not cut at the longest length
         "ended": PERCENT * sum(caption.finished for caption in captions) / len(captions),

@@ -18,6 +18,7 @@ from captioning.config.command import command, start
 from captioning.config.registry import CONF, PACKAGE, each_part
 from captioning.config.settings import check_table, refuse
 from captioning.config.types import PathText
+from captioning.data.words import ENGLISH
 from captioning.download.named import (
     FILE,
     REPOSITORY,
@@ -126,6 +127,7 @@ def card(config: Mapping[str, Any], words: int, record: Record | None, called: s
         for name, kind in kinds.items()
     ]
     front = ModelCardData(
+        language=config["data"].get("language") or ENGLISH,
         license=licence,
         library_name="captioning",
         pipeline_tag=TASK,

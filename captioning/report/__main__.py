@@ -63,7 +63,7 @@ def main(config: DictConfig) -> None:
         rows = published_rows({config.published})
         if config.published == "auto":
             rows = published_rows({run.data for run in members}, {run.model for run in members})
-        compared, unlike = compare(systems, **bootstrap)
+        compared, unlike = compare(systems, **bootstrap, modules=list(config.modules))
         page = markdown(title, systems, rows, config.cider)
         page += differences(systems, compared, compared_by, config.bootstrap.samples)
         left_out += unlike

@@ -33,6 +33,7 @@ class Described:
     image_id: ImageId
     references: list[str]
     answers: dict[int, Caption] = field(default_factory=dict)
+    words: dict[int, Sequence[str]] = field(default_factory=dict)  # of captions with maps, where blanks do not tell
     maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `packed`
     boxes: Mapping[str, list[Box]] = field(default_factory=dict)  # by word
     jpeg: bytes = b""
@@ -45,6 +46,7 @@ class Described:
         for place, line in self.answers.items():
             scores = [line.scores.get(name) for name in metrics]
             answer = {"caption": line.caption, "scores": [s if s is None else round(s, digits) for s in scores]}
+            answer |= {"words": self.words[place]} if place in self.words else {}
             answers[place] = answer | ({"hallucinated": line.hallucinated} if line.hallucinated else {})
         found = {"id": self.image_id, "references": self.references, "answers": answers, "size": self.size}
         return found | ({"boxes": self.boxes} if self.boxes else {})
@@ -133,8 +135,13 @@ def _lay_maps(images: Sequence[Described], place: int, system: System, heads: in
     kept = {each.image_id: each for each in read(run.folder / FILE)} if (run.folder / FILE).exists() else {}
     for image in images:
         line, caption = image.answers.get(place), kept.get(image.image_id)
-        if line is None or caption is None or caption.words != tuple(line.caption.split()) or not caption.words:
+        if line is None or caption is None or not caption.words:
+            continue
+        by_blanks = line.caption.split()
+        if "".join(caption.words) != "".join(by_blanks):
             continue  # another test has left these maps
+        if [*caption.words] != by_blanks:
+            image.words[place] = caption.words
         shown = {name: maps for name, maps in caption.maps.items() if laid < heads or name in ("mean", ATTENDED)}
         image.maps[place] = packed(shown, frame_of(run.resize or "squash", *image.size) if image.size else WHOLE)
         laid += 1

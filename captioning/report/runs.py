@@ -86,6 +86,9 @@ class Run(BaseModel):
     # the folder of its photographs, and how one became the square that its attention maps lie on
     root: Annotated[Any, Field(validation_alias=AliasPath("data", "reader", "root"))] = None
     resize: Annotated[Any, Field(validation_alias=AliasPath("backbone", "resize"))] = None
+    # of its captions, as `captioning.data.words` has them
+    language: Annotated[Any, Field(validation_alias=AliasPath("data", "language"))] = None
+    tokens: Annotated[Any, Field(validation_alias=AliasPath("data", "tokens"))] = None
     settings: dict[Line, str]  # as text by key, without `FREE`
     folder: Path
     scores: dict[str, float]  # of the test split, times 100

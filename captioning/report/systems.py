@@ -12,6 +12,7 @@ from pathlib import PurePath
 import yaml
 
 from captioning.config.registry import CONF
+from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.metrics import SCORES, Scorer
 from captioning.metrics.bootstrap import Difference, Resampled, difference, resample
@@ -155,15 +156,18 @@ def _telling(variants: Sequence[dict[str, str]], keys: Sequence[str]) -> list[st
     return chosen
 
 
-def compare(systems: Sequence[System], metrics: Sequence[str], samples: int, seed: int) -> tuple[Compared, list[str]]:
+def compare(
+    systems: Sequence[System], metrics: Sequence[str], samples: int, seed: int, modules: Sequence[str] = ()
+) -> tuple[Compared, list[str]]:
     """Compare all pairs of systems; return a line for each that could not be compared.
 
     Systems are compared whose `captions.jsonl` hold the same images with the same references, in whatever order. The
     `metrics` are computed again; beside them stand the means of image scores that `captions.jsonl` has.
+    Functions of the user that split captions are in `modules`.
     """
     again = scores_of(metrics)
     means = [score.name for score in SCORES.values() if score.mean and score.name not in again]
-    tests: list[tuple[dict[ImageId, list[str]], Scorer | None]] = []
+    tests: list[tuple[dict[ImageId, list[str]], Language, Scorer | None]] = []
     scored: list[tuple[int, int, Resampled]] = []
     left_out = []
     for place, system in enumerate(systems):
@@ -172,10 +176,14 @@ def compare(systems: Sequence[System], metrics: Sequence[str], samples: int, see
             references, *others = ({image: line.references for image, line in lines.items()} for lines in runs)
             if any(other != references for other in others) or len(references) < 2:
                 raise CaptioningError("its runs were tested on different images or references, or on less than two")
-            test = next((number for number, (known, _) in enumerate(tests) if known == references), len(tests))
+            first = system.runs[0]
+            language = Language.of({"language": first.language, "tokens": first.tokens}, modules)
+            same = (number for number, known in enumerate(tests) if known[:2] == (references, language))
+            test = next(same, len(tests))
             if test == len(tests):
-                tests.append((references, Scorer(list(references.values()), metrics) if metrics else None))
-            order, scorer = tests[test]
+                scorer = Scorer(list(references.values()), metrics, language=language) if metrics else None
+                tests.append((references, language, scorer))
+            order, _, scorer = tests[test]
             if kept := _statistics([[lines[image] for image in order] for lines in runs], means, scorer):
                 scored.append((place, test, resample(kept, samples, seed, place)))
         except CaptioningError as error:

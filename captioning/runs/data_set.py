@@ -20,6 +20,7 @@ from captioning.data.module import CaptionData
 from captioning.data.photographs import read_folder, readable
 from captioning.data.readers.reading import read
 from captioning.data.vocabulary import Vocabulary
+from captioning.data.words import Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, listed, no_setting, quoted
 from captioning.metrics.wording import TrainingCaptions
@@ -38,7 +39,8 @@ def read_splits(data: Mapping[str, Any], backbones: Sequence[Backbone], cache: P
             f"the checkpoint would have scenes drawn in {quoted(target)}, outside of cache={cache}: set "
             "cache to the folder that the run had, or +data.reader.root=FOLDER"
         )
-    splits = read(reader, any(backbone.reads_photographs for backbone in backbones))
+    language = Language.of(data, modules)
+    splits = read(reader, any(backbone.reads_photographs for backbone in backbones), language)
     if data.get("skip_broken") and backbones[0].reads_photographs:  # as the run did, for its vocabulary
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
     return splits
@@ -65,8 +67,8 @@ def data_settings(saved: Mapping[str, Any], config: DictConfig) -> dict[str, Any
     data: dict[str, Any] = saved["data"]
     given: Any = OmegaConf.to_container(config.data, resolve=True)
     given = {name: value for name, value in given.items() if value is not None}
-    if is_another_data_set(config):
-        data = given
+    if is_another_data_set(config):  # whose captions are read in the captioner's language
+        data = {**given, **{name: data[name] for name in ("language", "tokens") if name in data}}
     else:
         if unknown := [name for name in given if name not in data]:
             raise CaptioningError(no_setting("data", unknown[0], list(data)))

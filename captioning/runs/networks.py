@@ -14,6 +14,7 @@ from captioning.backbones import Backbone
 from captioning.config.explain import explain
 from captioning.config.registry import build, defaults, of_parts, without_weights
 from captioning.data.vocabulary import Vocabulary
+from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import has_bfloat16
 from captioning.models.parts.numerics import lower
@@ -73,7 +74,7 @@ def load_network(
     config["backbone"] = without_weights(config["backbone"])  # they are in the checkpoint
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
     with naming(path), torch.random.fork_rng(devices=[]):
-        vocabulary = Vocabulary(saved.words)
+        vocabulary = Vocabulary(saved.words, Language.of(config["data"], modules))
         with AllocationLimit(MAX_BACKBONE):
             backbone = build("backbone", config["backbone"], modules)
         # Initialising a network takes some times its size, and there are tables of positions.

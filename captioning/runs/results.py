@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from captioning.data.words import ENGLISH, USUAL, Language
 from captioning.download.named import checkpoint_path
 from captioning.files import to_json, write_json, write_text
 
@@ -60,13 +61,14 @@ def file_record(file: object) -> dict[str, str]:
         return {"file": str(file), "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
 
 
-def software() -> dict[str, Any]:
+def software(language: Language = USUAL) -> dict[str, Any]:
     """Commit, digest of the code, versions and tokenizer, on which every score depends."""
+    own = f"{language.tokens}, language={language.code}"
     return {
         "commit": commit(),
         "code": code_digest(),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
-        "tokenizer": "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)",
+        "tokenizer": "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)" if language.code == ENGLISH else own,
     }
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from captioning.config.settings import refuse
 from captioning.data.readers.captions import ImageId
 from captioning.data.readers.objects import read_objects
+from captioning.data.words import ENGLISH, Language
 from captioning.download.named import given_path
 from captioning.metrics import Scorer, Scores
 from captioning.metrics.clip import ClipScore
-from captioning.metrics.hallucination import Chair
+from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
 from captioning.metrics.scorer import Beside
 from captioning.metrics.wording import Said
 from captioning.runs.attention_file import KeptCaption
@@ -28,6 +30,7 @@ class Source:
     captions: Callable[[str], Mapping[ImageId, Said]]  # of each image in a view
     wording: Callable[[Sequence[Said]], dict[str, float]]  # statistics without references
     provenance: Mapping[str, Any]
+    language: Language
     given: Mapping[str, Mapping[ImageId, Any]] = field(default_factory=dict)  # captions of files, by name
     photographs: Mapping[ImageId, str] = field(default_factory=dict)  # names of their files, if known
     root: Path = Path()  # that those are relative to
@@ -54,9 +57,10 @@ class Scoring:
             beside.append(ClipScore(files, self.scored, references, paths, embed))
         self.counts: dict[str, Any] = {}
         if config.objects is not None:
+            refuse({ENGLISH_OBJECTS: source.language.code != ENGLISH})
             self.counts["objects"] = file_record(config.objects)
             beside.append(Chair(read_objects(given_path(config.objects), self.scored), references))
-        self.scorer = Scorer(references, metrics, config.timeout, beside) if references else None
+        self.scorer = Scorer(references, metrics, config.timeout, beside, source.language) if references else None
         referred = sum(1 for texts in source.references.values() if texts)
         self.counts |= {"images": len(images), "images_with_references": referred, "captions_left_out": 0}
 
@@ -66,16 +70,16 @@ class Scoring:
         captions = source.captions(view)
         self.counts["captions_left_out"] = len(captions) - len(images)
         ours = [captions[image_id] for image_id in self._captioned]
-        words = [caption.words for caption in ours]
+        texts = [caption.text for caption in ours]
         references = [source.references[image_id] for image_id in images]
         paths = [source.photographs[image_id] for image_id in images] if source.photographs else None
-        write_captions(file, images, words, references, None, paths)  # on disk before any scorer can fail
+        write_captions(file, images, texts, references, None, paths)  # on disk before any scorer can fail
         worded = source.wording(ours)
         if self.scorer is None:
             return worded, None
-        by_image = dict(zip(images, words, strict=True))
+        by_image = dict(zip(images, texts, strict=True))
         scores = self.scorer.score({row: by_image[image_id] for row, image_id in enumerate(self.scored)})
         rows = {image_id: row for row, image_id in enumerate(self.scored)}
         every = scores.arranged([rows.get(image_id) for image_id in images])
-        write_captions(file, images, words, references, every, paths)
+        write_captions(file, images, texts, references, every, paths)
         return scores.corpus | worded, scores

@@ -22,6 +22,8 @@ FREE = (
     *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
 )
 """Settings that do not change the result of a run."""
+USUAL = {"data.language": "en", "data.tokens": "words"}
+"""Settings of all runs of earlier versions, which have not recorded them."""
 LARGEST = 2**18
 """Bytes of a `config.yaml`; those of runs have some thousand."""
 CALLBACKS = {
@@ -65,7 +67,8 @@ def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     for place in PLACES:
         if folder := given.get(place):
             moved = relocate(moved, str(folder), place)
-    return {key: value for key, value in each_setting(moved) if not is_in(key, FREE)}
+    settings = each_setting(moved)
+    return {key: value for key, value in settings if not is_in(key, FREE) and (key, value) not in USUAL.items()}
 
 
 def is_in(key: str, groups: Sequence[str]) -> bool:

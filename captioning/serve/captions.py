@@ -74,7 +74,7 @@ class ServedCaptioner(TrainedCaptioner):
         return {"photograph": data_uri("image/jpeg", as_jpeg(upright)), "size": upright.size}
 
     def told(self, image: Image.Image) -> dict[str, Any]:
-        """The captions of a photograph, best first: words, score, confidence and maps as in the report."""
+        """The captions of a photograph, best first: text, words, score, confidence and maps as in the report."""
         begun = time.perf_counter()
         (pixels,) = self.read(image)
         backbone = self.networks[0].backbone
@@ -87,7 +87,8 @@ class ServedCaptioner(TrainedCaptioner):
             kept = self.kept("", caption, [features], [False]) if words else []
             maps = packed(kept[0].maps, backbone.transform.frame(image)) if kept else None
             sure = confidence(caption.score, self.quantiles)
-            captions.append({"words": words, "score": round(caption.score, 4), "confidence": sure, "maps": maps})
+            text, score = self.vocabulary.decode(caption.tokens), round(caption.score, 4)
+            captions.append({"caption": text, "words": words, "score": score, "confidence": sure, "maps": maps})
         return {"captions": captions, "seconds": round(time.perf_counter() - begun, 3)}
 
 

@@ -26,7 +26,7 @@ from captioning.decoding import Caption
 from captioning.decoding.confidence import Search, quantiles_of, with_entropy
 from captioning.machine import gathered
 from captioning.metrics import Scorer, Scores
-from captioning.metrics.scorer import CaptionScores
+from captioning.metrics.gathered import CaptionScores
 from captioning.models.protocol import Captioner
 from captioning.training.objectives import BatchRandom, Loss, Objective
 

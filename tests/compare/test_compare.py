@@ -82,6 +82,30 @@ def test_words_and_lengths_by_hand(command: Command) -> None:
     assert said.index("image 1: +") < said.index("image 3: -")
 
 
+def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command: Command) -> None:
+    results("ours.json", {1: "一只狗", 2: "两个人"})
+    results("theirs.json", {1: "一只猫", 2: "两个人"})
+    annotations("references.json", {1: ["一只狗在跑。"], 2: ["两个人"]})
+    chosen = ["references=references.json", "bootstrap.samples=10", "metrics=[BLEU,METEOR]"]
+    said = command("ours.json", "theirs.json", *chosen, "language=zh", "tokens=characters")
+    assert "scores left out, which are not made for language=zh: METEOR, bad_endings\n2 images;" in said
+    found = record()
+    assert {word: (row["ours"], row["theirs"]) for word, row in found["words"].items()} == {"狗": (1, 0), "猫": (0, 1)}
+    assert found["scores"]["BLEU-1 (no brevity penalty)"]["ours"] == pytest.approx(100)
+    assert found["scores"]["length"]["ours"] == pytest.approx(3)
+    assert "bad_endings" not in found["scores"]
+    for side in ("ours", "theirs"):
+        Path(side).mkdir()
+        Path(f"{side}.json").rename(f"{side}/results.json")
+        entries = json.loads(Path(f"{side}/results.json").read_text())
+        Path(f"{side}/captions.jsonl").write_text(
+            "".join(json.dumps(e | {"references": ["狗"]}) + "\n" for e in entries)
+        )
+        Path(f"{side}/config.yaml").write_text("data: {language: zh, tokens: characters}")
+    command("ours", "theirs", *chosen)
+    assert record()["words"] == found["words"]
+
+
 def test_scores_are_those_of_an_evaluation_against_the_other_file(command: Command, printed: Command) -> None:
     command("ours.json", "theirs.json", "references=more.json", *QUICK)
     given = ["captions=ours.json", "references=references.json", "against=theirs.json"]

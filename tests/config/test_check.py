@@ -67,6 +67,12 @@ def test_what_works_passes(overrides: list[str]) -> None:
         ),
         (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption"]),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
+        (["data.tokens=characters"], ["tokens=characters", "language=en"]),
+        (["data.tokens=no_module.split"], ["data.tokens=no_module.split"]),
+        (
+            ["data.language=zh", "metrics.val=[METEOR,BLEU]", "callbacks.checkpoint.monitor=val/METEOR"],
+            ["monitor=val/METEOR", "one of val/BLEU-1, "],
+        ),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),
         (["callbacks.early_stopping.monitor=val/CIDER"], ["callbacks.early_stopping.monitor=val/CIDER", "val/METEOR"]),
         (["callbacks.checkpoint.monitor=val/nll"], ["callbacks.checkpoint.monitor=val/nll", "val/CIDEr"]),
@@ -111,6 +117,7 @@ REFUSED = """
 seed=-1 seed=1.5 resume=maybe test=1 name=null runs= cache=5 metrics=null metrics.val=[] metrics.test=[1]
 metrics.timeout=inf metrics.timeout=nan data.batch_size=0 data.eval_batch_size=100000000 data.num_workers=-1
 data.views=true data.vocabulary=null data.vocabulary.min_count=0 data.reader=null data.reader.max_objects=5
+data.language=german data.tokens=letters
 backbone.dim=0 backbone.grid=-7 backbone.trainable=yes_please
 model.heads=-2 model.encoder.layers=-1 model.d_hidden=100000000000 model.dropout=nan model.scale=none
 objective.label_smoothing=1 objective.doubly_stochastic=inf

@@ -11,7 +11,8 @@ from PIL import ExifTags, Image
 from support import QUIET
 
 from captioning.data.example import Example, Noun, Reference
-from captioning.data.vocabulary import Vocabulary, split_words
+from captioning.data.vocabulary import Vocabulary
+from captioning.data.words import split_words
 from captioning.describe.__main__ import main
 from captioning.describe.captions import describe_captions
 from captioning.describe.findings import find

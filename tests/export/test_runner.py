@@ -19,6 +19,7 @@ from captioning.backbones.images import TURNS, ImageTransform
 from captioning.config.command import NOT_HERE
 from captioning.export import runner
 from captioning.export.__main__ import main
+from captioning.runs.checkpoint import load, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
 
@@ -72,6 +73,18 @@ def test_captions_are_the_checkpoints(
         assert [each.text for each in found] == [each.caption for each in every]
         assert [each.score for each in found] == pytest.approx([each.score for each in every], abs=1e-4)
         np.testing.assert_allclose(found[0].attention, expected.decoded.attention, atol=1e-4)
+
+
+def test_another_language_is_written_as_by_the_checkpoint(shapes_run: Run, tmp_path: Path, beside: ModuleType) -> None:
+    saved = load(shapes_run.checkpoint)
+    words = [chr(0x4E00 + number) for number in range(len(saved.words))]
+    saved.config["data"] |= {"language": "zh", "tokens": "characters"}
+    write_safetensors(tmp_path / "zh.safetensors", saved.config, words, saved.networks)
+    main.__wrapped__(composed(f"checkpoint={tmp_path}/zh.safetensors", "format=onnx", name="export"))
+    (theirs,) = captioning.load(tmp_path / "zh.safetensors", "cpu").caption(shapes_run.photographs[0])
+    (ours,) = beside.Captioner(tmp_path / "zh.onnx", threads=1).caption(shapes_run.photographs[0])
+    assert ours.text == theirs.caption
+    assert " " not in ours.text
 
 
 def test_lines_are_those_of_predict(

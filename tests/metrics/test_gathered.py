@@ -10,7 +10,7 @@ import torch.multiprocessing
 
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
-from captioning.metrics.scorer import CaptionScores
+from captioning.metrics.gathered import CaptionScores
 
 REFERENCES = [
     ["a dog runs home"],

@@ -123,6 +123,24 @@ def test_the_tokens_by_hand(monkeypatch):
     assert ptb_tokenize(texts) == expected
 
 
+@pytest.mark.parametrize("code", ["de", "cs", "es", "fr", "nl", "sv"])
+def test_meteor_of_other_languages_is_the_jars(code):
+    """By its own sums of matches, and what it makes of them; nothing is matched by paraphrases, which are English."""
+    references = [
+        ["ein kleiner hund läuft über die wiesen", "die hunde"],
+        ["zwei männer sitzen"],
+        ["les garçons jouent"],
+    ]
+    candidates = ["der hund läuft über eine wiese", "zwei männer sitzen", "des garçon"]
+    with Meteor(code) as meteor:
+        found = meteor.match(references, candidates)
+    with Meteor(code) as meteor:
+        lines = meteor.answer("\n".join(f"EVAL ||| {' '.join(map(str, row))}" for row in found.rows), 3, 60)
+    ours = [*found.formula(found.rows)[:, 0]]
+    assert ours == pytest.approx([float(line) for line in lines.split()[::2]], abs=1e-9)
+    assert ours[1] == max(ours) > 0.9
+
+
 def test_no_text_shifts_the_lines_of_others(started):
     assert ptb_tokenize([]) == []
     assert started == []

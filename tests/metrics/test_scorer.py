@@ -14,6 +14,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from captioning import evaluate
+from captioning.data.words import Language
 from captioning.errors import CaptioningError
 from captioning.metrics import DEFAULT_METRICS, SCORES, Scorer, score_called
 from captioning.metrics.attention import STATISTICS
@@ -21,8 +22,8 @@ from captioning.metrics.hallucination import NAMES as CHAIR
 from captioning.metrics.java import find_java
 from captioning.metrics.scenes import NAMES as OF_SCENES
 from captioning.metrics.scenes import OF_IMAGES
-from captioning.metrics.scorer import scores_of
-from captioning.metrics.wording import Said, TrainingCaptions, of_model
+from captioning.metrics.scorer import left_out, scores_of
+from captioning.metrics.wording import Said, TrainingCaptions, of_model, wording
 
 BLEU = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
 UNPENALISED = [f"{name} (no brevity penalty)" for name in BLEU]
@@ -74,6 +75,37 @@ def test_what_is_started_and_left_behind(corpus, started, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+CHINESE = [["一只狗在跑。", "狗在草地上跑"], ["两个人，在海边", "海边的人"], ["小女孩走上台阶。"]]
+SAID = ["一只狗在草地上", "两个人在跑。", "女孩在走"]
+
+
+def test_other_languages_are_scored_by_their_own_tokens():
+    scorer = Scorer(CHINESE, metrics=DEFAULT_METRICS, language=Language("zh", "characters"))
+    scores = scorer.score(dict(enumerate(SAID)))
+    spaced = [[" ".join(text.strip("。").replace("，", "")) for text in each] for each in (*CHINESE, SAID)]
+    references, candidates = dict(enumerate(spaced[:-1])), {i: [text] for i, text in enumerate(spaced[-1])}
+    bleu, _ = Bleu().compute_score(references, candidates, verbose=0)
+    others = {"ROUGE-L": Rouge(), "CIDEr": Cider()}
+    expected = dict(zip(BLEU, bleu, strict=True))
+    expected |= {name: other.compute_score(references, candidates)[0] for name, other in others.items()}
+    assert scores.corpus.keys() == {*expected, *UNPENALISED}  # METEOR does not know Chinese
+    assert {name: scores.corpus[name] / 100 for name in expected} == pytest.approx(expected)
+    assert scorer.signatures.keys() == {"BLEU", "ROUGE-L", "CIDEr"}
+    assert "|lang:zh|tok:characters|" in scorer.signatures["CIDEr"]
+
+
+def test_what_a_language_leaves_out_is_said():
+    metrics = ["METEOR", "SPICE", "CIDEr"]
+    assert left_out(metrics, "en") == []
+    (line,) = left_out(metrics, "zh")
+    assert line.endswith("language=zh: METEOR, SPICE, bad_endings")
+    assert left_out(metrics, "de")[0].endswith(": SPICE, bad_endings")
+    assert scores_of(metrics, "zh") == ["CIDEr"]
+    assert scores_of(metrics, "de") == ["METEOR", "CIDEr"]
+    assert Scorer([["ein Hund"]], metrics=metrics, language=Language("de")).metrics == ("METEOR", "CIDEr")
+    assert set(wording([["ein", "Hund"]], "de")) == {*wording([["a"]])} - {"bad_endings"}
+
+
 def test_bleu_by_hand():
     references = [["a b c d e f", "a b x y"], ["g h i j"]]
     scores = Scorer(references, metrics=["BLEU"]).score({0: "A b c d", 1: "g h, z"})
@@ -119,7 +151,7 @@ def test_awkward_captions_keep_their_places():
 
 
 def test_all_that_a_run_scores_is_in_the_table(corpus):
-    said = of_model([Said("a dog", True, [1.0, 1.0])], TrainingCaptions([("a",)]))
+    said = of_model([Said("a dog", ["a", "dog"], True, [1.0, 1.0])], TrainingCaptions([("a",)]))
     optional = {name for name, score in SCORES.items() if not score.default}
     assert "SPICE" in optional
     every = [*corpus.scores.corpus, *optional, *said, *STATISTICS, "pointing", "pointing (images shuffled)"]

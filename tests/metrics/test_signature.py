@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from captioning.data.words import Language
 from captioning.metrics import Scorer
 from captioning.metrics.signature import signatures
 
@@ -21,4 +22,6 @@ def test_what_scores_depend_on():
 def test_a_scorer_signs_its_metrics():
     signed = Scorer(REFERENCES, metrics=["METEOR", "BLEU"]).signatures
     assert signed.keys() == {"METEOR", "BLEU"}
-    assert signed["METEOR"].endswith(f"jar:1.5|pycocoevalcap:{version('pycocoevalcap')}")
+    assert signed["METEOR"].endswith(f"|tok:PTB|jar:1.5|pycocoevalcap:{version('pycocoevalcap')}")
+    german = Scorer(REFERENCES, metrics=["METEOR"], language=Language("de")).signatures["METEOR"]
+    assert "|lang:de|tok:words|jar:1.5|match:exact+stem|" in german

@@ -5,8 +5,13 @@ import pytest
 from captioning.metrics.wording import Said, TrainingCaptions, of_model, wording
 
 
+def split(*captions: str) -> list[list[str]]:
+    return [caption.split() for caption in captions]
+
+
 def test_of_three_captions() -> None:
-    assert wording(["a dog on a", "a dog runs", "dogs"]) == {
+    captions = split("a dog on a", "a dog runs", "dogs")
+    assert wording(captions) == {
         "bad_endings": pytest.approx(100 / 3),
         "repeated": 0,
         "length": pytest.approx(8 / 3),
@@ -14,21 +19,23 @@ def test_of_three_captions() -> None:
         "distinct-2": 100 * 4 / 5,  # "a dog" twice
         "vocabulary used": 5,
     }
-    assert wording(["a dog dog runs", "dogs and dogs", "a a", "the dog the dog"])["repeated"] == 50
-    assert set(wording(["", ""]).values()) == {0}
+    assert wording(captions, "de") == {name: v for name, v in wording(captions).items() if name != "bad_endings"}
+    assert wording(split("a dog dog runs", "dogs and dogs", "a a", "the dog the dog"))["repeated"] == 50
+    assert set(wording([(), ()]).values()) == {0}
 
 
 def test_beside_the_captions_of_training() -> None:
     training = TrainingCaptions([("a", "dog", "runs", "by"), ("dogs",), ("by", "a", "bus")])
-    said = ["dogs", "a dog runs by a bus", "a dog by a bus stop", "a dog runs by", "bus a dog by", "a cat", ""]
+    said = split("dogs", "a dog runs by a bus", "a dog by a bus stop", "a dog runs by", "bus a dog by", "a cat", "")
     # unseen: "bus a" and "dog by" of 3, "a cat" of 1; "dog by" and "bus stop" of 5 are 40 % and no more
     assert training.compared(said) == {"novel": pytest.approx(100 * 5 / 7), "unseen pairs": pytest.approx(100 * 2 / 7)}
 
 
 def test_of_a_model_with_and_without_the_captions_of_training() -> None:
-    said = [Said("a dog dog", True, [2.0, 1.0, 0.0, 1.0]), Said("a dog", False, [4.0, 1.0])]
+    words = split("a dog dog", "a dog")
+    said = [Said("a dog dog", words[0], True, [2.0, 1.0, 0.0, 1.0]), Said("a dog", words[1], False, [4.0, 1.0])]
     alone = of_model(said, None)
     expected = {"repeated": 50, "length": 2.5, "ended": 50, "first word entropy": 3, "word entropy": 1.5}
-    assert alone == wording(["a dog dog", "a dog"]) | expected
+    assert alone == wording(words) | expected
     beside = of_model(said, TrainingCaptions([("a", "dog")]))
     assert beside == alone | {"novel": 50, "unseen pairs": 50}  # "dog dog" is half of the first's pairs

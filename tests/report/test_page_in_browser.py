@@ -155,6 +155,23 @@ def test_the_photograph_is_lit_where_the_word_looked(tab: Browser, page: Path, t
     assert lit > GREY
 
 
+def test_a_language_without_blanks_is_written_without_and_found_within(chromium: Browser, tmp_path: Path) -> None:
+    images, runs, said = write_photographs(tmp_path / "images", 2), tmp_path / "runs", ["一只狗t恤", "三个人"]
+    run = write_run(runs, "sat_soft", 1, 1.0, said, [2.0, 1.0], images, scores=ATTENDS)
+    write(run / "attention.npz", [KeptCaption(1, ("一", "只", "狗", "t", "恤"), {"mean": np.stack([looks(HEAD)] * 5)})])
+    page_of(runs, tmp_path / "report")
+    chromium.open(tmp_path / "report" / "index.html")
+    caption = f"""document.querySelector("{FIRST.format(0)}")"""
+    assert chromium.run(f"[{caption}.textContent, {caption}.childElementCount]") == [said[0], 5]
+    chromium.point(WORD.format(0, 3))
+    assert "“狗”" in chromium.run(READOUT)
+    search = "document.querySelector('.tools [name=words]')"
+    for sought, found in (("狗", [1]), ("个人", [2]), ("t恤", [1]), ("wo", [])):  # as in other scripts of "two"
+        chromium.run(f"{search}.value = '{sought}'; {search}.dispatchEvent(new Event('input', {{bubbles: true}}))")
+        assert chromium.run(CARDS) == found
+    assert chromium.complaints == []
+
+
 def open_small(tab: Browser, home: Path, size: tuple[int, int] = (400, 200), **how: int | bool) -> None:
     """One photograph and three systems: hard attention, soft attention that is nearly even at first, and none."""
     images, runs = write_photographs(home / "images", 1, size), home / "runs"

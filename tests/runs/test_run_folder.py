@@ -61,6 +61,8 @@ def run(*overrides: str) -> RunFolder:
         ([], ["runs=/elsewhere", "cache=/elsewhere", "+overrides=[a,b]"], set()),
         ([], ["resume=true", "data.num_workers=0", "metrics.timeout=9", "logger=wandb"], set()),
         ([], ["test=false"], set()),  # a trial is tested later
+        (["~data.language", "~data.tokens"], [], set()),  # as earlier versions had it
+        ([], ["data.language=de"], {"settings"}),
         ([], ["model._target_=captioning.elsewhere.Transformer"], set()),  # a part of ours may move
         ([], ["model._target_=captioning.models.Recurrent"], {"settings"}),
         (["model._target_=yours.Model"], ["model._target_=mine.Model"], {"settings"}),

@@ -65,7 +65,7 @@ def test_every_captioner_answers_with_words_scores_and_maps(server: Server) -> N
     assert shown["size"] == [60, 40]
     assert (one["column"], two["column"]) == (0, 1)
     best, other = one["captions"]
-    assert best["words"] == list(SAID)
+    assert (best["caption"], best["words"]) == (" ".join(SAID), list(SAID))
     # every token has the logit 3 and six others zero; the length penalty of 1, as of the run, makes it the average
     assert best["score"] == pytest.approx(3 - math.log(math.exp(3) + 6), abs=1e-4)
     assert other["score"] < best["score"]

@@ -19,10 +19,9 @@ class Pair extends Gallery {
     answers.forEach((answer, system) => {
       const theirs = new Set(wordsOf(answers[1 - system]));
       const caption = card.querySelector(`li[data-system="${system}"] .caption`);
-      caption.replaceChildren(...answer.caption.split(/(\s+)/).map((part) => {
-        const words = part.toLowerCase().match(/[\p{L}\p{M}\p{N}']+/gu) ?? [];
-        return words.some((word) => !theirs.has(word)) ? element("mark", part) : part;
-      }));
+      const word = (part) => part.textContent?.toLowerCase().replaceAll("\u2019", "'");
+      caption.replaceChildren(...inWords(answer.caption, wordsOf(answer)).map((part) =>
+        word(part) && !theirs.has(word(part)) ? element("mark", part.textContent) : part));
     });
     return card;
   }

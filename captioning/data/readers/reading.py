@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,11 +20,12 @@ from pydantic import AfterValidator, FailFast, Field, Strict, TypeAdapter, Valid
 
 from captioning.config.types import Probability
 from captioning.data.example import Example, Reference, Splits
-from captioning.data.vocabulary import split_words
+from captioning.data.words import USUAL, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
 MAX_CHARACTERS = 10_000
+_WORDLESS = "{} has no caption with a word; remove it or give it one"
 T = TypeVar("T")
 
 
@@ -80,7 +81,7 @@ def make_example(image_id: ImageId, path: Path, captions: Iterable[Sentence]) ->
         else:
             wordless += 1
     if not references:
-        raise CaptioningError(f"{path.name:.200} has no caption with a word; remove it or give it one")
+        raise CaptioningError(_WORDLESS.format(path.name[:200]))
     return Example(image_id, path, tuple(references), wordless)
 
 
@@ -121,8 +122,11 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
     return [known[name] for _, name in lines]
 
 
-def read(reader: Callable[[], Splits], photographs: bool = True) -> Splits:
-    """Call a reader; its photographs must be on disk if a backbone reads `photographs`."""
+def read(reader: Callable[[], Splits], photographs: bool = True, language: Language = USUAL) -> Splits:
+    """Call a reader, and split its captions anew unless they are in English words.
+
+    The photographs must be on disk if a backbone reads `photographs`.
+    """
     # Readers produce no garbage, and for COCO the garbage collector would take half of the time.
     collecting = gc.isenabled()
     gc.disable()
@@ -133,13 +137,24 @@ def read(reader: Callable[[], Splits], photographs: bool = True) -> Splits:
             names = listed([quoted(path) for path in absent])
             advice = "set data.root to the folder that holds them"
             raise CaptioningError(f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}")
-        return splits
+        if language == USUAL:
+            return splits
+        return {name: [_in_words(example, language) for example in examples] for name, examples in splits.items()}
     except FileNotFoundError as error:
         error.add_note("set data.root to the folder of the data set, or name this file in data.reader")
         raise
     finally:
         if collecting:
             gc.enable()
+
+
+def _in_words(example: Example, language: Language) -> Example:
+    """The example with words of `language`, without captions that have none; nouns count other words."""
+    found = [(reference.text, language.split(reference.text)) for reference in example.references]
+    references = tuple(Reference(text, words) for text, words in found if words)
+    if not references:
+        raise CaptioningError(_WORDLESS.format(example.path.name[:200]))
+    return replace(example, references=references, wordless=example.wordless + len(found) - len(references))
 
 
 def check_splits(splits: Mapping[str, Sequence[Example]], source: object) -> None:

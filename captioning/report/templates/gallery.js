@@ -107,7 +107,7 @@ class Gallery {
       row.querySelector(".score").value = Number.isNaN(score) ? "" : said(score, metric);
       const caption = row.querySelector(".caption");
       if (this.data.systems[system].attention === "kept") {
-        caption.append(...answer.caption.split(" ").flatMap((word, i) => (i ? [" ", element("span", word)] : [element("span", word)])));
+        caption.append(...inWords(answer.caption, answer.words ?? answer.caption.split(" ")));
         caption.tabIndex = 0;
         caption.setAttribute("role", "group");
         caption.setAttribute("aria-label", `${answer.caption}. Caption of ${this.data.systems[system].label}, arrow keys move over its words`);
@@ -223,13 +223,16 @@ function onPhotograph([x, y], [left, top, right, bottom]) {
 }
 
 function wordsOf(answer) {
-  return (answer?.words ?? answer?.caption ?? "").toLowerCase().split(" ");
+  return (answer?.words ?? answer?.caption?.split(" ") ?? []).map((word) => word.toLowerCase());
 }
+
+// Of scripts without blanks between words, where any character may begin one.
+const UNSPACED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u;
 
 // Whether a word of the text begins so.
 function hasWord(text, word) {
   for (let at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + 1)) {
-    if (at === 0 || !/[\p{L}\p{N}]/u.test(text[at - 1])) return true;
+    if (at === 0 || [word, text[at - 1]].some((each) => UNSPACED.test(each)) || !/[\p{L}\p{N}]/u.test(text[at - 1])) return true;
   }
   return false;
 }

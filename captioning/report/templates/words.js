@@ -1,5 +1,20 @@
 // Captions whose words the pointer or arrow keys move over: one word of one caption at a time.
 
+// The words of a caption as elements, and what is written between them: blanks, in Chinese nothing.
+function inWords(caption, words) {
+  const letters = caption.toLowerCase().replaceAll("\u2019", "'"); // as words have them
+  let end = 0;
+  const parts = words.flatMap((word) => {
+    const start = letters.indexOf(word.toLowerCase(), end);
+    if (start < 0) return [];
+    const [between, span] = [caption.slice(end, start), document.createElement("span")];
+    end = start + word.length;
+    span.textContent = caption.slice(start, end);
+    return between ? [between, span] : [span];
+  });
+  return end < caption.length ? [...parts, caption.slice(end)] : parts;
+}
+
 class Words {
   // `look(caption, number)` shows a word, `leave(caption)` takes that away, `turn(step)` goes to another map.
   constructor(home, { look, leave, turn }) {

@@ -54,20 +54,16 @@ class Column {
     if (!still.matches && first) this.tell(first);
   }
 
-  row({ words, score, confidence, maps }) {
+  row({ caption: text, words, score, confidence, maps }) {
     const [row, caption, number] = ["li", "p", "output"].map((name) => document.createElement(name));
     caption.className = "caption";
     caption.dir = "auto";
-    caption.append(...words.flatMap((word, i) => {
-      const span = document.createElement("span");
-      span.textContent = word;
-      return i ? [" ", span] : [span];
-    }));
+    caption.append(...inWords(text, words));
     if (maps) {
       this.maps.set(caption, new Maps(maps));
       caption.tabIndex = 0;
       caption.setAttribute("role", "group");
-      caption.setAttribute("aria-label", `${words.join(" ")}. Caption of ${this.title}, arrow keys move over its words`);
+      caption.setAttribute("aria-label", `${text}. Caption of ${this.title}, arrow keys move over its words`);
     } else if (!words.length) caption.textContent = "(no words)";
     number.className = "score";
     number.title = `score ${score.toFixed(2)}`;
@@ -167,7 +163,7 @@ function take(line) {
   }
   const column = columns[line.column];
   column.show(line);
-  const best = line.captions[0].words.join(" ") || "no words";
+  const best = line.captions[0].caption || "no words";
   const sentence = document.createElement("span");
   sentence.textContent = `${column.title}: ${best}. `;
   told.append(sentence);

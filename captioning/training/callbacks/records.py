@@ -71,9 +71,10 @@ class Results(L.Callback):
 def origin(trainer: L.Trainer) -> dict[str, Any]:
     """The provenance known before training: commit, versions, data digest, tokenizer, sizes and device."""
     sizes = {True: 0, False: 0}
-    for parameter in trainer.lightning_module.parameters():
+    module: Any = trainer.lightning_module
+    for parameter in module.parameters():
         sizes[parameter.requires_grad] += parameter.numel()
-    return software() | {
+    return software(module.vocabulary.language) | {
         "data_digest": trainer.datamodule.digest(),  # type: ignore[attr-defined]
         "parameters": {"trainable": sizes[True], "frozen": sizes[False]},
         "device": device_name(trainer.strategy.root_device),

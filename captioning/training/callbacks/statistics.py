@@ -72,13 +72,14 @@ class LogWording(CaptionCallback):
     _training: TrainingCaptions | None = None
 
     def kept(self, module: CaptioningModule, caption: Caption) -> Said:
-        return Said(module.vocabulary.decode(caption.tokens), caption.finished, caption.entropy)
+        words = module.vocabulary.words_of(caption.tokens)
+        return Said(module.vocabulary.language.join(words), words, caption.finished, caption.entropy)
 
     def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Said]) -> None:
         if self._training is None:
             examples = trainer.datamodule.examples("train")  # type: ignore[attr-defined]
             self._training = TrainingCaptions(reference.words for each in examples for reference in each.references)
-        statistics = of_model(list(kept.values()), self._training)
+        statistics = of_model(list(kept.values()), self._training, module.vocabulary.language.code)
         module.log_dict({f"{split}/{name}": value for name, value in statistics.items()})
 
 

@@ -15,8 +15,10 @@ from captioning.data.example import Example, Reference, Splits
 from captioning.data.photographs import read_folder
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.languages import LanguagesReader
 from captioning.data.readers.reading import SPLITS, choose, read, read_lines
 from captioning.data.readers.table import TableReader
+from captioning.data.words import Language
 from captioning.errors import CaptioningError
 
 DOG = (Reference("A Dog.", ("a", "dog")),)
@@ -118,6 +120,44 @@ def test_three_splits_of_two_files(tmp_path: Path) -> None:
     found = {name: [example.image_id for example in examples] for name, examples in splits.items()}
     assert found == {"train": [1, 2], "val": [5, 3], "test": [4]}
     assert splits["test"][0].path == tmp_path / "val" / "4.jpg"
+
+
+GERMAN = {"1.jpg": ["Ein Hip-Hop-Hund.", "..."], "2.jpg": ["Hunde"], "3.jpg": ["Hund"], "9.jpg": []}
+CHINESE = {"1.jpg": ["狗。"], "2.jpg": ["两只狗"], "3.jpg": ["一只狗在跑。", "?"], "4.jpg": ["狗"]}
+
+
+def test_the_photographs_of_all_languages_in_one(tmp_path: Path) -> None:
+    english = karpathy(tmp_path, [*three(), record("4.jpg", "train", imgid=4)])
+    files = {code: tmp_path / f"{code}.json" for code in ("de", "zh")}
+    for code, captions in {"de": GERMAN, "zh": CHINESE}.items():
+        files[code].write_text(json.dumps(captions))
+    place = str(tmp_path), english.annotations, files
+    every = english()
+    assert LanguagesReader(*place)() == {**every, "train": every["train"][:1]}  # 4.jpg has no German
+    german = read(LanguagesReader(*place, "de"), False, Language("de"))
+    assert german["train"] == [
+        Example(1, tmp_path / "1.jpg", (Reference("Ein Hip-Hop-Hund.", ("ein", "hip-hop-hund")),))
+    ]
+    chinese = read(LanguagesReader(*place, "zh"), False, Language("zh", "characters"))
+    assert chinese["test"][0].references == (Reference("一只狗在跑。", tuple("一只狗在跑")),)
+    assert [[e.image_id for e in examples] for examples in chinese.values()] == [[1], [2], [3]]
+    with pytest.raises(CaptioningError, match=r"language=fr.* de, zh; add data\.reader\.captions\.fr"):
+        LanguagesReader(*place, "fr")
+    files["zh"].write_text(json.dumps({"8.jpg": ["狗"]}))
+    with pytest.raises(CaptioningError, match="no images for train, val, test"):
+        LanguagesReader(*place, "zh")()
+
+
+def test_words_of_another_language_are_those_of_the_text(tmp_path: Path) -> None:
+    """In English they are the tokens of the file."""
+    images = three()
+    images[0]["sentences"] = [{"raw": "Ein T-Shirt", "tokens": ["t", "shirt"]}, {"raw": "?", "tokens": ["?"]}]
+    reader = karpathy(tmp_path, images)
+    assert [each.words for each in read(reader, False)["train"][0].references] == [("t", "shirt"), ("?",)]
+    assert [each.words for each in read(reader, False, Language("de"))["train"][0].references] == [("ein", "t-shirt")]
+    images[0]["sentences"] = [{"raw": "?", "tokens": ["?"]}]
+    with pytest.raises(CaptioningError, match=r"1\.jpg has no caption with a word"):
+        read(karpathy(tmp_path, images), False, Language("de"))
 
 
 CAPTIONS = """\

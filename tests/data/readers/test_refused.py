@@ -12,6 +12,7 @@ from captioning.config.explain import explain
 from captioning.data.readers.captions import read_captions, read_references
 from captioning.data.readers.coco import CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.languages import LanguagesReader
 from captioning.data.readers.reading import SPLITS, choose, read
 from captioning.data.readers.table import TableReader
 from captioning.errors import CaptioningError
@@ -34,6 +35,12 @@ def karpathy(path: Path) -> object:
 
 def coco(path: Path) -> object:
     return CocoSplit(path.parent, path)()
+
+
+def languages(path: Path) -> object:
+    english = path.with_name("english.json")
+    english.write_text(json.dumps({"images": KARPATHY}))
+    return LanguagesReader(path.parent, english, {"de": path}, "de")()
 
 
 def table(path: Path) -> object:
@@ -82,6 +89,11 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
     (coco, both(IMAGE, annotations=[CAPTION, {"image_id": 1}]), ValidationError, "annotations[1].caption"),
     *((coco, both(IMAGE | {"id": each}), ValidationError, "images[0].id") for each in (None, 1.5, False)),
     *((coco, both(IMAGE | {"file_name": n}), ValidationError, "images[0].file_name") for n in ("../1.jpg", None)),
+    *(
+        (languages, each, ValueError, "read as a JSON object")
+        for each in ("", "null", '{"1.jpg": "a"}', '{"../1": []}')
+    ),
+    (languages, {"0.jpg": ["a"], "1.jpg": ["..."], "2.jpg": ["a"]}, CaptioningError, "1.jpg has no caption"),
     (table, "", CaptioningError, "image,caption"),
     *((table, h, CaptioningError, "line 1") for h in ("image;caption\n1;A", "1.jpg,A dog", "image,caption,caption")),
     *((table, TABLE + each, CaptioningError, "line 3") for each in ("1.jpg", "1,A, b", '1,"A\n1,B', '1,"A" b')),

@@ -1,0 +1,172 @@
+"""The words of a caption and the caption of words, by language.
+
+| tokens | words | between two of them |
+|---|---|---|
+| `words` | letters, digits and inner apostrophes; outside English inner hyphens too | a blank |
+| `characters` | each character of a script without blanks, else as above | nothing beside such a character |
+| `my.split` | what the function returns, without punctuation | as the language is written |
+"""
+
+import inspect
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, cached_property
+from importlib import import_module
+from typing import Annotated, Any, Final, Self
+
+from annotated_types import DocInfo
+from pydantic import AfterValidator
+
+from captioning.config.types import check_value, validated
+from captioning.errors import CaptioningError, quoted
+
+ENGLISH: Final = "en"
+WORDS: Final = "words"
+CHARACTERS: Final = "characters"
+UNSPACED = ("ja", "km", "lo", "my", "th", "zh")
+"""Languages without blanks between words."""
+ELIDING = ("ca", "fr", "ga", "it")
+"""Languages whose apostrophe ends a word, as in `l' homme`: so does Moses' tokenizer, and with it Multi30k."""
+DOTLESS = ("az", "tr")
+"""Languages in which the small letter of I has no dot."""
+
+# Accents and vowel signs without a composed form; otherwise Hindi words would be split. Those of living scripts are
+# below 0x10000.
+_MARKS = "".join(char for char in map(chr, range(0x10000)) if unicodedata.category(char).startswith("M"))
+# Thai and Lao, Myanmar, Khmer, Han with radicals and iteration marks, kana, bopomofo
+_SCRIPTS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u312f\u31a0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+_JOINERS = "\u200c\u200d"  # within words of Persian and of Indian languages
+_TYPOGRAPHIC = str.maketrans("\u2019\u2010\u2011", "'--")
+
+
+def _code(value: str) -> str:
+    if not re.fullmatch("[a-z]{2}", value):
+        raise ValueError("must be the two letters of a language in ISO 639-1, such as en, de or zh")
+    return value
+
+
+def _way(value: str) -> str:
+    if value not in (WORDS, CHARACTERS) and not re.fullmatch(r"\w+(\.\w+)+", value):
+        raise ValueError("must be words, characters, or a function of your own such as my.split")
+    return value
+
+
+Code = Annotated[str, AfterValidator(_code), DocInfo("two letters of ISO 639-1, such as de")]
+Tokens = Annotated[str, AfterValidator(_way), DocInfo("words, characters, or a function such as my.split")]
+
+
+class Language:
+    """How the captions of a data set are written.
+
+    Args:
+        code: of the language, ISO 639-1.
+        tokens: `words`, `characters`, or the path of a function from a text to its words.
+        modules: that `tokens` may name; None: any. A function is imported when a caption is split.
+    """
+
+    @validated
+    def __init__(self, code: Code = ENGLISH, tokens: Tokens = WORDS, modules: Sequence[str] | None = None) -> None:
+        if tokens == CHARACTERS and code not in UNSPACED:
+            raise CaptioningError(
+                f"tokens={CHARACTERS} is for languages without blanks between words, language={'|'.join(UNSPACED)}, "
+                f"and not for language={code}: set the language, or tokens={WORDS}"
+            )
+        self.code, self.tokens, self._modules = code, tokens, modules
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any], modules: Sequence[str] | None = None) -> Self:
+        """The language of a run's data settings; earlier versions have none of their own."""
+        code, tokens = data.get("language") or ENGLISH, data.get("tokens") or WORDS
+        check_value("data.language", code, Code)
+        check_value("data.tokens", tokens, Tokens)
+        return cls(code, tokens, modules)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Language) and (self.code, self.tokens) == (other.code, other.tokens)
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.tokens))
+
+    def split(self, text: str) -> tuple[str, ...]:
+        """The words of a caption in Unicode's composed form, in lower case except for those of a function."""
+        if self.tokens not in (WORDS, CHARACTERS):
+            return self._by_function(unicodedata.normalize("NFC", text))
+        if self.code in DOTLESS:
+            text = text.replace("\u0130", "i").replace("I", "\u0131")
+        composed = unicodedata.normalize("NFC", text.lower()).translate(_TYPOGRAPHIC)
+        return tuple(_pattern(self.code, self.tokens).findall(composed))
+
+    def join(self, words: Iterable[str]) -> str:
+        """The caption of words, as the language is written."""
+        return re.sub(self.unwritten, "", " ".join(words)) if self.unwritten else " ".join(words)
+
+    def words_of(self, caption: str) -> tuple[str, ...]:
+        """The words of a written caption; in English they are what blanks separate, punctuation with them."""
+        return tuple(caption.split()) if self.code == ENGLISH else self.split(caption)
+
+    @property
+    def unwritten(self) -> str:
+        """A regular expression for the blanks between words that are not written; empty if all are."""
+        if self.code in UNSPACED and self.tokens != WORDS:  # else blanks are what has made the words
+            return f"(?<=[{_SCRIPTS}]) | (?=[{_SCRIPTS}])"
+        return "(?<=') " if self.code in ELIDING else ""
+
+    def _by_function(self, text: str) -> tuple[str, ...]:
+        try:
+            words = tuple(self._function(text))
+        except CaptioningError:
+            raise
+        except Exception as error:  # a user's function may raise anything
+            raise CaptioningError(f"data.tokens={self.tokens} fails for {quoted(text)}: {quoted(error)}") from error
+        for word in words:
+            if not isinstance(word, str) or len(word.split()) > 1:
+                raise CaptioningError(
+                    f"data.tokens={self.tokens} gives {word!r:.60} for {quoted(text)}: a word is text without blanks"
+                )
+        return tuple(word.strip() for word in words if any(map(str.isalnum, word)))
+
+    @cached_property
+    def _function(self) -> Any:
+        module, _, name = self.tokens.rpartition(".")
+        if self._modules is not None and module not in self._modules:
+            raise CaptioningError(
+                f"data.tokens names {self.tokens}, which is no part of captioning. If it is your own, name its module: "
+                f"modules=[{module}]"
+            )
+        try:
+            found = getattr(import_module(module), name)
+        except Exception as error:  # a user's module may raise anything
+            raise CaptioningError(f"data.tokens={self.tokens} cannot be imported: {quoted(error)}") from error
+        # or a stranger could choose among all that the user's module imports
+        if not inspect.isroutine(found) or not f"{found.__module__}.".startswith(f"{module}."):
+            raise CaptioningError(f"data.tokens={self.tokens} is no function that {module} defines")
+        return found
+
+
+@cache
+def _pattern(code: str, tokens: str) -> re.Pattern[str]:
+    """Of one word in lower case; plain apostrophes and hyphens."""
+    by_character = tokens == CHARACTERS
+    letter = rf"(?:(?![{_SCRIPTS}])[^\W_])" if by_character else r"[^\W_]"
+    marks = re.sub(f"[{_SCRIPTS}]", "", _MARKS) if by_character else _MARKS
+    run = f"(?:{letter}++[{marks}]*+)++"
+    inner = "'" if code == ENGLISH else f"{_JOINERS}-" if code in ELIDING else f"{_JOINERS}'-"
+    word = f"{run}(?:[{inner}]{run})*+" + (f"(?:'(?={letter}))?+" if code in ELIDING else "")
+    return re.compile(rf"(?=[{_SCRIPTS}])[^\W_][{_MARKS}]*+|{word}" if by_character else word)
+
+
+USUAL = Language()
+"""English words."""
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Split an English caption into lower-case words of letters, digits and inner apostrophes, in any script.
+
+    `"Two dogs' well-known T-shirts, don't ask!"` gives `two dogs well known t shirts don't ask`. Typographic
+    apostrophes become plain ones, and letters with combining accents become composed letters.
+    """
+    return USUAL.split(text)

@@ -1,0 +1,49 @@
+"""Scores of the captions of all processes, computed once."""
+
+from collections import ChainMap
+from collections.abc import Sequence
+
+import torch.distributed as dist
+from torch import Tensor
+
+from captioning.errors import CaptioningError
+from captioning.machine import gathered
+from captioning.metrics.scorer import Scorer, Scores
+
+
+class CaptionScores:
+    """Scores of all captions generated since the last reset, on all ranks: BLEU and CIDEr are those of a corpus.
+
+    `captions` and `compute` are collective: every rank calls them, also one that had no update.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the captions."""
+        self._captions: dict[int, str] = {}
+
+    def update(self, index: Tensor, captions: Sequence[str]) -> None:
+        """Add captions of the images at positions `[B]`; the lowest rank's first caption counts."""
+        for position, caption in zip(index.tolist(), captions, strict=True):
+            self._captions.setdefault(position, caption)
+
+    def captions(self) -> dict[int, str]:
+        """The captions of all ranks: position -> caption, in ascending order, repeats dropped. Collective."""
+        return dict(sorted(ChainMap(*gathered(self._captions)).items()))
+
+    def compute(self) -> Scores:
+        """Score the captions of all ranks on rank 0 and give every rank the result. Collective."""
+        captions = self.captions()
+        first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+        try:
+            mine = self.scorer.score(captions) if first else None
+        except Exception as error:
+            gathered(f"{type(error).__name__}: {error}")  # the other ranks wait to be told
+            raise
+        outcome = gathered(mine)[0]
+        if not isinstance(outcome, Scores):
+            raise CaptioningError(f"rank 0 could not score the captions: {outcome}")
+        return outcome
