@@ -98,8 +98,8 @@ class Pair:
         modules: Sequence[str] = (),
     ) -> None:
         self.sides = [Side.read(file) for file in files]
-        known = self.sides[0].data
-        chosen = {"language": language or known.get("language"), "tokens": tokens or known.get("tokens")}
+        data = self.sides[0].data
+        chosen = {"language": language or data.get("language"), "tokens": tokens or data.get("tokens")}
         self.language = Language.of(chosen, modules)
         if self.sides[0].short == self.sides[1].short:
             self.sides = [replace(side, short=one_line(str(side.file))) for side in self.sides]

@@ -113,19 +113,16 @@ def markdown(title: str, systems: Sequence[System], published: Sequence[Publishe
         "Test split, mean ± standard deviation over seeds; 0-100 where no other unit is given.",
         markdown_table(["system", "runs", *(score_called(name).heading for name in scores)], ours + theirs),
     ]
-    if signed := signature_lines(systems):
-        parts.append("Signatures: " + "; ".join(signed) + ".")
-    if published:
-        caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
-        parts.append(f"Published rows, with backbones and training of their own: {caveats}.")
+    signed = "; ".join(signature_lines(systems))
+    caveats = "; ".join(f"{p.system}, {p.source}: {p.caveat}" for p in published)
+    parts += [f"Signatures: {signed}."] * bool(signed)
+    parts += [f"Published rows, with backbones and training of their own: {caveats}."] * bool(published)
     if BY_GROUP[BLEU_ALONE][0] in found(BLEU_ALONE):
         parts += ["BLEU without brevity penalty:", table(BY_GROUP[BLEU_ALONE])]
-    if worded := found(WORDING):  # runs of earlier versions have none of these
-        parts += ["The captions:", table(worded, [s for s in systems if any(map(s.score, worded))])]
-    if hallucinated := found(HALLUCINATION):
-        parts += ["Hallucination:", table(hallucinated, [s for s in systems if any(map(s.score, hallucinated))])]
-    if others := [name for name in other_scores(systems) if name not in hallucinated]:
-        parts += ["Other scores:", table(others)]
+    others = [name for name in other_scores(systems) if score_called(name).group != HALLUCINATION]
+    more = {"The captions:": found(WORDING), "Hallucination:": found(HALLUCINATION), "Other scores:": others}
+    for heading, names in more.items():  # runs of earlier versions have none of the captions'
+        parts += [heading, table(names, [s for s in systems if any(map(s.score, names))])] if names else []
     costs = [{name: v for name, v in columns(system, cider).items() if is_cost(name)} for system in systems]
     rows = [
         [system.label, *(shown(name, value) or "-" for name, value in cost.items()), "; ".join(system.devices)]
@@ -226,9 +223,8 @@ def print_summary(folder: Path, title: str = "test score") -> None:
     print(f"\nrun folder: {folder}")
     if (folder / "attention").is_dir():
         print(f"pictures of attention: {folder / 'attention'}")
-    scores, signed = record.scores, record.provenance.signatures.values()
-    main = {name: value for name, value in scores.items() if score_called(name).group in (MAIN, BLEU_ALONE)}
-    others = {name: value for name, value in scores.items() if name not in main}
+    main = {name: value for name, value in record.scores.items() if score_called(name).group in (MAIN, BLEU_ALONE)}
+    others = {name: value for name, value in record.scores.items() if name not in main}
     scales = f"0-100; {HEADLINE} {score_called(HEADLINE).unit}" if HEADLINE in main else "0-100"
     for heading, found in (("also measured", others), (f"{title} ({scales})", main)):
         if found:  # without references there are no main scores
@@ -238,7 +234,8 @@ def print_summary(folder: Path, title: str = "test score") -> None:
             printed = "-" if value is None else score.printed(value)
             unit = "" if value is None or name in main else score.unit
             print(f"{name:<32}{printed:>7}  {unit}".rstrip())
-    print("".join(f"\n{line}" for line in signed), end="\n" if signed else "")
+    if signed := record.provenance.signatures.values():
+        print("", *signed, sep="\n")
 
 
 def print_comparison(folder: Path) -> None:
