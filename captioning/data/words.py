@@ -35,10 +35,11 @@ DOTLESS = ("az", "tr")
 # below 0x10000.
 _MARKS = "".join(char for char in map(chr, range(0x10000)) if unicodedata.category(char).startswith("M"))
 # Thai and Lao, Myanmar, Khmer, Han with radicals and iteration marks, kana, bopomofo
-_SCRIPTS = (
+SCRIPTS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u312f\u31a0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
+"""Letters of scripts without blanks between words, as in a set of a regular expression."""
 _JOINERS = "\u200c\u200d"  # within words of Persian and of Indian languages
 _TYPOGRAPHIC = str.maketrans("\u2019\u2010\u2011", "'--")
 
@@ -112,7 +113,7 @@ class Language:
     def unwritten(self) -> str:
         """A regular expression for the blanks between words that are not written; empty if all are."""
         if self.code in UNSPACED and self.tokens != WORDS:  # else blanks are what has made the words
-            return f"(?<=[{_SCRIPTS}]) | (?=[{_SCRIPTS}])"
+            return f"(?<=[{SCRIPTS}]) | (?=[{SCRIPTS}])"
         return "(?<=') " if self.code in ELIDING else ""
 
     def _by_function(self, text: str) -> tuple[str, ...]:
@@ -151,12 +152,12 @@ class Language:
 def _pattern(code: str, tokens: str) -> re.Pattern[str]:
     """Of one word in lower case; plain apostrophes and hyphens."""
     by_character = tokens == CHARACTERS
-    letter = rf"(?:(?![{_SCRIPTS}])[^\W_])" if by_character else r"[^\W_]"
-    marks = re.sub(f"[{_SCRIPTS}]", "", _MARKS) if by_character else _MARKS
+    letter = rf"(?:(?![{SCRIPTS}])[^\W_])" if by_character else r"[^\W_]"
+    marks = re.sub(f"[{SCRIPTS}]", "", _MARKS) if by_character else _MARKS
     run = f"(?:{letter}++[{marks}]*+)++"
     inner = "'" if code == ENGLISH else f"{_JOINERS}-" if code in ELIDING else f"{_JOINERS}'-"
     word = f"{run}(?:[{inner}]{run})*+" + (f"(?:'(?={letter}))?+" if code in ELIDING else "")
-    return re.compile(rf"(?=[{_SCRIPTS}])[^\W_][{_MARKS}]*+|{word}" if by_character else word)
+    return re.compile(rf"(?=[{SCRIPTS}])[^\W_][{_MARKS}]*+|{word}" if by_character else word)
 
 
 USUAL = Language()

@@ -44,11 +44,12 @@ def main(config: DictConfig) -> None:
 
     judge("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
     reader = build("data.reader", data["reader"], None)
-    splits, drawn = read(reader, photographs=False, language=Language.of(data)), hasattr(reader, "writes_to")
+    language, drawn = Language.of(data), hasattr(reader, "writes_to")
+    splits = read(reader, photographs=False, language=language)
     root = reader.writes_to if drawn else data.get("root")
     training, refusal = (reference.words for example in splits["train"] for reference in example.references), ""
     try:
-        vocabulary = Vocabulary.from_captions(training, **data["vocabulary"])
+        vocabulary = Vocabulary(Vocabulary.from_captions(training, **data["vocabulary"]).words, language)
     except CaptioningError as error:  # the numbers show why
         vocabulary, refusal = Vocabulary([]), str(error)
     numbers, places = describe_captions(splits, vocabulary, data["max_words"], root)
@@ -57,7 +58,7 @@ def main(config: DictConfig) -> None:
         numbers["photographs"], found = describe_photographs(splits, root, drawn)
         places |= found
     numbers["data"] = config.choices.data if data.get("root") is None else f"{config.choices.data} in {data['root']}"
-    numbers["settings"] = {"max_words": data["max_words"], **data["vocabulary"]}
+    numbers["settings"] = {name: data[name] for name in ("language", "tokens", "max_words")} | data["vocabulary"]
     findings, output = find(numbers, places, refusal), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
     page, record = output / "index.html", output / "describe.json"

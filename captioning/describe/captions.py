@@ -12,18 +12,19 @@ import numpy as np
 
 from captioning.data.example import Example, Reference, Splits, photographs
 from captioning.data.vocabulary import Vocabulary
+from captioning.data.words import SCRIPTS
 
 Places = defaultdict[str, list[str]]
 """Captions or photographs by what is wrong with them, as they are shown."""
 LISTED, LONGEST = 50, 40  # words or captions that are listed; words of a caption, of which more count as these
-SHORT, FEW = 2, 0.01  # words; the share of captions that may be as short
+SHORT, FEW = 2, 0.01  # words; the share of captions that may be so, or of words that may be English elsewhere
 UNSPLIT = 6  # letters per word, of scripts without blanks; words of Thai have four or five, of Chinese two
 TOLERANCE = 1e-3  # of a box, in widths or heights of the photograph
-# Thai, Lao, Myanmar, Khmer, kana, Chinese characters
-UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+UNSPACED = re.compile(f"[{SCRIPTS}]")
 MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|&#?\w+;|https?://|\\u[0-9a-fA-F]{4}|\\[nt]")
 # the replacement character, and UTF-8 that was read as Latin-1 or Windows-1252
 DAMAGED = re.compile("\ufffd|[\u00c2-\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00e2\u0080")
+OF_ENGLISH = ("the", "of", "is", "are", "with", "and")  # an eighth of Flickr8k's words
 ALPHABETS = {"LATIN", "CYRILLIC", "GREEK"}  # whose letters look alike
 
 
@@ -64,11 +65,14 @@ def describe_captions(
         "words": {
             "known": len(vocabulary.words),
             "different": len(words),
+            "of English": sum(words[word] for word in OF_ENGLISH) / words.total(),
             "once": sum(n == 1 for n in words.values()),
             "frequent": words.most_common(LISTED),
             "unknown": unknown[:: 1 + len(unknown) // LISTED],
         },
-        "frequent captions": [(" ".join(caption), n) for caption, n in images.most_common(LISTED) if n > 1],
+        "frequent captions": [
+            (vocabulary.language.join(caption), n) for caption, n in images.most_common(LISTED) if n > 1
+        ],
     }, _places(splits, words, max_words, root)
 
 

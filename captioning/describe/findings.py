@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from captioning.describe.captions import Places
+from captioning.data.words import ENGLISH
+from captioning.describe.captions import FEW, Places
 
 GRADES = {
     "serious": "a run stops, or its scores are not what they seem",
@@ -36,6 +37,7 @@ def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[
     amounts: dict[str, float] = {kind: len(where) for kind, where in places.items()} | {
         "no vocabulary": bool(refusal),
         "unknown": 0 if refusal else max(val["unknown words"], test["unknown words"]),
+        "not English": numbers["settings"]["language"] == ENGLISH and numbers["words"]["of English"] < FEW,
         "wordless": every["without a word"],
         "squashed": alike if alike > 1 else 0,
         "same caption": images / every["photographs"] if images > 10 else 0,

@@ -137,7 +137,7 @@ def found(texts: Texts, nouns: tuple[Noun, ...] = (), tokens: bool = False) -> d
     training = [reference.words for example in splits["train"] for reference in example.references]
     vocabulary = Vocabulary.from_captions(training, 1)
     numbers, places = describe_captions(splits, vocabulary, 14, Path.cwd())
-    settings = {"settings": {"max_words": 14}, "photographs": {}}
+    settings = {"settings": {"max_words": 14, "language": "en"}, "photographs": {}}
     return {each.kind: each.where for each in find(numbers | settings, places) if each.kind != "unknown"}
 
 
@@ -153,12 +153,13 @@ def test_each_fault_of_captions_is_found_where_it_is(kind: str, captions: list[s
 
 def test_faults_of_many_captions() -> None:
     """Words in two spellings, one sentence for many photographs, copied test captions, one reference."""
+    assert list(found(CLEAN | {"train": [["ein Hund rennt", "a dog runs"]]})) == ["not English"]
     assert found(CLEAN | {"train": [["A dog runs", "a dog is red"]]}, tokens=True) == {"capital letters": ["A, a"]}
     many = [["there is no caption", f"a dog {'runs ' * (1 + n)}"] for n in range(12)]
     assert list(found(CLEAN | {"train": many})) == ["same caption"]
     assert list(found(CLEAN | {"test": [[FIRST, "the cat is on a ball"]]})) == ["copied"]
     assert list(found(CLEAN | {"test": [["a red cat"]]})) == ["one reference"]
-    long = [["a dog runs", "a dog " + "runs " * 20]]
+    long = [["a dog runs", "a dog " + "runs and " * 10]]
     assert list(found(CLEAN | {"train": long})) == ["long"]
     assert found(CLEAN | {"train": [["a dog runs"], long[0][1:]]}) == {"left out": ["train1.jpg"], "long": []}
 
@@ -235,7 +236,9 @@ def test_photographs_of_one_size(size: tuple[int, int], drawn: bool, kinds: list
     vocabulary = Vocabulary.from_captions([split_words(text) for image in CLEAN["train"] for text in image], 1)
     numbers, places = describe_captions(splits, vocabulary, 14, root)
     numbers["photographs"], more = describe_photographs(splits, root, drawn)
-    assert [each.kind for each in find({**numbers, "settings": {"max_words": 14}}, places | more)] == kinds
+    assert [
+        each.kind for each in find({**numbers, "settings": {"max_words": 14, "language": "en"}}, places | more)
+    ] == kinds
 
 
 def test_captions_that_give_no_vocabulary_are_described_with_the_reason(described: Any, elsewhere: Path) -> None:
@@ -249,8 +252,12 @@ def test_captions_that_give_no_vocabulary_are_described_with_the_reason(describe
     ]
     write(elsewhere / "data", {"train": [[s] for s in sentences[:3]], "val": [sentences[3:4]], "test": [sentences[4:]]})
     text, record = described("photographs=false")
-    assert list(where(record["findings"])) == ["no vocabulary", "unsplit", "one reference"]
+    assert list(where(record["findings"])) == ["no vocabulary", "unsplit", "not English", "one reference"]
     assert "none of the 3 different words of the training captions occurs min_count=2 times" in " ".join(text.split())
+    settings = ["data.language=zh", "data.tokens=characters", "data.vocabulary.min_count=1"]
+    text, record = described("photographs=false", *settings)
+    assert list(where(record["findings"])) == ["unknown", "one reference"]
+    assert dict(record["words"]["frequent"])["\u7684"] == 2
 
 
 def test_what_a_stranger_has_written_is_text_on_the_page(described: Any, elsewhere: Path) -> None:
