@@ -13,6 +13,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import get_font_names
 from matplotlib.ticker import MaxNLocator
 
 from captioning.metrics.bootstrap import Difference
@@ -35,7 +36,12 @@ DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1.2)), (0, (7, 1.5, 1, 1.5)))
 WRAP, TITLE = 40, 100  # letters in a line of a label, and of a title
 HEAD, LINE = 0.9, 0.17  # inches of a figure of differences: around its rows, and for each line of a label
 APART, ALIKE = "#d55e00", "#606060"
-
+# those that are installed have the letters that Matplotlib's own font lacks
+FONTS = (
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Noto Sans JP", "WenQuanYi Micro Hei", "PingFang SC"),
+    *("Hiragino Sans", "Microsoft YaHei", "Yu Gothic", "Noto Sans Thai", "Noto Sans Lao", "Noto Sans Khmer"),
+)
+matplotlib.rcParams["font.family"] += [font for font in FONTS if font in get_font_names()]
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every table of a font that a PDF takes in
 
 
