@@ -20,6 +20,8 @@ from PIL import Image
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FOUND = next(filter(None, map(shutil.which, NAMES)), None)
 ABSENT = "there is no Chromium on this machine, such as `apt-get install chromium` brings"
+CARDS = "[...document.querySelectorAll('.cards .card .id')].map(e => Number(e.textContent))"
+"""The numbers of a gallery's photographs, in a page of the report or of a comparison."""
 PATIENCE = 300.0  # seconds to wait for what a page is to do, on a busy machine
 
 
@@ -91,6 +93,14 @@ class Browser:
         for key in keys:
             for kind in ("keyDown", "keyUp"):
                 self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    @contextmanager
+    def quiet(self, page: Path) -> Iterator[None]:
+        """A page, opened anew; afterwards it must have complained of nothing and have asked the network for nothing."""
+        self.open(page)
+        yield
+        assert self.complaints == []
+        assert {address.partition(":")[0] for address in self.requests} <= {"file", "data"}
 
     def box(self, selector: str, scroll: bool = True) -> tuple[float, float, float, float]:
         """Middle and size of the first element, in the window, scrolled into its middle."""

@@ -47,6 +47,7 @@ def write_page(
         "first": list(zip(shown[:FIRST], pictures[:FIRST], strict=True)),
         "pictures": pictures,
         "rows": comparison_cells(record["scores"]),
+        "signatures": list(record["signatures"].values()),
         "data": {
             "systems": [{"label": each.short, "attention": ""} for each in pair.sides],
             "metrics": pair.names,

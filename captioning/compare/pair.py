@@ -16,7 +16,7 @@ from captioning.config.settings import refuse
 from captioning.data.readers.captions import common_images, read_entries, read_photographs, read_references
 from captioning.data.readers.objects import read_objects
 from captioning.data.readers.reading import ImageId, Text, at, by_image
-from captioning.data.words import ENGLISH, USUAL, Language
+from captioning.data.words import ENGLISH, Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, did_you_mean, one_line
 from captioning.metrics import SCORES, Scorer, score_called
@@ -36,15 +36,16 @@ class Line(Caption):
     image_id: ImageId
     caption: Text
     references: list[Text] = Field(default_factory=list)
-    _language: Language = PrivateAttr(USUAL)
+    _words: tuple[str, ...] = PrivateAttr(())
 
     @property
     def words(self) -> tuple[str, ...]:
-        return self._language.split(self.caption)
+        """Those that `count` has split."""
+        return self._words
 
     def count(self, language: Language) -> None:
-        """Count the words of a language."""
-        self._language = language
+        """Split the caption into words, once."""
+        self._words = language.split(self.caption)
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Pair:
             is_mean = (score_called(name).mean or name == LENGTH) and None not in chain(*columns)
             for statistics, column in zip(found, columns, strict=True):
                 if is_mean and name not in computed:
-                    statistics.append(mean_statistics(name, [(score or 0) / PERCENT for score in column]))
+                    statistics.append(mean_statistics({name: [(score or 0) / PERCENT for score in column]}))
         return found
 
     def _scored(self, metrics: Sequence[str], timeout: float, objects: str | None) -> list[list[Statistics]]:

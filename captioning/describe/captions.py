@@ -105,7 +105,7 @@ def _places(splits: Splits, words: Iterable[str], max_words: int, root: str | Pa
 
 
 def _kinds(reference: Reference) -> Iterator[str]:
-    """What is wrong with a caption."""
+    """Name the faults of a caption."""
     text, words, ascii = reference.text, reference.words, reference.text.isascii()
     letters = 0 if ascii else len(UNSPACED.findall("".join(words)))
     if letters > UNSPLIT * len(words):

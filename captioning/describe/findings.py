@@ -1,4 +1,4 @@
-"""What would silently hurt a run on these data, and what to do about it: the sentences of `findings.csv`."""
+"""Findings that would silently hurt a run, with advice: the sentences of `findings.csv`."""
 
 import csv
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ GRADES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What there is, what it means and what to do, and where it is."""
+    """A fault of the data, with advice and places."""
 
     kind: str
     grade: str

@@ -29,7 +29,7 @@ ALIKE, NEAR, GREY = 0.1, 2, 4
 
 
 class Photograph(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     split: str
     name: str
@@ -75,7 +75,7 @@ def describe_photographs(splits: Splits, root: str | Path | None, drawn: bool) -
 
 
 def _look(file: tuple[str, str, Path]) -> Photograph | str:
-    """What the file holds, or why it cannot be read."""
+    """Read a file, or say why it cannot be read."""
     split, name, path = file
     try:
         with opened(path) as image:

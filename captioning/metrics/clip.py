@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from captioning.errors import CaptioningError, quoted
 from captioning.files import atomic_write, write_json
 from captioning.metrics.signature import sign
-from captioning.metrics.statistics import Array, Computed, Statistics
+from captioning.metrics.statistics import Array, Computed, means
 
 PREFIX = "A photo depicts "
 WEIGHT = 2.5
@@ -154,14 +154,8 @@ class ClipScore:
         fields = {"w": WEIGHT, "model": found.model, "prefix": PREFIX.strip(), "cut": found.cut}
         self.signature = sign(self.name, fields | {"dtype": str(found.captions.dtype)})
         score = clip_score(images, captions)
-        both = np.stack([score, ref_clip_score(score, captions, references, counts)], axis=1)
-        per_image = {name: column.tolist() for name, column in zip(NAMES, both.T, strict=True)}
-        statistics = Statistics(NAMES, np.column_stack([both, np.ones(rows)]), _means)
-        return Computed({name: float(np.mean(each)) for name, each in per_image.items()}, per_image, statistics)
-
-
-def _means(sums: Array) -> Array:
-    return sums[:, :-1] / sums[:, -1:]
+        both = score, ref_clip_score(score, captions, references, counts)
+        return means({name: each.tolist() for name, each in zip(NAMES, both, strict=True)})
 
 
 def _read(file: Path) -> Embeddings:

@@ -56,6 +56,12 @@ def names() -> Mapping[tuple[str, ...], str]:
 
 
 @cache
+def longest() -> int:
+    """The most words of a name."""
+    return max(map(len, names()))
+
+
+@cache
 def singulars() -> Mapping[str, str]:
     """The singular of each plural of a word in `names`."""
     words = {word for name in names() for word in name}
@@ -79,10 +85,10 @@ def mentions(caption: str) -> list[str]:
     """Return the category of each object that a caption names, in order."""
     words = [re.sub("'s?$", "", word) for word in re.findall("[a-z0-9]+(?:'[a-z]*)?", caption.lower())]
     words = [singulars().get(word, word) for word in words]
-    longest, place = max(map(len, names())), 0
+    place = 0
     found: list[str] = []
     while place < len(words):
-        called = (tuple(words[place : place + size]) for size in range(longest, 0, -1))
+        called = (tuple(words[place : place + size]) for size in range(longest(), 0, -1))
         name = next((each for each in called if each in names()), None)
         category = NOTHING if name is None else names()[name]
         if category in ANIMALS and place and words[place - 1] in RELATIVES:

@@ -40,7 +40,7 @@ SIZED = 2
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is true of a scene; its things are called by colour and shape, such as "red circle"."""
+    """Facts of a scene; its things are called by colour and shape, such as "red circle"."""
 
     things: dict[str, str]  # and their sizes, empty where captions do not name them
     relations: dict[tuple[str, str], set[str]]  # directions in which the first is, seen from the second

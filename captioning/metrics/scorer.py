@@ -207,14 +207,14 @@ class Scorer:
 
     @property
     def signatures(self) -> dict[str, str]:
-        """What the scores of each metric depend on besides the captions."""
+        """The signature of each metric, by its name."""
         metrics, known = [*self.metrics, *self._by_image], version("pycocoevalcap")
         found = signatures(metrics, self.references, known, self.language.code, self.tokenizer)
         return found | {metric.name: metric.signature for metric in self._beside if metric.signature}
 
     @property
     def tokenizer(self) -> str:
-        """What splits captions into words for the metrics."""
+        """The tokenizer of the metrics."""
         return PTB if self.language.code == ENGLISH else self.language.tokens
 
     @cached_property

@@ -92,17 +92,23 @@ FUNCTIONS: Mapping[str, Function] = {"BLEU": bleu, "ROUGE-L": rouge_l, "CIDEr": 
 
 def mean(name: str, per_image: Sequence[float]) -> Computed:
     """The score of a metric whose corpus score is the mean of its image scores."""
-    return Computed({name: float(np.mean(per_image))}, {name: per_image}, mean_statistics(name, per_image))
+    return means({name: per_image})
 
 
-def mean_statistics(name: str, per_image: Sequence[float]) -> Statistics:
-    """Statistics of a metric whose corpus score is the mean of its image scores."""
-    scores = np.asarray(per_image, dtype=np.float64)
-    return Statistics((name,), np.stack([scores, np.ones_like(scores)], axis=1), _mean)
+def means(per_image: Mapping[str, Sequence[float]]) -> Computed:
+    """The scores of a metric of several names, each a mean over images."""
+    corpus = {name: float(np.mean(scores)) for name, scores in per_image.items()}
+    return Computed(corpus, dict(per_image), mean_statistics(per_image))
 
 
-def _mean(sums: Array) -> Array:
-    return sums[:, :1] / sums[:, 1:]
+def mean_statistics(per_image: Mapping[str, Sequence[float]]) -> Statistics:
+    """Statistics of scores by name that are means over images."""
+    columns = [np.asarray(scores, dtype=np.float64) for scores in per_image.values()]
+    return Statistics(tuple(per_image), np.stack([*columns, np.ones_like(columns[0])], axis=1), _means)
+
+
+def _means(sums: Array) -> Array:
+    return sums[:, :-1] / sums[:, -1:]
 
 
 def shares(names: Sequence[str], parts: Array, wholes: Array) -> Computed:

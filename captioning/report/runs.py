@@ -113,7 +113,7 @@ class Run(BaseModel):
 
     @cached_property
     def signatures(self) -> dict[str, str]:
-        """What each metric's scores depend on; runs of earlier versions, all of them English, have not recorded it."""
+        """Signatures by metric; runs of earlier versions, all of them English, have not recorded them."""
         if self.provenance.signatures:
             return self.provenance.signatures
         metrics = dict.fromkeys(SCORES[name].metric for name in self.scores if name in SCORES and SCORES[name].metric)

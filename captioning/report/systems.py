@@ -205,7 +205,7 @@ def _statistics(
     kept = [name for name in means if all(line.scores.get(name) is not None for lines in runs for line in lines)]
     found: list[list[Statistics]] = []
     for lines in runs:
-        of_images = [mean_statistics(name, [(line.scores[name] or 0) / PERCENT for line in lines]) for name in kept]
+        of_images = [mean_statistics({name: [(line.scores[name] or 0) / PERCENT for line in lines]}) for name in kept]
         again = scorer.score(dict(enumerate(line.caption for line in lines))).statistics if scorer else ()
         found.append([*of_images, *again])
     return found if found[0] else []

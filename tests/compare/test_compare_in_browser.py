@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser
+from browser import CARDS, Browser
 from PIL import Image
 
 from captioning.compare.__main__ import TERMS, compared
@@ -14,7 +14,6 @@ from captioning.compare.pair import Pair
 
 IMAGES = 60
 STRANGE = "<i>odd</i>"
-CARDS = "[...document.querySelectorAll('.cards .card .id')].map(e => Number(e.textContent))"
 ROWS = "[...document.querySelectorAll('#terms-{} tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
 FIRST = "document.querySelector('.card:first-child {}').{}"
 
@@ -44,11 +43,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tab(chromium: Browser, page: Path) -> Iterator[Browser]:
-    """The page, opened anew; afterwards it must have complained of nothing and have asked the network for nothing."""
-    chromium.open(page)
-    yield chromium
-    assert chromium.complaints == []
-    assert {address.partition(":")[0] for address in chromium.requests} <= {"file", "data"}
+    with chromium.quiet(page):
+        yield chromium
 
 
 def choose(tab: Browser, name: str, value: str, form: str = ".tools", event: str = "input") -> None:

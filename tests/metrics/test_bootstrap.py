@@ -74,8 +74,8 @@ def test_runs_are_drawn_too_against_all_samples_there_are():
     ])  # fmt: skip
     samples = 20_000
     found = difference(
-        resample([[mean_statistics("m", run)] for run in ours], samples, 0, 0),
-        resample([[mean_statistics("m", theirs)]], samples, 0, 1),
+        resample([[mean_statistics({"m": run})] for run in ours], samples, 0, 0),
+        resample([[mean_statistics({"m": theirs})]], samples, 0, 1),
     )["m"]
     p = 2 * min((every <= 0).mean(), (every >= 0).mean())
     assert found.difference == pytest.approx(100 * (ours.mean() - theirs.mean()))
@@ -87,7 +87,7 @@ def test_runs_are_drawn_too_against_all_samples_there_are():
 def test_runs_of_each_system_vary_on_their_own():
     """Where the images do not vary, by the variance of a mean of R runs, s^2 / R."""
     runs, samples = np.array([50.0, 53.0, 59.0, 51.0]), 40_000
-    statistics = [[mean_statistics("m", np.full(5, run / 100))] for run in runs]
+    statistics = [[mean_statistics({"m": np.full(5, run / 100)})] for run in runs]
     one, other = (resample(statistics, samples, 3, stream).samples[:, 0] for stream in (0, 1))
     assert one.var() == pytest.approx(runs.var(ddof=1) / len(runs), rel=0.05)
     assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(samples)
@@ -139,4 +139,4 @@ def test_equal_seeds_signs_and_systems(pair):
 
 def test_one_image_says_nothing():
     with pytest.raises(CaptioningError, match="more images"):
-        paired_bootstrap([mean_statistics("m", [0.5])], [mean_statistics("m", [0.4])])
+        paired_bootstrap([mean_statistics({"m": [0.5]})], [mean_statistics({"m": [0.4]})])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import Browser, brightest
+from browser import CARDS, Browser, brightest
 from written import ATTENDS, CORNERS, GREY, HEAD, SAID, SOFT, keep_maps, looks, page_of, write_photographs, write_run
 
 from captioning.runs.attention_file import KeptCaption, write
@@ -17,7 +17,6 @@ FIRST = ".card:first-child li[data-system='{}'] .caption"
 WORD = FIRST + " span:nth-child({})"
 PICTURE = ".card:first-child .picture"
 READOUT = "document.querySelector('.card .readout').textContent"
-CARDS = "[...document.querySelectorAll('.cards .card .id')].map(e => Number(e.textContent))"
 NAMES = "[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textContent.trim())"
 
 
@@ -41,11 +40,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tab(chromium: Browser, page: Path) -> Iterator[Browser]:
-    """The page, opened anew; afterwards it must have complained of nothing and have asked the network for nothing."""
-    chromium.open(page)
-    yield chromium
-    assert chromium.complaints == []
-    assert {address.partition(":")[0] for address in chromium.requests} <= {"file", "data"}
+    with chromium.quiet(page):
+        yield chromium
 
 
 def test_a_heading_sorts_and_what_has_no_number_comes_last(tab: Browser) -> None:
