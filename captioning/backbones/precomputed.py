@@ -1,7 +1,7 @@
-"""Precomputed features in place of a network, such as the regions of Anderson et al. 2018."""
+"""Precomputed features in place of a network, such as the regions of Anderson et al. 2018 or the frames of clips."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 from torch import Tensor, nn
@@ -12,19 +12,31 @@ from captioning.config.types import PathText, Width, validated
 from captioning.errors import CaptioningError
 
 
+def spread(rows: int, count: int) -> list[int]:
+    """The middle row of each of `count` equal parts of `rows` rows; all rows if there are no more than `count`."""
+    return [(2 * part + 1) * rows // (2 * count) for part in range(count)] if rows > count else list(range(rows))
+
+
 class Precomputed(Backbone):
-    """Context sets of up to L vectors from files (`captioning.features.inputs`), without image positions."""
+    """Context sets of up to L vectors from files (`captioning.features.inputs`), without image positions.
+
+    With `sample="even"` a file may have more vectors than `regions`, of which as many are taken, evenly `spread`.
+    """
 
     located = False
     reads_photographs = False
 
     @validated
     def __init__(
-        self, path: PathText, dim: Width = 2048, regions: Annotated[int, Interval(ge=1, le=65_536)] = 36
+        self,
+        path: PathText,
+        dim: Width = 2048,
+        regions: Annotated[int, Interval(ge=1, le=65_536)] = 36,
+        sample: Literal["none", "even"] = "none",
     ) -> None:
-        settings = f"precomputed, {dim} features of at most {regions} regions"
+        settings = f"precomputed, {dim} features of at most {regions} regions" + ", evenly spread" * (sample == "even")
         super().__init__(settings, nn.Identity(), dim, (1, regions), ImageTransform(1), trainable=False)
-        self.path = Path(path).expanduser()
+        self.path, self.sample = Path(path).expanduser(), sample
         self.partial = True
 
     def forward(self, images: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones import Backbone
-from captioning.backbones.precomputed import Precomputed
+from captioning.backbones.precomputed import Precomputed, spread
 from captioning.backbones.side_by_side import SideBySide
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Example, Splits
@@ -117,7 +117,7 @@ def own_features(examples: Sequence[Example], backbone: Precomputed, folder: Pat
                 # missing vectors are NaN, as in `captioning.backbones.context`
                 rows = torch.full((len(batch), regions, backbone.dim), torch.nan, dtype=torch.float16)
                 for row, name in zip(rows, batch, strict=True):
-                    vectors = features.features(name, backbone.dim, regions)
+                    vectors = features.features(name, backbone.dim, regions, backbone.sample == "even")
                     row[: len(vectors)] = vectors
                 yield rows
 
@@ -132,15 +132,17 @@ class FeatureFiles:
     files: Mapping[str, Path]
     read: Callable[[str], Numbers]
 
-    def features(self, name: str, dim: int, regions: int) -> Tensor:
-        """Finite features of one image in half precision, `[L, dim]`, with L from 1 to `regions`."""
+    def features(self, name: str, dim: int, regions: int, even: bool) -> Tensor:
+        """Finite features of one image in half precision, `[L, dim]`, L from 1 to `regions`; of more take `even` ones."""
         with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))
+            if even and array.ndim:
+                array = array[spread(len(array), regions)]
             fits = array.ndim == 2 and array.shape[1] == dim and 1 <= len(array) <= regions
             if not fits or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
                 raise ValueError(
                     f"it must be finite [L, D], L from 1 to backbone.regions={regions}, D = backbone.dim={dim}; "
-                    f"it is {list(array.shape)} of {array.dtype}"
+                    f"it is {list(array.shape)} of {array.dtype}. backbone.sample=even takes regions from more rows"
                 )
             vectors = torch.tensor(array).half()
             if not vectors.isfinite().all():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from captioning.backbones.precomputed import Precomputed
+from captioning.backbones.precomputed import Precomputed, spread
 from captioning.backbones.side_by_side import SideBySide
 from captioning.data.example import Example
 from captioning.errors import CaptioningError
@@ -70,6 +70,27 @@ def test_every_form_gives_the_same_sets(form: str, tmp_path: Path, capsys: pytes
         after = brought(path, tmp_path)
         assert after.folder != cache.folder
         assert (after[0][:3] == 1).all()
+
+
+def test_rows_spread_evenly_and_the_digest_of_all_others_is_that_of_before(tmp_path: Path) -> None:
+    assert spread(10, 4) == [1, 3, 6, 8]
+    for count in (1, 3, 7):
+        for rows in range(1, 40):
+            chosen = spread(rows, count)
+            assert chosen == (list(range(rows)) if rows <= count else sorted(set(chosen)))
+            assert len(chosen) == min(rows, count)
+            for k in (2, 3, 5):  # each frame k times
+                assert rows < count or [place // k for place in spread(k * rows, count)] == chosen
+    path = saved(tmp_path / "features", arrays())
+    with pytest.raises(CaptioningError, match=r"b\.jpg.*backbone\.sample=even takes regions from more"):
+        brought(path, tmp_path, regions=3)
+    backbone = Precomputed(str(path), D, 3, "even")
+    cache = own_features(EXAMPLES, backbone, tmp_path / "cache", "features")
+    assert np.array_equal(cache[1], arrays()["b.jpg"][[0, 2, 3]].astype(np.float16))
+    assert np.array_equal(cache[0][:2], arrays()["7"].astype(np.float16))
+    assert backbone.digest != Precomputed(str(path), D, 3).digest
+    unchanged = "8f402cdc2d320e22c47e7a118e13f21ae6504618cda2fa70111b67084b18fbe1"  # or caches would be built again
+    assert Precomputed(str(path), D, 3).digest == unchanged
 
 
 def test_stacked_features_have_their_names_beside_them(tmp_path: Path) -> None:

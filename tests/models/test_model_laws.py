@@ -208,6 +208,18 @@ def test_without_attention_only_the_mean_counts(name: str) -> None:
     assert (seen(attentive, images[0], tokens)[0] - seen(attentive, images[1], tokens)[0]).abs().max() > 1e-2
 
 
+@torch.no_grad()
+def test_the_order_of_frames_counts_behind_an_encoder_that_knows_it_alone() -> None:
+    context, tokens = inputs(MASK)
+    order = torch.randperm(L, generator=torch.Generator().manual_seed(4))
+    permuted = ContextSet(context.vectors[:, order], GRID, MASK[:, order])
+    for name, blind in (("yao_soft", True), ("mp_lstm", True), ("sat_soft model/encoder=layers", False)):
+        (key,) = [key for key in CAPTIONERS if key.startswith(name)][:1]
+        model = build(key)
+        one, other = (seen(model, each, tokens)[0] for each in (context, permuted))
+        assert torch.allclose(one, other, **CLOSE) == blind
+
+
 @captioners
 @masks
 @torch.no_grad()

@@ -82,9 +82,13 @@ def test_size(name: str, size: int) -> None:
 
 
 def test_published_sizes() -> None:
-    """AoANet's with 10,369 words; ours has no biases of queries, keys and values, and one of the LSTM's two."""
+    """AoANet's with 10,369 words; ours has no biases of queries, keys and values, and one of the LSTM's two.
+
+    That of Yao et al. with 20,000; ours has no biases of the three maps before the words, and none of the score.
+    """
     with torch.device("meta"):
         model = captioner("aoa", 10_370, 2048, (6, 6), d_embed=1024, d_hidden=1024)
+        assert parameters(captioner("yao_soft", 20_000, 1024, (1, 28))) == 103_249_860 - (468 + 468 + 20_000 + 1)
     assert parameters(model) == 87_369_858 - (6 + 1) * 3 * 1024 - 4 * 1024
 
 
