@@ -86,7 +86,8 @@ def main(config: DictConfig) -> None:
         share = f"{record['identical']:,} of them ({100 * record['identical'] / record['images']:.1f} %)"
         print(f"{record['images']:,} images; the caption is the same for {share}\n")
         print(comparison_table(record["scores"], ("", *NAMES)))
-        print(*(f"\n{line}" for line in pair.signatures.values()), sep="")
+        for line in pair.signatures.values():
+            print(f"\n{line}")
         print_images(pair, pair.names[0])
         for name in terms:
             print_terms(name, record[name])
