@@ -135,8 +135,8 @@ MINIATURE = {
     "data.reader.train": 6,
     "data.reader.val": 2,
     "data.reader.test": 2,
-    **{f"backbone.{member}weights": None for member in ("", "first.", "second.")},
-    **{f"backbone.{member}size": 48 for member in ("", "first.", "second.")},
+    **{f"backbone.{member}weights": None for member in ("", "first.", "second.", "of.")},
+    **{f"backbone.{member}size": 48 for member in ("", "first.", "second.", "of.")},
     "trainer.accelerator": "cpu",
     "trainer.max_epochs": 1,
     "trainer.check_val_every_n_epoch": 1,
@@ -197,6 +197,16 @@ def make_photographs(folder: Path) -> Path:
     (folder / "captions.txt").write_text("\n".join(["image,caption", *rows]))
     drawn = [1_000_000 * split + i for split in range(3) for i in range(6)]  # the ids of data=shapes
     np.savez(folder / "features.npz", **{str(i): np.full((1 + i % 5, 2048), i % 7 + 1, np.float16) for i in drawn})
+    videos = [{"video_id": f"{i}", "split": "validate" if s == "val" else s} for i, s in enumerate(splits)]
+    for name, some in (("train_val_", videos[:3]), ("test_", videos[3:])):
+        spoken = [{"video_id": video["video_id"], "caption": text} for video in some for text in texts]
+        (folder / f"{name}videodatainfo.json").write_text(json.dumps({"videos": some, "sentences": spoken}))
+    for i in range(len(splits)):  # clips of two frames
+        (folder / "clips" / f"{i}.jpg").mkdir(parents=True)
+        for frame in range(2):
+            (folder / "clips" / f"{i}.jpg" / f"{frame}.jpg").symlink_to(
+                (folder / "images" / f"{i + frame}.jpg").resolve()
+            )
     for split in ("train", "val", "test"):
         (folder / f"{split}.txt").write_text("\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split))
     return folder

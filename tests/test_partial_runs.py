@@ -108,6 +108,29 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
             predict.main.__wrapped__(composed("device=cpu", checkpoint, "images=a.jpg", extra, name="predict"))
 
 
+@pytest.mark.parametrize("data", ["csv", "frames"])
+def test_clips_by_name_train_and_are_evaluated_without_photographs_of_their_own(data: str) -> None:
+    home = Path("photographs")
+    for path in [home / f"{name}.txt" for name in ("captions", "train", "val", "test")]:
+        path.write_text(path.read_text().replace(".jpg", " of a clip"))
+    if data == "csv":
+        shutil.rmtree(home / "images")
+        arrays = {f"{i} of a clip": np.random.default_rng(i).normal(size=(2 + i, 7)) for i in range(4)}
+        np.savez("features.npz", **arrays)
+        chosen = ["backbone=features", "backbone.path=features.npz", "backbone.dim=7", "backbone.regions=3"]
+        folder = trained(*chosen, "backbone.sample=even", data=data)
+    else:
+        for clip in (home / "clips").iterdir():
+            clip.rename(clip.with_name(clip.name.replace(".jpg", " of a clip")))
+        chosen = ["backbone@backbone.of=small_cnn", "backbone.of.trainable=false", "backbone.frames=3"]
+        folder = trained(*chosen, "backbone.of.grid=3", data=data)
+    checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
+    evaluate.main.__wrapped__(composed("device=cpu", checkpoint, "metrics=[BLEU]", name="evaluate"))
+    assert captions(Path("runs/evaluate")) == captions(folder)
+    with pytest.raises(CaptioningError, match="does not read single photographs"):
+        evaluate.main.__wrapped__(composed("device=cpu", checkpoint, "images=photographs", name="evaluate"))
+
+
 def test_two_backbones_side_by_side_are_loaded_with_their_own_scales() -> None:
     chosen = ["backbone=side_by_side", "backbone.along=set"]
     for name, grid in (("first", 3), ("second", 6)):

@@ -17,14 +17,31 @@ def spread(rows: int, count: int) -> list[int]:
     return [(2 * part + 1) * rows // (2 * count) for part in range(count)] if rows > count else list(range(rows))
 
 
-class Precomputed(Backbone):
-    """Context sets of up to L vectors from files (`captioning.features.inputs`), without image positions.
-
-    With `sample="even"` a file may have more vectors than `regions`, of which as many are taken, evenly `spread`.
-    """
+class WithoutPhotographs(Backbone):
+    """Vectors without places on a photograph, which `captioning.features.inputs` reads for a data set."""
 
     located = False
     reads_photographs = False
+
+    def forward(self, images: Tensor) -> Tensor:
+        raise CaptioningError(
+            "this captioner reads the features or clips of a data set and has no network that captions single "
+            "photographs: use captioning.evaluate to caption that data set"
+        )
+
+    def viewed(self, view: View | None) -> Backbone:
+        if view is not None:
+            raise CaptioningError(
+                "views need photographs, and this backbone reads none of them alone: leave data.views at 1"
+            )
+        return self
+
+
+class Precomputed(WithoutPhotographs):
+    """Context sets of up to L vectors from files (`captioning.features.inputs`).
+
+    With `sample="even"` a file may have more vectors than `regions`, of which as many are taken, evenly `spread`.
+    """
 
     @validated
     def __init__(
@@ -38,14 +55,3 @@ class Precomputed(Backbone):
         super().__init__(settings, nn.Identity(), dim, (1, regions), ImageTransform(1), trainable=False)
         self.path, self.sample = Path(path).expanduser(), sample
         self.partial = True
-
-    def forward(self, images: Tensor) -> Tensor:
-        raise CaptioningError(
-            "this captioner reads precomputed features and has no network that computes them from photographs: use "
-            "captioning.evaluate to caption the data set with these features"
-        )
-
-    def viewed(self, view: View | None) -> Backbone:
-        if view is not None:
-            raise CaptioningError("views need photographs, and backbone=features reads none: leave data.views at 1")
-        return self

@@ -1,4 +1,4 @@
-"""Inputs of a split: images, cached features of a backbone, or precomputed ones, copied into a cache.
+"""Inputs of a split: images, cached features of a backbone, or precomputed ones, copied into a cache; frames of clips.
 
 Precomputed features are arrays `[L, D]` by image name:
 
@@ -9,12 +9,13 @@ Precomputed features are arrays `[L, D]` by image name:
 | `FILE.npy` | `[R, L, D]`, with `FILE.txt` of R names, one per line |
 | `FILE.h5`, `FILE.hdf5` | a data set for each image, keyed by its name and stored in this file itself |
 
-B images in a batch, R images, at most L context vectors of D features.
+B images in a batch, R images, at most L context vectors of D features, at most K frames of a clip.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from captioning.backbones import Backbone
+from captioning.backbones.frames import Frames, frames_of
 from captioning.backbones.precomputed import Precomputed, spread
 from captioning.backbones.side_by_side import SideBySide
 from captioning.data.dataset import Inputs, Photographs
@@ -51,6 +53,28 @@ class Joined:
         return torch.cat([part.rows(indices) for part in self.parts], dim=self._axis)
 
 
+class Clips:
+    """Features of the frames of clips, `[B, K, D]`, from a cache with a row for each different frame."""
+
+    pixels = False
+
+    def __init__(self, examples: Sequence[Example], backbone: Frames, folder: Path, progress: str) -> None:
+        clips = [frames_of(example.path, backbone.grid[1]) for example in examples]
+        rows = {frame: row for row, frame in enumerate(dict.fromkeys(chain.from_iterable(clips)))}
+        self.places = np.full((len(clips), backbone.grid[1]), -1)  # -1: the clip is shorter
+        for places, clip in zip(self.places, clips, strict=True):
+            places[: len(clip)] = [rows[frame] for frame in clip]
+        self.frames = build_features(backbone.frame, list(rows), folder, progress=progress)
+
+    def rows(self, indices: Sequence[int]) -> Tensor:
+        places = self.places[indices]
+        found = self.frames.rows(places.ravel()).unflatten(0, places.shape).squeeze(2)
+        return found.masked_fill(torch.from_numpy(places < 0)[..., None], torch.nan)
+
+    def scale(self) -> float:
+        return self.frames.scale()
+
+
 def inputs_of(examples: Sequence[Example], backbone: Backbone, cache: Path, name: str) -> Inputs:
     """Photographs for a trainable backbone, or features of a frozen one, computed unless they are cached."""
     paths = [example.path for example in examples]
@@ -61,6 +85,8 @@ def inputs_of(examples: Sequence[Example], backbone: Backbone, cache: Path, name
     folder, progress = cache / "features", f"features of {name}"
     if isinstance(backbone, Precomputed):
         return own_features(examples, backbone, folder, progress)
+    if isinstance(backbone, Frames):
+        return Clips(examples, backbone, folder, progress)
     return build_features(backbone, paths, folder, progress=progress)
 
 
@@ -75,7 +101,7 @@ def cached_bytes(images: int, backbone: Backbone) -> int:
 
 def to_unit_scale(backbone: Backbone, train: Inputs) -> None:
     """Set a backbone's scale from the training features; pixels have no scale."""
-    if isinstance(train, FeatureCache):
+    if isinstance(train, FeatureCache | Clips):
         backbone.scale.fill_(train.scale())
     elif isinstance(train, Joined) and isinstance(backbone, SideBySide):
         for member, part in zip(backbone.members, train.parts, strict=True):
@@ -83,8 +109,11 @@ def to_unit_scale(backbone: Backbone, train: Inputs) -> None:
 
 
 def check_features(splits: Splits, backbone: Backbone) -> None:
-    """Check that every image has precomputed features if `backbone` or a member of it reads them."""
+    """Check that every image has the precomputed features or frames that `backbone` or a member of it reads."""
     examples = [example for examples in splits.values() for example in examples]
+    if any(isinstance(module, Frames) for module in backbone.modules()):
+        for example in examples:
+            frames_of(example.path, 1)
     for member in _members(backbone):
         with opened(member.path) as features:
             _names(examples, member, features.files)
@@ -133,7 +162,7 @@ class FeatureFiles:
     read: Callable[[str], Numbers]
 
     def features(self, name: str, dim: int, regions: int, even: bool) -> Tensor:
-        """Finite features of one image in half precision, `[L, dim]`, L from 1 to `regions`; of more take `even` ones."""
+        """Finite features of one image in half precision, `[L, dim]`; of more than `regions` rows take `even` ones."""
         with _reading(f"the features {quoted(name)} in {self.files[name]}"):
             array = np.asarray(self.read(name))
             if even and array.ndim:

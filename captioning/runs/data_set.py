@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones import Backbone
-from captioning.backbones.precomputed import Precomputed
+from captioning.backbones.precomputed import WithoutPhotographs
 from captioning.config.check import FROM_CHECKPOINT
 from captioning.config.explain import explain
 from captioning.config.registry import build, judge
@@ -111,10 +111,10 @@ class DataSet:
         `own` are the data settings of the run, `data` those of `data_settings`; the rest is the captioner's.
         """
         parts = (part for backbone in backbones for part in backbone.modules())  # also of those side by side
-        if has_other_photographs(config) and any(isinstance(part, Precomputed) for part in parts):
+        if has_other_photographs(config) and any(isinstance(part, WithoutPhotographs) for part in parts):
             raise CaptioningError(
-                "a captioner with backbone=features does not read photographs: leave images and views out, and it is "
-                "evaluated on the data set whose features there are"
+                "a captioner with backbone=features or frames does not read single photographs: leave images and views "
+                "out, and it is evaluated on a data set"
             )
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])

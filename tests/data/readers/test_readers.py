@@ -16,6 +16,7 @@ from captioning.data.photographs import read_folder
 from captioning.data.readers.coco import CocoReader, CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.languages import LanguagesReader
+from captioning.data.readers.msrvtt import OURS, MsrVttReader
 from captioning.data.readers.reading import SPLITS, choose, read, read_lines
 from captioning.data.readers.table import TableReader
 from captioning.data.words import Language
@@ -124,6 +125,19 @@ def test_three_splits_of_two_files(tmp_path: Path) -> None:
 
 GERMAN = {"1.jpg": ["Ein Hip-Hop-Hund.", "..."], "2.jpg": ["Hunde"], "3.jpg": ["Hund"], "9.jpg": []}
 CHINESE = {"1.jpg": ["狗。"], "2.jpg": ["两只狗"], "3.jpg": ["一只狗在跑。", "?"], "4.jpg": ["狗"]}
+
+
+def test_msrvtt(tmp_path: Path) -> None:
+    videos = [{"video_id": f"video{i}", "split": split, "url": ""} for i, split in enumerate(OURS)]
+    sentences = [{"video_id": f"video{i}", "caption": "A Dog.", "sen_id": i} for i in range(3)]
+    reader = MsrVttReader("clips", [tmp_path / "first.json", tmp_path / "second.json"])
+    for path, part in zip(reader.annotations, (slice(2), slice(2, 3)), strict=True):
+        path.write_text(json.dumps({"videos": videos[part], "sentences": sentences[part]}))
+    found = read(reader, photographs=False)
+    assert found == {split: [Example(f"video{i}", Path(f"clips/video{i}"), DOG)] for i, split in enumerate(SPLITS)}
+    reader.annotations[1].write_text(json.dumps({"videos": videos[2:], "sentences": sentences[:1]}))
+    with pytest.raises(CaptioningError, match=r"sentences\[0\].*video0"):
+        reader()
 
 
 def test_the_photographs_of_all_languages_in_one(tmp_path: Path) -> None:
