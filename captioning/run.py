@@ -112,18 +112,20 @@ def build_backbone(settings: Mapping[str, Any], initial: "InitialWeights | None"
 
 
 def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
-    """The examples, without unreadable photographs if `data.skip_broken`; features of your own must be there."""
+    """The examples, without unreadable photographs if `data.skip_broken`; precomputed features must exist."""
     from captioning.data.photographs import readable
     from captioning.data.readers.reading import read
     from captioning.data.words import Language
     from captioning.features.inputs import check_features
+    from captioning.features.sources import learn_words
 
     data = settings["data"]
     splits = read(build("data.reader", data["reader"], None), backbone.reads_photographs, Language.of(data))
     # a frozen backbone computes features of every photograph before training anyway
-    if backbone.trainable or (data["skip_broken"] and backbone.reads_photographs):
+    if backbone.reads_photographs and (backbone.trainable or data["skip_broken"]):
         splits = readable(splits, backbone.transform, Path(settings["cache"]) / "photographs", data["skip_broken"])
     check_features(splits, backbone)
+    learn_words(splits, backbone)
     return splits
 
 

@@ -132,6 +132,7 @@ MINIATURE = {
     "model.heads": 2,
     "data.num_workers": 0,
     "data.vocabulary.min_count": 1,
+    "backbone.min_count": 1,
     "data.reader.train": 6,
     "data.reader.val": 2,
     "data.reader.test": 2,
@@ -209,6 +210,9 @@ def make_photographs(folder: Path) -> Path:
             )
     for split in ("train", "val", "test"):
         (folder / f"{split}.txt").write_text("\n".join(f"{i}.jpg" for i, s in enumerate(splits) if s == split))
+    for name in (*splits, *("train.lc.norm.tok", "val.lc.norm.tok", "test_2016_flickr.lc.norm.tok")):
+        (folder / f"{name}.de").write_text("ein hund rennt\nhunde\n")
+        (folder / f"{name}.en").write_text("a dog runs .\ndogs\n")
     return folder
 
 

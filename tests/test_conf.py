@@ -32,13 +32,14 @@ NEEDS_MORE = {
 LARGE = ("table1", "table1_flickr30k", "sat_soft_coco", "sat_hard_coco")
 """Experiments with a backbone that has its own turn, and takes long."""
 WITH = {
+    ("backbone", "words"): ["data=parallel"],
     ("objective", "reinforce"): ["model=sat_hard"],
     ("objective", "doubly_stochastic"): ["model=sat_soft"],
     **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
     ("backbone", "frames"): ["data=frames"],
 }
 """What an option needs beside it."""
-CLIPS = ("frames", "msrvtt")
+CLIPS = ("frames", "msrvtt", "parallel")
 """Data sets without photographs, which small_cnn cannot read."""
 
 

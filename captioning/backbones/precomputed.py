@@ -25,8 +25,8 @@ class WithoutPhotographs(Backbone):
 
     def forward(self, images: Tensor) -> Tensor:
         raise CaptioningError(
-            "this captioner reads the features or clips of a data set and has no network that captions single "
-            "photographs: use captioning.evaluate to caption that data set"
+            "this captioner reads the features, clips or sentences of a data set and has no network that captions "
+            "single photographs: use captioning.evaluate to caption that data set"
         )
 
     def viewed(self, view: View | None) -> Backbone:

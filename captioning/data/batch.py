@@ -23,7 +23,8 @@ class Batch:
     """B images with up to N captions each.
 
     `inputs` are features `[B, L, D]` of a frozen backbone, missing vectors marked as in `captioning.backbones.context`,
-    or `pixels`: images `[B, C, H, W]` uint8, with C = 3 colours, or C = 4 if photographs are padded.
+    or `pixels`: images `[B, C, H, W]` uint8, with C = 3 colours, or C = 4 if photographs are padded; or ids of source
+    words `[B, S]` int64, PAD after the last.
     """
 
     index: Tensor  # `[B]`, the position of each image in its split, as tensors cannot hold the ids that are strings

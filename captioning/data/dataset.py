@@ -23,7 +23,7 @@ _STREAM = 1  # separates the draws of views from others keyed by seed, epoch and
 
 
 class Inputs(Protocol):
-    """The photographs of one split as tensors: a feature cache, or `Photographs`."""
+    """The photographs of one split as tensors: a feature cache, or `Photographs`; or its source sentences."""
 
     pixels: bool
     """True if the rows are images, which the backbone has yet to process."""

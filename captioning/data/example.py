@@ -35,6 +35,7 @@ class Example:
     path: Path
     references: tuple[Reference, ...]
     wordless: int = field(default=0, compare=False)  # captions that were left out, as they have no word
+    source: tuple[str, ...] = ()  # words of a sentence to translate, in place of a photograph
 
 
 Splits = Mapping[str, Sequence[Example]]
@@ -55,9 +56,10 @@ def photographs(examples: Sequence[Example], root: str | Path | None) -> list[st
 
 
 def digest(splits: Splits) -> str:
-    """SHA-256 over ids, file names and captions of all splits; equal digests mean equal data."""
+    """SHA-256 over ids, file names, captions and sources of all splits; equal digests mean equal data."""
     sha = hashlib.sha256()
     for name, examples in sorted(splits.items()):
         for e in examples:
-            sha.update(repr((name, e.image_id, e.path.name, [(r.text, r.words) for r in e.references])).encode())
+            told = (name, e.image_id, e.path.name, [(r.text, r.words) for r in e.references])
+            sha.update(repr((*told, e.source) if e.source else told).encode())
     return sha.hexdigest()

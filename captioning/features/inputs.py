@@ -26,12 +26,14 @@ from captioning.backbones import Backbone
 from captioning.backbones.frames import Frames, frames_of
 from captioning.backbones.precomputed import Precomputed, spread
 from captioning.backbones.side_by_side import SideBySide
+from captioning.backbones.words import Words
 from captioning.data.dataset import Inputs, Photographs
 from captioning.data.example import Example, Splits
 from captioning.data.photographs import fingerprints
 from captioning.errors import CaptioningError, listed, quoted
 from captioning.features.build import build_features, build_rows, layout_of
 from captioning.features.cache import FeatureCache, Numbers
+from captioning.features.sources import Sources
 
 BATCH = 32
 ARRAYS = ("features", "feat", "x")
@@ -76,8 +78,10 @@ class Clips:
 
 
 def inputs_of(examples: Sequence[Example], backbone: Backbone, cache: Path, name: str) -> Inputs:
-    """Photographs for a trainable backbone, or features of a frozen one, computed unless they are cached."""
+    """Photographs or sentences for a trainable backbone, or features of a frozen one, computed unless cached."""
     paths = [example.path for example in examples]
+    if isinstance(backbone, Words):
+        return Sources(examples, backbone)
     if backbone.trainable:
         return Photographs(paths, backbone.transform)
     if isinstance(backbone, SideBySide):

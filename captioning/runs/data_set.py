@@ -113,8 +113,8 @@ class DataSet:
         parts = (part for backbone in backbones for part in backbone.modules())  # also of those side by side
         if has_other_photographs(config) and any(isinstance(part, WithoutPhotographs) for part in parts):
             raise CaptioningError(
-                "a captioner with backbone=features or frames does not read single photographs: leave images and views "
-                "out, and it is evaluated on a data set"
+                "a captioner with backbone=features, frames or words does not read single photographs: leave images "
+                "and views out, and it is evaluated on a data set"
             )
         if config.images is not None:
             examples, record = _of_folder(config, backbones[0])

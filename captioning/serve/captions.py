@@ -98,7 +98,7 @@ def load_captioners(checkpoints: Sequence[Path], device: str, modules: Sequence[
     for path in checkpoints:
         captioner = ServedCaptioner.from_checkpoint(path, device, modules=modules)
         if not captioner.networks[0].backbone.reads_photographs:
-            raise CaptioningError(f"checkpoint={path} reads precomputed features, not photographs")
+            raise CaptioningError(f"checkpoint={path} reads features or sentences, not photographs")
         captioner.title = path.absolute().parents[1].name if path.parent.name == "checkpoints" else path.stem
         if path == checkpoint_path(PRETRAINED):
             captioner.title = "the bundled captioner"

@@ -1,0 +1,51 @@
+"""Reader of parallel text, for translation: two files per split whose lines belong together."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from captioning.config.types import validated
+from captioning.data.example import Example, Reference
+from captioning.data.readers import reading
+from captioning.data.readers.reading import SPLITS, FileName, OfEachSplit
+from captioning.errors import CaptioningError
+
+
+@dataclass(frozen=True)
+class ParallelReader:
+    """Sentences of `root/NAME.SOURCE` with their translations in `root/NAME.TARGET`, in UTF-8.
+
+    Words are what blanks separate. The id of a pair is its line number, from 1; lines that are blank in both files are
+    left out.
+
+    Args:
+        splits: NAME of each of `train`, `val` and `test`.
+    """
+
+    root: str | Path
+    source: FileName
+    target: FileName
+    splits: OfEachSplit[FileName]
+
+    def __call__(self) -> dict[str, list[Example]]:
+        """Read `train`, `val` and `test`."""
+        return {split: list(self._pairs(self.splits[split])) for split in SPLITS}
+
+    def _pairs(self, name: str) -> list[Example]:
+        path, other = (Path(self.root).expanduser() / f"{name}.{ending}" for ending in (self.source, self.target))
+        sources, targets = _lines(path), _lines(other)
+        if unpaired := sorted(sources.keys() ^ targets.keys()):
+            raise CaptioningError(f"line {unpaired[0]} has words in only one of {path} and {other}")
+        if not sources:
+            raise CaptioningError(f"{path} has no sentences")
+        references = {number: (Reference(" ".join(words), words),) for number, words in targets.items()}
+        return [Example(number, path, references[number], source=words) for number, words in sources.items()]
+
+
+ParallelReader.__init__ = validated(ParallelReader.__init__)  # type: ignore[method-assign]
+
+
+def _lines(path: Path) -> dict[int, tuple[str, ...]]:
+    """The words of each line by its number, without blank lines."""
+    with reading.at(path):
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    return {number: tuple(line.split()) for number, line in enumerate(lines, start=1) if line.split()}

@@ -1,0 +1,55 @@
+"""Source sentences as context sets."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from captioning.backbones.words import Words
+from captioning.data.example import Example
+from captioning.errors import CaptioningError
+from captioning.features.inputs import inputs_of
+from captioning.features.sources import learn_words
+from captioning.tokens import PAD, UNK
+
+D, S = 5, 7
+SENTENCES = [("b", "a", "b"), ("a",), ("b", "c", "a", *"aaaaaa")]
+
+
+def examples(sentences: Sequence[tuple[str, ...]] = SENTENCES) -> list[Example]:
+    return [Example(number, Path("text.de"), (), source=words) for number, words in enumerate(sentences)]
+
+
+def learnt() -> Words:
+    backbone = Words(dim=D, max_size=6, min_count=1, max_source=S)
+    learn_words({"train": examples()}, backbone)
+    return backbone
+
+
+def test_words_become_ids_that_travel_with_the_weights() -> None:
+    backbone = learnt()
+    assert backbone.words == ["a", "b"]  # the most frequent that fit beside the special tokens
+    rows = inputs_of(examples(), backbone, Path("cache"), "test").rows([2, 0])
+    assert rows.tolist() == [[5, UNK, 4, 4, 4, 4, 4], [5, 4, 5, PAD, PAD, PAD, PAD]]
+    other = Words(dim=D, max_size=6, min_count=1, max_source=S)
+    other.load_state_dict(backbone.state_dict())
+    learn_words({"train": examples([("z",)])}, other)
+    assert other.words == ["a", "b"]
+    context = other.context(rows)
+    assert context.grid == (1, S)
+    assert context.mask.sum(dim=1).tolist() == [7, 3]
+    assert torch.equal(context.vectors[1, :3], backbone.network.weight[[5, 4, 5]])
+    context.vectors.sum().backward()
+    assert other.network.weight.grad.abs().sum(dim=1).bool().tolist() == [False, False, False, True, True, True]
+
+
+def test_what_is_no_source_is_refused() -> None:
+    for sentences in ([()], [("a",), ()]):
+        with pytest.raises(CaptioningError, match="data=parallel"):
+            learn_words({"train": examples(sentences)}, Words())
+    with pytest.raises(CaptioningError, match="single photographs"):
+        learnt().context_of(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), pixels=True)
+    longer = learnt()
+    longer.set_extra_state(torch.tensor(list(b"a b c \xff d"), dtype=torch.uint8))
+    assert longer.words == ["a", "b"]  # as many as there are rows
