@@ -30,6 +30,7 @@ from captioning.config.searches import USUAL_FILTERS, with_words
 from captioning.decoding import FORBIDDEN, Filters, beam_search
 from captioning.errors import CaptioningError, quoted
 from captioning.export import runner
+from captioning.models.parts.recurrent_encoder import Recurrent
 from captioning.models.protocol import Captioner, Step
 from captioning.tokens import BOS, NAMES
 
@@ -118,6 +119,8 @@ def graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
 @torch.no_grad()
 def decoder_graphs(backbone: Backbone, model: Captioner) -> dict[str, Graph]:
     """Start and step alone, for the context sets of `backbone`."""
+    if isinstance(getattr(model, "encoder", None), Recurrent):
+        raise CaptioningError("graphs cannot hold a recurrent encoder, whose batch would be fixed: use format=weights")
     step, state = _captioned(backbone, model, SIZES)
     axes = _axes(backbone, model)
     tensors = leaves(state)

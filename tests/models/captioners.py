@@ -94,6 +94,8 @@ MIXTURES: list[tuple[str, dict[str, Any]]] = [
         "up_down model/encoder=geometry model/cell=aoa",
         {"encoder.layers": 2, "encoder.shared": True, "cell.tied": False, "attention.dropout": 0.2},
     ),
+    ("sat_soft model/encoder=pyramid model/initial=last", {"encoder.pyramid": [1, 3]}),
+    ("transformer model/encoder=recurrent", {"encoder.cell": "lstm", "encoder.pyramid": [1, 1]}),
     ("prefix", {"enter": "causal_prefix", "norm": "pre"}),
     ("prefix model/encoder=queries", {}),
     ("prefix model/encoder=pooled", {"scale": "sqrt_d"}),

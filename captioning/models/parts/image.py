@@ -77,6 +77,26 @@ class MLP(Initial):
         return tuple(map_(seen) for map_ in self.maps)
 
 
+class Last(Initial):
+    """tanh(W b_1), without a bias, for each tensor (Bahdanau et al. 2015, appendix A.2.2).
+
+    b_1, the upper half of the features of the first vector, is the last state of a backward recurrent encoder.
+    """
+
+    @validated
+    def __init__(self, d_context: int, grid: Grid, d_hidden: int, memories: int) -> None:
+        super().__init__()
+        self.half = d_context // 2
+        self.maps = nn.ModuleList(nn.Linear(d_context - self.half, d_hidden, bias=False) for _ in range(memories))
+
+    def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
+        first = context.vectors[:, 0]
+        if context.mask is not None:
+            place = context.mask.int().argmax(dim=1)[:, None, None]
+            first = context.vectors.take_along_dim(place, dim=1)[:, 0]
+        return tuple(map_(first[:, self.half :]).tanh() for map_ in self.maps)
+
+
 class Inject(nn.Module, ABC):
     """Base class, built by keyword with d_context (D), d_word (m) and d_hidden (n)."""
 

@@ -1,0 +1,89 @@
+"""The recurrent encoder against single steps, its directions and its groups. B sequences of at most L vectors."""
+
+from typing import Any
+
+import pytest
+import torch
+from models.captioners import normal, randomised
+from torch import nn
+
+from captioning.backbones.context import ContextSet
+from captioning.models.parts.image import Last
+from captioning.models.parts.recurrent_encoder import Recurrent
+
+B, L, D, N = 3, 7, 5, 4
+CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
+LENGTHS = (7, 4, 1)
+MASK = torch.tensor([[place < length for place in range(L)] for length in LENGTHS])
+
+cells = pytest.mark.parametrize("cell", ["gru", "lstm"])
+
+
+def encoder(length: int = L, **settings: Any) -> Recurrent:
+    return randomised(Recurrent(D, (1, length), d_hidden=N, **settings))
+
+
+@cells
+@pytest.mark.parametrize("pyramid", [(1,), (1, 1), (1, 2, 2), (3,)], ids=str)
+@torch.no_grad()
+def test_a_padded_batch_equals_each_sequence_alone(cell: Any, pyramid: tuple[int, ...]) -> None:
+    part, vectors = encoder(cell=cell, pyramid=pyramid), normal(B, L, D)
+    found = part(ContextSet(vectors.masked_fill(~MASK[..., None], 9.0), (1, L), MASK))
+    assert found.grid == (1, found.vectors.shape[1])
+    for row, length in enumerate(LENGTHS):
+        alone = part(ContextSet(vectors[row : row + 1, :length], (1, length)))
+        count = alone.vectors.shape[1]
+        torch.testing.assert_close(found.vectors[row, :count], alone.vectors[0], **CLOSE)
+        assert found.mask[row].tolist() == [place < count for place in range(found.vectors.shape[1])]
+
+
+@cells
+@torch.no_grad()
+def test_the_reverse_swaps_and_reverses_the_halves_if_directions_share_weights(cell: Any) -> None:
+    part, vectors = encoder(cell=cell), normal(B, L, D)
+    forward, backward = part.layers[0]
+    backward.load_state_dict(forward.state_dict())
+    there, back = (part(ContextSet(x, (1, L))).vectors for x in (vectors, vectors.flip(1)))
+    torch.testing.assert_close(back, torch.cat([there[..., N:], there[..., :N]], dim=-1).flip(1), **CLOSE)
+
+
+@torch.no_grad()
+def test_a_single_vector_in_one_direction_is_one_step_of_the_cell() -> None:
+    part, vectors = encoder(1, bidirectional=False), normal(B, 1, D)
+    step = nn.GRUCell(D, N).double()
+    step.load_state_dict({name.removesuffix("_l0"): x for name, x in part.layers[0][0].state_dict().items()})
+    found = part(ContextSet(vectors, (1, 1)))
+    assert (found.mask, part.d_out) == (None, N)
+    torch.testing.assert_close(found.vectors[:, 0], step(vectors[:, 0]), **CLOSE)
+
+
+@torch.no_grad()
+def test_equal_vectors_are_told_apart_by_their_neighbours() -> None:
+    vectors = normal(1, L, D)
+    vectors[:, 4] = vectors[:, 1]
+    found = encoder()(ContextSet(vectors, (1, L))).vectors[0]
+    assert (found[1] - found[4]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize(("length", "pyramid", "count"), [(8, (1, 2, 2), 2), (9, (1, 2, 2), 3), (7, (3,), 3)])
+@torch.no_grad()
+def test_weights_of_groups_are_divided_between_their_vectors(length: int, pyramid: Any, count: int) -> None:
+    part = encoder(length, pyramid=pyramid)
+    assert part(ContextSet(normal(B, length, D), (1, length))).vectors.shape == (B, count, 2 * N)
+    alpha, times = torch.arange(1.0, count + 1).softmax(0).expand(2, count), part.joined
+    shown = part.shares(alpha)
+    torch.testing.assert_close(shown[1, :times], alpha[0, :1].expand(times) / times)
+    last = length - (count - 1) * times
+    torch.testing.assert_close(shown[1, -last:], alpha[0, -1:].expand(last) / last)
+    assert shown.shape == (2, length)
+
+
+@torch.no_grad()
+def test_the_initial_state_reads_the_whole_sequence_backwards() -> None:
+    part, vectors = encoder(), normal(B, L, D)
+    initial = randomised(Last(part.d_out, (1, L), d_hidden=6, memories=2))
+    found = initial(part(ContextSet(vectors, (1, L), MASK)))
+    for row, length in enumerate(LENGTHS):
+        _, state = part.layers[0][1](vectors[row : row + 1, :length].flip(1))
+        for each, layer in zip(found, initial.maps, strict=True):
+            torch.testing.assert_close(each[row], (layer.weight @ state[0, 0]).tanh(), **CLOSE)
