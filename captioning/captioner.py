@@ -193,10 +193,9 @@ class TrainedCaptioner:
     def kept(
         self, image_id: int | str, caption: Caption, inputs: Sequence[Tensor], pixels: Sequence[bool]
     ) -> list[KeptCaption]:
-        """The caption of an image with all its maps; empty without attention on a photograph."""
+        """The caption of an image with all its maps; empty without attention."""
         model = self.networks[0].model if len(self.networks) == 1 else None
-        located = all(network.backbone.located for network in self.networks)
-        maps = all_maps(model, self._contexts(inputs, pixels)[0], caption) if located else None
+        maps = all_maps(model, self._contexts(inputs, pixels)[0], caption)
         return [KeptCaption(image_id, tuple(self.vocabulary.each_word(caption.tokens)), maps)] if maps else []
 
     def _prediction(self, caption: Caption) -> Prediction:

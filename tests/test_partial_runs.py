@@ -14,6 +14,7 @@ from support import QUIET, captions_of, composed, make_photographs, miniature
 import captioning
 from captioning import evaluate, predict, run
 from captioning.errors import CaptioningError
+from captioning.runs.attention_file import read
 from captioning.training.objectives.cross_entropy import doubly_stochastic
 
 pytestmark = QUIET
@@ -86,7 +87,9 @@ def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_pho
             trained(*settings, data=data)
     Path("2.npy").rename("features/2.npy")
     folder = trained(*chosen, data="flickr8k")
-    assert not (folder / "attention").exists()
+    (kept,) = read(folder / "attention.npz")
+    assert (kept.image_id, kept.maps["mean"].shape[1:]) == (3, (1, 1 + 3 % 3))  # without what is masked
+    assert (folder / "attention" / "3.pdf").exists()
     checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.ckpt'}"
 
     evaluated = ["device=cpu", checkpoint, "data.root=photographs", "metrics=[BLEU]"]

@@ -46,7 +46,8 @@ def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> 
     """All attention maps of a caption, float32 `[T, h, w]` by name; empty without attention.
 
     First `mean`, the attention during decoding, then `attended` if hard attention took locations, then the
-    `caption_maps` if there are several. `model` is None for an ensemble, which has no `caption_maps`.
+    `caption_maps` if there are several. `model` is None for an ensemble, which has no `caption_maps`. In a grid of one
+    row, whose vectors have no places, maps are of the unmasked ones alone.
     """
     if caption.attention is None:
         return {}
@@ -54,7 +55,10 @@ def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> 
     decoded = {"mean": caption.attention, "attended": caption.attended}
     named = {name: m[: len(words)].unflatten(1, context.grid) for name, m in decoded.items() if m is not None}
     layers = caption_maps(model, context, words) if model is not None and words else {}
-    return {name: maps.float().numpy() for name, maps in (named | (layers if len(layers) > 1 else {})).items()}
+    found = named | (layers if len(layers) > 1 else {})
+    if context.mask is not None and context.grid[0] == 1:
+        found = {name: maps[..., context.mask[0].to(maps.device)] for name, maps in found.items()}
+    return {name: maps.float().numpy() for name, maps in found.items()}
 
 
 @torch.no_grad()

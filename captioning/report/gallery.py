@@ -143,7 +143,8 @@ def _lay_maps(images: Sequence[Described], place: int, system: System, heads: in
         if [*caption.words] != by_blanks:
             image.words[place] = caption.words
         shown = {name: maps for name, maps in caption.maps.items() if laid < heads or name in ("mean", ATTENDED)}
-        image.maps[place] = packed(shown, frame_of(run.resize or "squash", *image.size) if image.size else WHOLE)
+        frame = frame_of(run.resize or "squash", *image.size) if image.size else WHOLE
+        image.maps[place] = packed(shown, frame, caption.labels)
         laid += 1
     return laid > 0
 

@@ -1,7 +1,7 @@
 """Attention maps for pictures and pages: M maps, T words, a grid of h x w, L cells on the photograph."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def on_photograph(cells: int, start: float, end: float) -> Array:
     return found if found.any() else np.arange(cells) == cells // 2
 
 
-def packed(maps: Mapping[str, Array], frame: Frame) -> dict[str, Any]:
+def packed(maps: Mapping[str, Array], frame: Frame, labels: Sequence[str] = ()) -> dict[str, Any]:
     """Pack named maps `[T, h, w]` for `maps.js`: bytes `[M, T, h, w]`, relative to each map's largest weight."""
     weights = {name: each for name, each in maps.items() if name != ATTENDED}
     stacked = np.stack(list(weights.values()))
@@ -55,4 +55,5 @@ def packed(maps: Mapping[str, Array], frame: Frame) -> dict[str, Any]:
         "even": [np.flatnonzero(even).tolist() for even in looks_alike(stacked, cells)],  # the words, of each map
         "maps": base64.b64encode(np.round(255 * shares).astype(np.uint8).tobytes()).decode(),
     }
+    found |= {"labels": labels} if labels else {}
     return found | ({"path": [int(taken.argmax()) for taken in maps[ATTENDED]]} if ATTENDED in maps else {})

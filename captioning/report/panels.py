@@ -68,14 +68,14 @@ def save_panel(
         pictures += [seen(photograph, frame), *overlay(photograph, each, frame)]
         labels += [name, *words]
         cells = places((each.shape[1], each.shape[2]), frame)
-        notes += ["", *map(_note, each, looks_alike(each.numpy(), cells))]
+        notes += ["", *map(note, each, looks_alike(each.numpy(), cells))]
         even = f"an even map of {cells} places: {100 / cells:.1f} %, {math.log(cells):.2f} nats"
 
     columns = 1 + len(words) if many else min(COLUMNS, len(pictures))
     across = SPACE + columns * (wide + SPACE)
-    title_lines = _wrapped(title, across, TITLE)
-    below = [line for text in references for line in _wrapped(f"reference: {text}", across, NOTE)]
-    below += _wrapped(f"Each map has a scale of its own; {even}", across, NOTE) if words else []
+    title_lines = wrapped(title, across, TITLE)
+    below = [line for text in references for line in wrapped(f"reference: {text}", across, NOTE)]
+    below += wrapped(f"Each map has a scale of its own; {even}", across, NOTE) if words else []
     row_height = WORD_LINE + high + NOTE_LINE
     head = SPACE / 2 + len(title_lines) * TITLE_LINE
     rows_end = head + -(-len(pictures) // columns) * row_height
@@ -94,13 +94,13 @@ def save_panel(
 
     for number, line in enumerate(title_lines):
         write(SPACE, SPACE / 2 + TITLE_LINE * (number + 0.5), line, TITLE, INK, "left")
-    for number, (picture, label, note) in enumerate(zip(pictures, labels, notes, strict=True)):
+    for number, (picture, label, told) in enumerate(zip(pictures, labels, notes, strict=True)):
         row, column = divmod(number, columns)
         left, upper = SPACE + column * (wide + SPACE), head + row * row_height + WORD_LINE
         draw(left, upper, wide, high, picture.permute(1, 2, 0), "lanczos")
         write(left + wide / 2, upper - WORD_LINE / 2, label, _fitting(label, wide, WORD), INK, "center")
         middle = upper + high + NOTE_LINE / 2
-        write(left + wide / 2, middle, note, _fitting(note, wide, NOTE), FAINT_INK, "center")
+        write(left + wide / 2, middle, told, _fitting(told, wide, NOTE), FAINT_INK, "center")
     if words:  # the key, beneath the photograph
         left, middle = SPACE + wide / 4, head + row_height - NOTE_LINE / 2
         draw(left, middle - KEY / 2, wide / 2, KEY, PALETTE[None], None)
@@ -112,12 +112,13 @@ def save_panel(
     return page
 
 
-def _note(weights: Tensor, even: bool) -> str:
+def note(weights: Tensor, even: bool) -> str:
+    """The largest weight and the entropy of a distribution."""
     entropy = torch.special.entr(weights.double()).sum().item()
     return f"peak {100 * weights.max():.1f} %, {entropy:z.2f} nats{', even' if even else ''}"
 
 
-def _wrapped(text: str, across: float, points: float) -> list[str]:
+def wrapped(text: str, across: float, points: float) -> list[str]:
     return textwrap.wrap(text, max(12, int((across - 2 * SPACE) / (LETTER * points))))
 
 

@@ -35,6 +35,7 @@ class KeptCaption:
     image_id: int | str
     words: tuple[str, ...]
     maps: dict[str, np.ndarray]
+    labels: tuple[str, ...] = ()  # of the vectors, if they have no place on a photograph
 
 
 class _Entry(BaseModel):
@@ -43,11 +44,15 @@ class _Entry(BaseModel):
     image_id: int | str
     words: list[str]
     maps: Annotated[list[str], Field(min_length=1)]
+    labels: list[str] = []
 
 
 def write(path: Path, captions: Sequence[KeptCaption]) -> None:
     """Write the file atomically."""
-    entries = [{"image_id": c.image_id, "words": c.words, "maps": list(c.maps)} for c in captions]
+    entries = [
+        {"image_id": c.image_id, "words": c.words, "maps": list(c.maps)} | ({"labels": c.labels} if c.labels else {})
+        for c in captions
+    ]
     arrays = {"captions": np.frombuffer(json.dumps(entries).encode(), np.uint8)}
     for number, caption in enumerate(captions):
         arrays[f"maps_{number}"], arrays[f"scale_{number}"] = quantised(np.stack(list(caption.maps.values())))
@@ -86,4 +91,6 @@ def _caption(entry: _Entry, maps: np.ndarray, scale: np.ndarray) -> KeptCaption:
     if not formed or not fitting or not ((scale >= 0) & np.isfinite(scale)).all():
         raise ValueError(f"maps {maps.dtype} {maps.shape} and scales {scale.dtype} {scale.shape} are no weights")
     weights = maps * (scale / np.float32(255))[..., None, None]
-    return KeptCaption(entry.image_id, tuple(entry.words), dict(zip(entry.maps, weights, strict=True)))
+    return KeptCaption(
+        entry.image_id, tuple(entry.words), dict(zip(entry.maps, weights, strict=True)), tuple(entry.labels)
+    )

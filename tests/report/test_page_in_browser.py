@@ -207,6 +207,28 @@ def test_hard_attention_has_a_frame_and_a_path_and_a_map_that_is_nearly_even_no_
         assert ("everywhere alike, entropy 2.8 of 2.8 nats" in chromium.run(READOUT)) is alike  # ln 16 = 2.77
 
 
+@pytest.mark.parametrize("photograph", [False, True])
+def test_vectors_without_a_place_are_bars_under_their_labels(
+    chromium: Browser, tmp_path: Path, photograph: bool
+) -> None:
+    images, runs = write_photographs(tmp_path / "images", 1) if photograph else None, tmp_path / "runs"
+    run = write_run(runs, "yao_soft", 1, 1.0, ["a dog"], [2.0], images, scores=ATTENDS)
+    maps = {"mean": np.array([[[0.1, 0.7, 0.2, 0.0]], [[0.25] * 4]], np.float32)}
+    write(run / "attention.npz", [KeptCaption(1, ("a", "dog"), maps, ("ein", "Hund", "ist", "da"))])
+    page_of(runs, tmp_path / "report")
+    chromium.open(tmp_path / "report" / "index.html")
+    chromium.point(WORD.format(0, 1))
+    assert "entropy 0.8 of 1.4 nats · most on Hund" in chromium.run(READOUT)
+    picture = np.asarray(chromium.picture(".card:first-child canvas").convert("RGB")).astype(int)
+    lit = (picture[..., 0] > 200) & (picture[..., 2] < 100)
+    heights = [int(column.any(axis=1).sum()) for column in np.array_split(lit, 4, axis=1)]
+    assert heights[3] == 0 < heights[0] < heights[2] < heights[1]
+    assert heights[0] / heights[1] == pytest.approx(1 / 7, abs=0.03)
+    chromium.point(WORD.format(0, 2))
+    assert "everywhere alike, entropy 1.4 of 1.4 nats" in chromium.run(READOUT)
+    assert "most on" not in chromium.run(READOUT)
+
+
 def test_on_a_phone_photograph_and_captions_fit_and_hints_speak_of_touch(chromium: Browser, tmp_path: Path) -> None:
     """The photograph is three times as high as wide, and would fill the screen."""
     open_small(chromium, tmp_path, (100, 300), width=390, height=844, mobile=True)

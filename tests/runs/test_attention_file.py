@@ -26,7 +26,7 @@ def test_within_half_a_step(tmp_path: Path) -> None:
     broken = np.zeros((3, 1, 2), np.float32)
     broken[1:] = np.nan, 1e-44  # a weight whose inverse is no number
     captions = [kept(7), kept("folder/ü.jpg", ("one",), seed=1), kept("empty", ())]
-    write(tmp_path / "attention.npz", [*captions, KeptCaption(1, ("a", "b", "c"), {"mean": broken})])
+    write(tmp_path / "attention.npz", [*captions, KeptCaption(1, ("a", "b", "c"), {"mean": broken}, ("frame", "ü"))])
     *found, other = read(tmp_path / "attention.npz")
     assert [(c.image_id, c.words, list(c.maps)) for c in found] == [(c.image_id, c.words, NAMES) for c in captions]
     for name, caption, again in ((name, *both) for both in zip(captions, found, strict=True) for name in NAMES):
@@ -34,6 +34,7 @@ def test_within_half_a_step(tmp_path: Path) -> None:
         assert again.maps[name].dtype == np.float32
         assert (abs(again.maps[name] - maps) <= peaks / 255 * 0.5001).all()
         np.testing.assert_allclose(again.maps[name].max(axis=(1, 2), keepdims=True), peaks, rtol=1e-6)
+    assert (found[0].labels, other.labels) == ((), ("frame", "ü"))
     np.testing.assert_allclose(other.maps["mean"], np.zeros((3, 1, 2)), atol=1e-40)
     with np.load(tmp_path / "attention.npz", allow_pickle=False) as file:
         assert json.loads(bytes(file["captions"]))[0]["maps"] == NAMES

@@ -176,19 +176,22 @@ class Gallery {
     const { name } = maps.of(number, chosen);
     const [width, height] = image.size ?? [1, 1];
     const { frame } = maps;
-    maps.draw(card.querySelector("canvas"), number, name, width, height);
+    const placeless = maps.height === 1;
+    if (placeless) maps.drawBars(card.querySelector("canvas"), number, name);
+    else maps.draw(card.querySelector("canvas"), number, name, width, height);
     const word = span.textContent;
-    const boxes = image.boxes?.[word] ?? [];
+    const boxes = (!placeless && image.boxes?.[word]) || [];
     const [x, y] = onPhotograph(maps.peak(number, name), frame);
     const hit = boxes.some(([left, top, right, bottom]) => left <= x && x <= right && top <= y && y <= bottom);
-    const trail = maps.path || this.tools.elements.trail.checked
+    const trail = placeless ? [] : maps.path || this.tools.elements.trail.checked
       ? Array.from({ length: number + 1 }, (_, i) => onPhotograph(maps.path ? maps.middle(maps.path[i]) : maps.peak(i, name), frame)) : [];
-    const cell = maps.path && [(frame[2] - frame[0]) / maps.width, (frame[3] - frame[1]) / maps.height];
+    const cell = !placeless && maps.path && [(frame[2] - frame[0]) / maps.width, (frame[3] - frame[1]) / maps.height];
     this.mark(card, boxes, trail, cell, width, height);
     readout.textContent = [
       `${label}: “${word}”`, ...(name === "mean" ? [] : [name]),
       maps.told(number, name),
-      ...(maps.path ? [`took the frame, weight ${maps.share(number).toFixed(2)}`] : []),
+      ...(placeless && !maps.looksAlike(number, name) ? [`most on ${maps.labels[maps.peakCell(number, name)]}`] : []),
+      ...(cell ? [`took the frame, weight ${maps.share(number).toFixed(2)}`] : []),
       ...(boxes.length && !maps.looksAlike(number, name) ? [hit ? "points into its box" : "points beside its box"] : []),
       ...(name !== chosen ? [`no map ${chosen} here`] : []),
     ].join(" · ");

@@ -3,6 +3,8 @@
 const SMOOTH = 0.6; // standard deviation of the Gaussian that spreads a map's weights, in cells of its grid
 const SHADE = 0.3; // the share of the photograph's light that is left where a map is zero
 const GLOW = 0.4; // the share of white at a map's peak
+const BARS = "#ffd21f"; // on a dark ground, of vectors without a place
+const LETTERS = 22; // pixels of a label beneath a bar, on a canvas with two for each of the page
 const SIDE = 72; // pixels of the canvas' longer side, which the browser scales smoothly
 
 class Maps {
@@ -12,6 +14,7 @@ class Maps {
     this.frame = kept.frame; // left, top, right, bottom of the square that the network saw, in fractions of the photograph
     this.places = kept.places; // cells on the photograph
     this.even = kept.even; // of each map the words at which it looks everywhere alike
+    this.labels = kept.labels ?? Array.from({ length: this.width }, (_, i) => String(i + 1)); // of a single row
     this.path = kept.path; // of hard attention: the cell that it took at each word
     this.bytes = Uint8Array.from(atob(kept.maps), (letter) => letter.charCodeAt(0));
     this.words = this.bytes.length / (this.names.length * this.height * this.width);
@@ -26,10 +29,12 @@ class Maps {
   }
 
   peak(word, name) {
+    return this.middle(this.peakCell(word, name));
+  }
+
+  peakCell(word, name) {
     const { weights } = this.of(word, name);
-    let best = 0;
-    weights.forEach((weight, cell) => { if (weight > weights[best]) best = cell; });
-    return this.middle(best);
+    return weights.indexOf(Math.max(...weights));
   }
 
   // Of a cell, in fractions of the grid.
@@ -58,6 +63,30 @@ class Maps {
   told(word, name) {
     const entropy = `entropy ${this.entropy(word, name).toFixed(1)} of ${Math.log(this.places).toFixed(1)} nats`;
     return this.looksAlike(word, name) ? `looked everywhere alike, ${entropy}` : entropy;
+  }
+
+  // The weights of a single row, whose vectors have no place: bars with labels, as captioning/report/alignment.py draws them.
+  drawBars(canvas, word, name) {
+    canvas.hidden = false;
+    [canvas.width, canvas.height] = [2 * canvas.clientWidth, 2 * canvas.clientHeight];
+    const { weights } = this.of(word, name);
+    const context = canvas.getContext("2d");
+    context.fillStyle = "#202020";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.font = `${LETTERS}px sans-serif`;
+    context.textBaseline = "middle";
+    const lower = canvas.height - 12 - Math.min(canvas.height / 2, Math.max(...this.labels.map((label) => context.measureText(label).width)));
+    const across = canvas.width / this.width;
+    const every = Math.ceil(LETTERS / across);
+    context.fillStyle = BARS;
+    weights.forEach((weight, i) => {
+      const high = ((lower - 12) * weight) / 255;
+      context.fillRect((i + 0.1) * across, lower - high, 0.8 * across, high);
+    });
+    context.rotate(-Math.PI / 2);
+    context.textAlign = "right";
+    context.fillStyle = "#fff";
+    this.labels.forEach((label, i) => { if (i % every === 0) context.fillText(label, -lower - 6, (i + 0.5) * across); });
   }
 
   draw(canvas, word, name, width, height) {

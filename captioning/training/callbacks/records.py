@@ -9,10 +9,12 @@ import torch
 from annotated_types import Ge
 
 from captioning.config.types import validated
+from captioning.data.dataset import CaptionDataset
 from captioning.data.example import Example, photographs, reference_texts
 from captioning.decoding import Caption
 from captioning.decoding.maps import all_maps, caption_maps
 from captioning.metrics import Scores
+from captioning.report.alignment import save_alignment
 from captioning.report.panels import LONGEST, save_panel
 from captioning.runs.attention_file import FILE, KeptCaption, write
 from captioning.runs.results import device_name, software, write_captions, write_scores
@@ -95,14 +97,26 @@ class AttentionPanels(CaptionCallback):
 
     def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]) -> None:
         self.drawn = {}
-        examples = trainer.datamodule.examples("test")  # type: ignore[attr-defined]
-        for position, caption in kept.items() if trainer.is_global_zero and module.backbone.located else ():
+        dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
+        for position, caption in kept.items() if trainer.is_global_zero else ():
             if caption.attention is not None:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                image_id = examples[position].image_id
-                name = re.sub(r"[^\w.-]", "_", Path(str(image_id)).stem)
-                self.drawn[image_id] = self.folder / f"{name}.png"
-                draw(self.drawn[image_id], module, examples[position], caption, every_map=self.maps == "all")
+                example = dataset.examples[position]
+                name = re.sub(r"[^\w.-]", "_", Path(str(example.image_id)).stem)
+                path = self.drawn[example.image_id] = self.folder / f"{name}.png"
+                if module.backbone.located:
+                    draw(path, module, example, caption, every_map=self.maps == "all")
+                else:
+                    self._draw_alignment(path, module, dataset, position, caption)
+
+    def _draw_alignment(
+        self, path: Path, module: CaptioningModule, dataset: CaptionDataset, position: int, caption: Caption
+    ) -> None:
+        found = kept_caption(module, dataset, position, caption)
+        assert found is not None
+        maps = {name: each[:, 0] for name, each in found.maps.items() if self.maps == "all" or name == "mean"}
+        title, texts = module.vocabulary.decode(caption.tokens), reference_texts([dataset.examples[position]])[0]
+        save_alignment(path, found.words, maps, found.labels, title, texts)
 
 
 def draw(path: Path, module: CaptioningModule, example: Example, caption: Caption, every_map: bool = False) -> None:
@@ -130,6 +144,17 @@ def draw(path: Path, module: CaptioningModule, example: Example, caption: Captio
     )
 
 
+@torch.no_grad()
+def kept_caption(
+    module: CaptioningModule, dataset: CaptionDataset, position: int, caption: Caption
+) -> KeptCaption | None:
+    """A caption with all its maps; None without attention."""
+    inputs = dataset.inputs.rows([position]).to(module.device)
+    maps = all_maps(module.model, module.backbone.context_of(inputs, dataset.inputs.pixels), caption)
+    words = tuple(module.vocabulary.each_word(caption.tokens))
+    return KeptCaption(dataset.examples[position].image_id, words, maps) if maps else None
+
+
 class KeepAttention(CaptionCallback):
     """Write all maps of the first test captions to `attention.npz`, if the model has attention."""
 
@@ -139,15 +164,9 @@ class KeepAttention(CaptionCallback):
     def __init__(self, folder: str | Path, images: Images) -> None:
         self.folder, self.images = Path(folder), images
 
-    @torch.no_grad()
     def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]) -> None:
         dataset = trainer.datamodule.datasets["test"]  # type: ignore[attr-defined]
-        found = []
-        for position, caption in kept.items() if trainer.is_global_zero and module.backbone.located else ():
-            inputs = dataset.inputs.rows([position]).to(module.device)
-            maps = all_maps(module.model, module.backbone.context_of(inputs, dataset.inputs.pixels), caption)
-            if maps:
-                words = tuple(module.vocabulary.each_word(caption.tokens))
-                found.append(KeptCaption(dataset.examples[position].image_id, words, maps))
-        if found:
-            write(self.folder / FILE, found)
+        captions = kept.items() if trainer.is_global_zero else ()
+        found = [kept_caption(module, dataset, position, caption) for position, caption in captions]
+        if present := [each for each in found if each is not None]:
+            write(self.folder / FILE, present)
