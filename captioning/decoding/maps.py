@@ -53,7 +53,8 @@ def all_maps(model: Captioner | None, context: ContextSet, caption: Caption) -> 
         return {}
     words = [token for token in caption.tokens if token != EOS]
     decoded = {"mean": caption.attention, "attended": caption.attended}
-    named = {name: m[: len(words)].unflatten(1, context.grid) for name, m in decoded.items() if m is not None}
+    vectors = context.vectors.shape[1]  # of a sentence alone, which was padded among longer ones
+    named = {name: m[: len(words), :vectors].unflatten(1, context.grid) for name, m in decoded.items() if m is not None}
     layers = caption_maps(model, context, words) if model is not None and words else {}
     found = named | (layers if len(layers) > 1 else {})
     if context.mask is not None and context.grid[0] == 1:

@@ -151,8 +151,10 @@ def kept_caption(
     """A caption with all its maps; None without attention."""
     inputs = dataset.inputs.rows([position]).to(module.device)
     maps = all_maps(module.model, module.backbone.context_of(inputs, dataset.inputs.pixels), caption)
-    words = tuple(module.vocabulary.each_word(caption.tokens))
-    return KeptCaption(dataset.examples[position].image_id, words, maps) if maps else None
+    if not maps:
+        return None
+    words, example = tuple(module.vocabulary.each_word(caption.tokens)), dataset.examples[position]
+    return KeptCaption(example.image_id, words, maps, example.source[: maps["mean"].shape[-1]])
 
 
 class KeepAttention(CaptionCallback):
