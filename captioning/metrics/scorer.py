@@ -21,6 +21,8 @@ from captioning.config.types import Seconds, validated
 from captioning.data.words import ENGLISH, USUAL, Language
 from captioning.errors import CaptioningError, one_line
 from captioning.metrics.clip import NAMES as CLIP_NAMES
+from captioning.metrics.error_rate import NAME as ERROR_RATE
+from captioning.metrics.error_rate import error_rate
 from captioning.metrics.hallucination import NAMES as CHAIR_NAMES
 from captioning.metrics.java import MATCHING, Meteor, Spice, find_java, ptb_tokenize
 from captioning.metrics.scenes import NAMES as SCENE_NAMES
@@ -71,6 +73,7 @@ _ALL = (
     _score("ROUGE-L", "ROUGE-L", mean=True),
     _score("CIDEr", "CIDEr", mean=True, unit="x 100"),
     _score("SPICE", "SPICE", mean=True, languages=(ENGLISH,), default=False),  # a large download, and an old Java
+    Score(ERROR_RATE, MAIN, "%", metric=ERROR_RATE, per_image=True, default=False, best="min"),
     *(Score(name, MAIN, "x 100", per_image=True, mean=True, default=False, best="max") for name in CLIP_NAMES),
     *(Score(name + NO_PENALTY, BLEU_ALONE, metric="BLEU", best="max") for name in BLEU_NAMES),
     *(Score(n, HALLUCINATION, "%", per_image=True, languages=("en",), best=best) for n, best in CHAIR_NAMES.items()),
@@ -236,7 +239,8 @@ class Scorer:
         with Meteor(self.language.code) if "METEOR" in self.metrics else nullcontext() as jar:
             references = [self.tokenized_references[position] for position in positions]
             captions = self.tokenized([candidates[position] for position in positions])
-            chosen = {name: function for name, function in FUNCTIONS.items() if name in self.metrics}
+            functions = {**FUNCTIONS, ERROR_RATE: error_rate}
+            chosen = {name: function for name, function in functions.items() if name in self.metrics}
             computed = {name: function(references, captions) for name, function in chosen.items()}
             if jar is not None:
                 computed["METEOR"] = Computed.from_sums(jar.match(references, captions, self.timeout))

@@ -144,7 +144,8 @@ def intervals(systems: Sequence[System], compared: Compared, names: Sequence[str
             name: Difference(each.theirs, each.ours, -each.difference, -each.high, -each.low, each.p)
             for name, each in found.items()
         }
-    scores = {one: found[names[0]].ours for (one, _), found in both_ways.items()}
+    sign = -1 if score_called(names[0]).best == "min" else 1
+    scores = {one: sign * found[names[0]].ours for (one, _), found in both_ways.items()}
     best = max(scores, key=lambda place: (len(systems[place].runs), scores[place]))
     others = {one: found for (one, other), found in both_ways.items() if other == best}
     order = sorted(others, key=lambda place: -scores[place])

@@ -19,7 +19,8 @@ from captioning.models.parts.encoders import Encoder
 class Recurrent(Encoder):
     """c_i = [forward h_i; backward h_i] (Bahdanau et al. 2015, section 3.2), in the order of the grid's rows.
 
-    Masked vectors, wherever they are, are left out of the sequence in both directions.
+    Masked vectors, wherever they are, are left out of the sequence in both directions; those behind the last real one
+    of the batch are cut off.
 
     Args:
         cell: torch's; its GRU multiplies r by U h, as the authors' tutorial code does.
@@ -65,6 +66,9 @@ class Recurrent(Encoder):
 
     def forward(self, context: ContextSet) -> ContextSet:
         x, mask = context.vectors, context.mask
+        if mask is not None:  # the longest sequence of a batch may be far shorter than that of the data set
+            longest = int(mask.any(dim=0).nonzero().max()) + 1
+            x, mask = x[:, :longest], mask[:, :longest]
         for rate, units in zip(self.pyramid, self.layers, strict=True):
             if mask is not None:
                 x = x.masked_fill(~mask[..., None], 0.0)
@@ -76,11 +80,10 @@ class Recurrent(Encoder):
 
     def shares(self, alpha: Tensor) -> Tensor:
         """Divide a weight evenly between the vectors of its group, masked ones included (D)."""
-        if self.joined == 1:
-            return alpha
         size = [min(self.joined, self.length - start) for start in range(0, self.length, self.joined)]
+        whole = F.pad(alpha, (0, len(size) - alpha.shape[-1]))
         group = torch.arange(self.length, device=alpha.device) // self.joined
-        return (alpha / alpha.new_tensor(size))[..., group]
+        return (whole / alpha.new_tensor(size))[..., group]
 
 
 def _groups(x: Tensor, size: int) -> Tensor:

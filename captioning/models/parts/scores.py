@@ -9,7 +9,7 @@ With `heads`, the A features and those of the values are divided between H score
 
 import math
 from abc import ABC, abstractmethod
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Interval
@@ -82,7 +82,8 @@ class Location(MLP):
     """w . tanh(W_a c_i + W_h h + U f_i + b), location-aware (Chorowski et al. 2015; Cho et al. 2015, Eq. 23).
 
     f_i = sum_k v_{k-i} alpha_k of the previous step, with d = `filters` features: a convolution of K + 1 taps along
-    each axis longer than 1, zero outside (D). alpha_0 is uniform (D). K = `reach` is even, half of it to either side.
+    each axis longer than 1, zero outside (D). K = `reach` is even, half of it to either side. alpha_0 is `even` (D), or
+    all on the first vector, `start`, as in the authors' code.
     """
 
     looks_back = True
@@ -97,8 +98,10 @@ class Location(MLP):
         filters: Width = 10,
         reach: Annotated[int, Interval(ge=0, le=1000)] = 4,
         heads: Count = 1,
+        first: Literal["even", "start"] = "even",
     ) -> None:
         super().__init__(d_context, d_query, grid, d_attention, heads)
+        self.first = first
         if reach % 2:
             raise ValueError(f"reach is {reach}; it must be even, half of it to either side")
         taps = [reach + 1 if size > 1 else 1 for size in grid]
@@ -111,14 +114,15 @@ class Location(MLP):
         nn.init.uniform_(self.filters, -bound, bound)
 
     def keys(self, context: ContextSet) -> Any:
-        """W_a c + b, uniform weights `[B, L]`, and the grid."""
+        """W_a c + b, alpha_0 `[B, L]`, and the grid."""
         vectors, mask = context.vectors, context.mask
-        even = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
-        return super().keys(context), even / even.sum(dim=1, keepdim=True), context.grid
+        real = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
+        chosen = real if self.first == "even" else real * (real.cumsum(dim=1) == 1)
+        return super().keys(context), chosen / chosen.sum(dim=1, keepdim=True), context.grid
 
     def forward(self, keys: Any, query: Tensor, past: Tensor | None = None) -> Tensor:
-        content, even, grid = keys
-        alpha = even[:, None].expand(-1, query.shape[1], -1) if past is None else past.to(even.dtype)
+        content, first, grid = keys
+        alpha = first[:, None].expand(-1, query.shape[1], -1) if past is None else past.to(first.dtype)
         maps = F.conv2d(alpha.reshape(-1, 1, *grid), self.filters, padding="same")
         seen = maps.flatten(2).mT.unflatten(0, alpha.shape[:2])  # f, `[B, N, L, d]`
         return additive_scores(content, self.query(query), self.weight, seen, self.location.weight, self.heads)

@@ -13,7 +13,8 @@ from captioning.models.parts.recurrent_encoder import Recurrent
 
 B, L, D, N = 3, 7, 5, 4
 CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-12}
-LENGTHS = (7, 4, 1)
+LENGTHS = (6, 4, 1)
+"""So that the last vector is padding of all."""
 MASK = torch.tensor([[place < length for place in range(L)] for length in LENGTHS])
 
 cells = pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -30,6 +31,7 @@ def test_a_padded_batch_equals_each_sequence_alone(cell: Any, pyramid: tuple[int
     part, vectors = encoder(cell=cell, pyramid=pyramid), normal(B, L, D)
     found = part(ContextSet(vectors.masked_fill(~MASK[..., None], 9.0), (1, L), MASK))
     assert found.grid == (1, found.vectors.shape[1])
+    assert part.shares(torch.ones(2, found.grid[1])).sum(dim=1).tolist() == pytest.approx([found.grid[1]] * 2)
     for row, length in enumerate(LENGTHS):
         alone = part(ContextSet(vectors[row : row + 1, :length], (1, length)))
         count = alone.vectors.shape[1]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from models.captioners import normal, randomised
 from torch import Tensor
+from torch.nn import functional as F
 
 from captioning.backbones.context import ContextSet
 from captioning.models.parts.attention import SoftmaxAttention
@@ -68,6 +69,7 @@ scores = pytest.mark.parametrize(
         (scaled_dot, Dot, QUERY, {"scaled": True}),
         (projected_dot, ProjectedDot, QUERY, {"d_attention": A}),
         (location, Location, QUERY, {"d_attention": A, "filters": 2, "reach": 2}),
+        (location, Location, QUERY, {"d_attention": A, "filters": 2, "reach": 2, "first": "start"}),
     ],
 )
 
@@ -102,7 +104,9 @@ def test_scores_are_those_of_the_equation(
         assert p["filters"].shape[2:] == tuple(min(3, side) for side in grid)
     for b in range(B):
         for n in range(N):
-            before = MASK[b].double() / MASK[b].sum() if first else alpha[b, n]
+            even = MASK[b].double() / MASK[b].sum()
+            start = F.one_hot(MASK[b].nonzero()[0, 0], L).double()
+            before = alpha[b, n] if not first else start if "first" in settings else even
             seen = what_it_sees(p["filters"], before, grid) if kind is Location else torch.zeros(L, 1)
             expected = torch.stack([equation(p, vectors[b, i], queries[b, n], seen[i]) for i in range(L)])
             torch.testing.assert_close(found[b, n], expected, **CLOSE)
