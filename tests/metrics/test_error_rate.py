@@ -31,11 +31,11 @@ def test_distance_is_the_recursion_and_a_metric() -> None:
 def test_rate_of_a_corpus() -> None:
     references = [["a b c d"], ["b", "a b"], ["c c c c"]]
     found = error_rate(references, ["a c d d", "a c", ""])
-    assert found.per_image == {"WER": [2 / 4, 1.0, 1.0]}  # the shorter of two references as near
-    assert found.corpus == {"WER": 7 / 9}  # not the mean of the rates
+    assert found.per_image == {"WER": [2 / 4, 1 / 2, 1.0]}  # the nearest of two references
+    assert found.corpus == {"WER": 7 / 10}  # not the mean of the rates
     assert found.statistics is not None
     twice = found.statistics.scores(np.array([[0, 2, 1.0]]))
-    assert twice[0, 0] == pytest.approx(100 * 6 / 6)
+    assert twice[0, 0] == pytest.approx(100 * 6 / 8)
 
 
 def test_in_the_table_of_scores() -> None:
