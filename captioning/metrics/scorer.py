@@ -25,6 +25,7 @@ from captioning.metrics.error_rate import NAME as ERROR_RATE
 from captioning.metrics.error_rate import error_rate
 from captioning.metrics.hallucination import NAMES as CHAIR_NAMES
 from captioning.metrics.java import MATCHING, Meteor, Spice, find_java, ptb_tokenize
+from captioning.metrics.sacre import SacreBleu
 from captioning.metrics.scenes import NAMES as SCENE_NAMES
 from captioning.metrics.scenes import OF_IMAGES, DrawnScenes
 from captioning.metrics.signature import signatures
@@ -72,6 +73,7 @@ _ALL = (
     _score("METEOR", "METEOR", languages=tuple(MATCHING)),
     _score("ROUGE-L", "ROUGE-L", mean=True),
     _score("CIDEr", "CIDEr", mean=True, unit="x 100"),
+    _score(SacreBleu.name, SacreBleu.name, default=False),  # an extra
     _score("SPICE", "SPICE", mean=True, languages=(ENGLISH,), default=False),  # a large download, and an old Java
     Score(ERROR_RATE, MAIN, "%", metric=ERROR_RATE, per_image=True, default=False, best="min"),
     *(Score(name, MAIN, "x 100", per_image=True, mean=True, default=False, best="max") for name in CLIP_NAMES),
@@ -188,7 +190,7 @@ class Scorer:
         metrics: some of `METRICS`, or classes of the user's by their paths, such as `my.WordF1`: built without
             arguments, they have a method `compute_score` as pycocoevalcap's do, and their name is the score's.
         timeout: seconds that a Java program may take, and as many again for every 500 captions.
-        beside: further metrics, by what else is known of the images; those of `DrawnScenes` join them by themselves.
+        beside: further metrics, by what else is known of the images; `SacreBleu` and `DrawnScenes` join them.
         language: of the captions; metrics that are not made for it are left out.
     """
 
@@ -204,7 +206,8 @@ class Scorer:
         find_java()
         self.references, self.timeout, self.language = references, timeout, language
         self._beside = (*beside, *DrawnScenes.of(references))
-        known = {score.metric for score in _ALL if score.knows(language.code)}
+        self._beside += (SacreBleu(references),) if SacreBleu.name in metrics else ()
+        known = {score.metric for score in _ALL if score.knows(language.code)} - {SacreBleu.name}
         self.metrics = tuple(name for name in METRICS if name in metrics and name in known)
         self._by_image = ({"SPICE": Spice(timeout)} if "SPICE" in self.metrics else {}) | _own(metrics)
 
