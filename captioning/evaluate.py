@@ -218,7 +218,8 @@ def of_checkpoint(config: DictConfig) -> Source:
             said[example.image_id] = Said(vocabulary.language.join(words), words, caption.finished, caption.entropy)
             scores.append(caption.score)
             if row < keep:
-                kept.extend(captioner.kept(example.image_id, caption, [each.rows([row]) for each in inputs], pixels))
+                rows = [each.rows([row]) for each in inputs]
+                kept.extend(captioner.kept(example.image_id, caption, rows, pixels, example.source))
         if config.calibrate:
             keep_quantiles(checkpoint_path(files[0]), quantiles_of(scores))
         return said

@@ -49,6 +49,7 @@ OWN: dict[str, dict[str, Any]] = {
         "encoder.dropout": 0.0,
     },  # as wide as its encoder
     "meshed_memory": {"encoder.layers": 2},
+    "rnn_search": {"score.d_attention": 13, "head.width": 6},
     "x_linear": {
         "d_hidden": 16,
         "encoder.d_feat": 16,

@@ -1,0 +1,46 @@
+"""Laws of systems that translate: of sentences in a batch, and of words that occur twice."""
+
+import pytest
+import torch
+from models.captioners import build, captioner
+
+from captioning.backbones.words import Words
+from captioning.models import CaptionOutput
+from captioning.tokens import BOS, PAD
+
+D, S = 17, 11  # of `models.captioners`
+
+
+def attended(model: torch.nn.Module, *sentences: list[int]) -> CaptionOutput:
+    torch.manual_seed(3)
+    backbone = Words(dim=D, max_size=13, max_source=S).double()
+    longest = max(map(len, sentences))
+    ids = torch.tensor([sentence + [PAD] * (longest - len(sentence)) for sentence in sentences])
+    tokens = torch.tensor([[[BOS, 5, 9, 7]]]).expand(len(sentences), 1, 4)
+    return model(backbone.context_of(ids, pixels=False), tokens, need_weights=True)
+
+
+@pytest.mark.parametrize(("name", "bag"), [("gru_attention", True), ("rnn_search", False), ("transformer", False)])
+def test_equal_words_are_told_apart_by_an_encoder_alone(name: str, bag: bool) -> None:
+    attention = attended(build(name), [4, 7, 9, 7]).attention
+    assert torch.allclose(attention[..., 1], attention[..., 3]) == bag
+    assert not torch.allclose(attention[..., 1], attention[..., 2])
+
+
+@pytest.mark.parametrize("name", ["rnn_search", "transformer", "transformer encoder.positions=learned"])
+def test_padding_changes_no_sentence(name: str) -> None:
+    model, sentences = build(name), ([4, 7, 9, 7, 8], [5, 6])
+    together = attended(model, *sentences)
+    for row, sentence in enumerate(sentences):
+        alone = attended(model, sentence)
+        assert torch.allclose(together.hidden[row], alone.hidden[0])
+        assert torch.allclose(together.attention[row, ..., : len(sentence)], alone.attention[0])
+        assert not together.attention[row, ..., len(sentence) :].any()
+
+
+def test_size_of_the_paper() -> None:
+    """Source and target embeddings of 30,000 words; biases apart, of which the paper tells nothing."""
+    with torch.device("meta"):
+        model = captioner("rnn_search", 30_000, 620, (1, 50))
+        own = [parameter.numel() for name, parameter in model.named_parameters() if "bias" not in name]
+        assert sum(own) + Words(dim=620, max_size=30_000).network.weight.numel() == 80_401_000
