@@ -39,7 +39,7 @@ WITH = {
     ("backbone", "frames"): ["data=frames"],
 }
 """What an option needs beside it."""
-CLIPS = ("frames", "msrvtt", "parallel")
+CLIPS = ("frames", "msrvtt", "parallel", "two_languages")
 """Data sets without photographs, which small_cnn cannot read."""
 
 

@@ -1,6 +1,6 @@
 """Words of a source sentence as a context set: an embedding in place of a network, for translation.
 
-B sentences of at most S words each, of D features.
+B sentences of at most S words of D features.
 """
 
 from typing import Annotated
@@ -25,7 +25,7 @@ class Words(WithoutPhotographs):
     Args:
         max_size: largest source vocabulary, including the special tokens: rows of the embedding.
         min_count: rarer words become UNK.
-        max_source: words of a sentence that are read; the rest is cut off (D).
+        max_source: S; the rest of a longer sentence is cut off (D).
     """
 
     @validated
@@ -53,5 +53,5 @@ class Words(WithoutPhotographs):
         return inputs != PAD
 
     def context(self, features: Tensor) -> ContextSet:
-        """The context set of ids `[B, S]`, on the grid of this batch."""
-        return ContextSet(self.network(features), (1, features.shape[1]), self.present(features))
+        """The context set of ids `[B, S]`."""
+        return ContextSet(self.network(features), self.grid, self.present(features))

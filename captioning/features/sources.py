@@ -1,13 +1,9 @@
-"""Source sentences as inputs of `Words`.
-
-B sentences of at most S words each.
-"""
+"""Source sentences as inputs of `Words`: B sentences of at most S words each."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from captioning.backbones import Backbone
 from captioning.backbones.words import Words
@@ -24,11 +20,13 @@ class Sources:
 
     def __init__(self, examples: Sequence[Example], backbone: Words) -> None:
         vocabulary, most = Vocabulary(backbone.words), backbone.grid[1]
-        self._ids = [torch.tensor(vocabulary.encode(sentence[:most])) for sentence in _sentences(examples)]
+        self._ids = torch.full((len(examples), most), PAD)
+        for row, sentence in zip(self._ids, _sentences(examples), strict=True):
+            row[: len(sentence)] = torch.tensor(vocabulary.encode(sentence[:most]))
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         """`[B, S]` int64, PAD after the end of a sentence."""
-        return pad_sequence([self._ids[index] for index in indices], batch_first=True, padding_value=PAD)
+        return self._ids[list(indices)]
 
 
 def learn_words(splits: Splits, backbone: Backbone) -> None:

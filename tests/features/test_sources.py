@@ -31,7 +31,7 @@ def test_words_become_ids_that_travel_with_the_weights() -> None:
     backbone = learnt()
     assert backbone.words == ["a", "b"]  # the most frequent that fit beside the special tokens
     rows = inputs_of(examples(), backbone, Path("cache"), "test").rows([2, 0])
-    assert rows.tolist() == [[5, UNK, 4, 4, 4, 4, 4], [5, 4, 5, PAD, PAD, PAD, PAD]]
+    assert rows.tolist() == [[5, UNK, 4, 4, 4, 4, 4], [5, 4, 5, *[PAD] * 4]]
     other = Words(dim=D, max_size=6, min_count=1, max_source=S)
     other.load_state_dict(backbone.state_dict())
     learn_words({"train": examples([("z",)])}, other)

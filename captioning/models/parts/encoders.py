@@ -132,7 +132,7 @@ class SelfAttentionLayers(Encoder):
     def _placed(self, x: Tensor, grid: Grid) -> Tensor:
         if self.positions is None:
             return x
-        if grid == self.grid or (grid[0] == self.grid[0] == 1 and grid[1] < self.grid[1]):  # a shorter sequence
+        if grid == self.grid:
             return self.positions(x)
         if self.positions.learned:
             return x + resized(self.positions.table, self.grid, grid).to(x.dtype)
