@@ -37,9 +37,10 @@ WITH = {
     ("objective", "doubly_stochastic"): ["model=sat_soft"],
     **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
     ("backbone", "frames"): ["data=frames"],
+    ("backbone", "raw_frames"): ["data=moving_shapes"],
 }
 """What an option needs beside it."""
-CLIPS = ("frames", "msrvtt", "parallel", "two_languages")
+CLIPS = ("frames", "moving_shapes", "msrvtt", "parallel", "two_languages")
 """Data sets without photographs, which small_cnn cannot read."""
 
 

@@ -1,5 +1,6 @@
-"""The built-in data set `data=shapes`: captioned scenes of coloured shapes, with a box for every noun."""
+"""Built-in data: `data=shapes`, captioned scenes of coloured shapes, and `data=moving_shapes`, clips of them."""
 
 from captioning.data.shapes.dataset import ShapesReader
+from captioning.data.shapes.moving import MovingShapesReader
 
-__all__ = ["ShapesReader"]
+__all__ = ["MovingShapesReader", "ShapesReader"]
