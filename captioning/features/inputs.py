@@ -70,7 +70,7 @@ class Clips:
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         places = self.places[indices]
-        found = self.frames.rows(places.ravel()).unflatten(0, places.shape).squeeze(2)
+        found = self.frames.rows(places.ravel().tolist()).unflatten(0, places.shape).squeeze(2)
         return found.masked_fill(torch.from_numpy(places < 0)[..., None], torch.nan)
 
     def scale(self) -> float:
