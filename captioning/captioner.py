@@ -191,18 +191,12 @@ class TrainedCaptioner:
         return caption_maps(self.networks[0].model, context, self.vocabulary.encode(words))
 
     def kept(
-        self,
-        image_id: int | str,
-        caption: Caption,
-        inputs: Sequence[Tensor],
-        pixels: Sequence[bool],
-        source: tuple[str, ...] = (),
+        self, image_id: int | str, caption: Caption, inputs: Sequence[Tensor], pixels: Sequence[bool]
     ) -> list[KeptCaption]:
         """The caption of an image with all its maps; empty without attention."""
         model = self.networks[0].model if len(self.networks) == 1 else None
         maps = all_maps(model, self._contexts(inputs, pixels)[0], caption)
-        words, labels = self.vocabulary.each_word(caption.tokens), source[: inputs[0].shape[1]]
-        return [KeptCaption(image_id, tuple(words), maps, labels)] if maps else []
+        return [KeptCaption(image_id, tuple(self.vocabulary.each_word(caption.tokens)), maps)] if maps else []
 
     def _prediction(self, caption: Caption) -> Prediction:
         words, maps = self.vocabulary.each_word(caption.tokens), caption.attention

@@ -6,7 +6,7 @@ A checkpoint captions its test split, or `images=FOLDER`, also in changed `views
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -218,8 +218,8 @@ def of_checkpoint(config: DictConfig) -> Source:
             said[example.image_id] = Said(vocabulary.language.join(words), words, caption.finished, caption.entropy)
             scores.append(caption.score)
             if row < keep:
-                rows = [each.rows([row]) for each in inputs]
-                kept.extend(captioner.kept(example.image_id, caption, rows, pixels, example.source))
+                found = captioner.kept(example.image_id, caption, [each.rows([row]) for each in inputs], pixels)
+                kept.extend(replace(each, labels=example.source[: each.maps["mean"].shape[-1]]) for each in found)
         if config.calibrate:
             keep_quantiles(checkpoint_path(files[0]), quantiles_of(scores))
         return said

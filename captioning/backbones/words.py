@@ -3,10 +3,7 @@
 B sentences of at most S words of D features.
 """
 
-from typing import Annotated
-
 import torch
-from annotated_types import Interval
 from torch import Tensor, nn
 
 from captioning.backbones.context import ContextSet
@@ -30,11 +27,7 @@ class Words(WithoutPhotographs):
 
     @validated
     def __init__(
-        self,
-        dim: Width = 512,
-        max_size: Annotated[int, Interval(gt=len(NAMES), le=1_000_000)] = 10000,
-        min_count: Count = 5,
-        max_source: Length = 50,
+        self, dim: Width = 512, max_size: Width = 10000, min_count: Count = 5, max_source: Length = 50
     ) -> None:
         embedding = nn.Embedding(max_size, dim, padding_idx=PAD)
         super().__init__("words", embedding, dim, (1, max_source), ImageTransform(1), trainable=True)

@@ -33,8 +33,8 @@ class SacreBleu:
         self.signature = f"{self.name}|{corpus.get_signature()}"
         found = [sentence.sentence_score(*pair) for pair in zip(captions, references, strict=True)]
         rows = np.array([[each.sys_len, each.ref_len, *each.counts, *each.totals] for each in found], np.float64)
-        per_image = {self.name: [each.score / PERCENT for each in found]}
-        return Computed({self.name: score}, per_image, Statistics((self.name,), rows, self._of_sums))
+        statistics = Statistics((self.name,), rows, self._of_sums)
+        return Computed({self.name: score}, {self.name: [each.score / PERCENT for each in found]}, statistics)
 
     def _of_sums(self, sums: Array) -> Array:
         """`[K, 10]` to `[K, 1]`, smoothed as by default."""
