@@ -38,15 +38,13 @@ def alignment(checkpoint: Path) -> tuple[float, float]:
 
 def main() -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(
-        ["system", "seed", "BLEU-4", "sacreBLEU", "exact", "alignment", "alignment of repeated words", "minutes"]
-    )
+    table.writerow(["system", "seed", "BLEU-4", "sacreBLEU", "exact", "alignment", "alignment of repeated words"])
     for folder in sorted(path.parent for path in Path(*sys.argv[1:2] or ["runs/two_languages"]).glob("*/scores.json")):
         content = json.loads((folder / "scores.json").read_text())
         lines = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
         exact = 100 * sum(line["caption"] in line["references"] for line in lines) / len(lines)
         found = [content["scores"]["BLEU-4"], content["scores"]["sacreBLEU"], exact]
-        found += [*alignment(folder / "checkpoints" / "best.ckpt"), content["provenance"]["seconds_trained"] / 60]
+        found += alignment(folder / "checkpoints" / "best.ckpt")
         name, _, seed = folder.name.partition("-seed")
         table.writerow([name, seed, *(f"{number:.1f}" for number in found)])
 
