@@ -3,8 +3,8 @@
 const SMOOTH = 0.6; // standard deviation of the Gaussian that spreads a map's weights, in cells of its grid
 const SHADE = 0.3; // the share of the photograph's light that is left where a map is zero
 const GLOW = 0.4; // the share of white at a map's peak
-const BARS = "#ffd21f"; // on a dark ground, of vectors without a place
-const LETTERS = 22; // pixels of a label beneath a bar, on a canvas with two for each of the page
+const BAR = "#ffd21f"; // on a dark ground, of vectors without a place
+const LABEL = 22; // pixels of a label beneath a bar, on a canvas with two for each of the page
 const SIDE = 72; // pixels of the canvas' longer side, which the browser scales smoothly
 
 class Maps {
@@ -73,12 +73,12 @@ class Maps {
     const context = canvas.getContext("2d");
     context.fillStyle = "#202020";
     context.fillRect(0, 0, canvas.width, canvas.height);
-    context.font = `${LETTERS}px sans-serif`;
+    context.font = `${LABEL}px sans-serif`;
     context.textBaseline = "middle";
     const lower = canvas.height - 12 - Math.min(canvas.height / 2, Math.max(...this.labels.map((label) => context.measureText(label).width)));
     const across = canvas.width / this.width;
-    const every = Math.ceil(LETTERS / across);
-    context.fillStyle = BARS;
+    const every = Math.ceil(LABEL / across);
+    context.fillStyle = BAR;
     weights.forEach((weight, i) => {
       const high = ((lower - 12) * weight) / 255;
       context.fillRect((i + 0.1) * across, lower - high, 0.8 * across, high);
