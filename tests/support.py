@@ -151,7 +151,8 @@ SMALL_GRID = {"backbone.size": 32, "backbone.grid": 2, "backbone.dim": 8}
 
 def miniature(config: DictConfig) -> DictConfig:
     """The same with every size that it has set to a very small one."""
-    for key, value in (MINIATURE | (SMALL_GRID if "grid" in config.backbone else {})).items():
+    ours = {"metrics.val": ["WER"]} if "WER" in config.metrics.val else {}
+    for key, value in (MINIATURE | (SMALL_GRID if "grid" in config.backbone else {}) | ours).items():
         if OmegaConf.select(config, key, default=config) is not config:
             OmegaConf.update(config, key, value)
     return config

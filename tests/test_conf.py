@@ -33,6 +33,7 @@ LARGE = ("table1", "table1_flickr30k", "sat_soft_coco", "sat_hard_coco")
 """Experiments with a backbone that has its own turn, and takes long."""
 WITH = {
     ("backbone", "words"): ["data=parallel"],
+    ("backbone", "speech"): ["data=speech"],
     ("objective", "reinforce"): ["model=sat_hard"],
     ("objective", "doubly_stochastic"): ["model=sat_soft"],
     **{("experiment", name): ["backbone=small_cnn"] for name in LARGE},
@@ -40,7 +41,7 @@ WITH = {
     ("backbone", "raw_frames"): ["data=moving_shapes"],
 }
 """What an option needs beside it."""
-CLIPS = ("frames", "moving_shapes", "msrvtt", "parallel", "two_languages")
+CLIPS = ("frames", "moving_shapes", "msrvtt", "parallel", "speech", "two_languages")
 """Data sets without photographs, which small_cnn cannot read."""
 
 
