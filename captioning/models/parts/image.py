@@ -86,15 +86,15 @@ class Last(Initial):
     @validated
     def __init__(self, d_context: int, grid: Grid, d_hidden: int, memories: int) -> None:
         super().__init__()
-        self.half = d_context // 2
-        self.maps = nn.ModuleList(nn.Linear(d_context - self.half, d_hidden, bias=False) for _ in range(memories))
+        self.width = d_context // 2
+        self.maps = nn.ModuleList(nn.Linear(d_context - self.width, d_hidden, bias=False) for _ in range(memories))
 
     def forward(self, context: ContextSet) -> tuple[Tensor, ...]:
         first = context.vectors[:, 0]
         if context.mask is not None:
             place = context.mask.int().argmax(dim=1)[:, None, None]
             first = context.vectors.take_along_dim(place, dim=1)[:, 0]
-        return tuple(map_(first[:, self.half :]).tanh() for map_ in self.maps)
+        return tuple(map_(first[:, self.width :]).tanh() for map_ in self.maps)
 
 
 class Inject(nn.Module, ABC):
