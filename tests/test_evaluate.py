@@ -231,6 +231,11 @@ def test_objects_that_are_not_there(command: Command) -> None:
     assert not {"CHAIRi", "false captions"} & {*read("again")[0]}
 
 
+def test_a_sweep_of_evaluations(command: Command) -> None:
+    command(*FILES, QUICK, "common_only=true,false", "-m")
+    assert sorted(path.parent.name for path in Path("runs").glob("*/scores.json")) == ["evaluate", "evaluate-2"]
+
+
 def test_captions_are_on_disk_when_the_scorer_fails(refused: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_JAVA_OPTIONS", "-XX:+NoSuchOption")
     assert "Java" in refused(evaluate.main, *FILES, out=None)

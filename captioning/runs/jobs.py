@@ -65,8 +65,9 @@ class Jobs(Callback):
             atexit.register(self._rank)  # also if the program ends with a failure
 
     def on_multirun_end(self, config: DictConfig, **settings: Any) -> None:
-        atexit.unregister(self._rank)
-        self._rank()
+        if self._folder is not None:  # of a training, in the first process
+            atexit.unregister(self._rank)
+            self._rank()
 
     def on_job_start(self, config: DictConfig, **settings: Any) -> None:
         if os.getpid() != self._launcher:
