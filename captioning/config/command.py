@@ -4,6 +4,7 @@ import functools
 import itertools
 import logging
 import os
+import re
 import signal
 import sys
 import warnings
@@ -55,11 +56,12 @@ def command(config: Path, words: str | None = None) -> Callable[[Callable[[DictC
 def as_setting(key: str, arguments: Sequence[str]) -> list[str]:
     """The arguments with the words among them (`a.jpg b.jpg`) as one setting, `KEY=[WORD,WORD]`."""
     plain = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
-    # a leading ~ leaves out a part, ~/ is a folder
-    words = [word for word in plain if "=" not in word and (not word.startswith("~") or word.startswith("~/"))]
+    # a leading ~ leaves out a part, ~/ is a folder; a sweep's run folders have names with settings
+    found = [each for each in plain if re.match(r"~(?!/)|[^=]*=", each)]
+    settings = [each for each in found if not os.path.exists(each)]  # noqa: PTH110, some are too long for a path
+    words = [word for word in plain if word not in settings]
     if not words:
         return list(arguments)
-    settings = [argument for argument in plain if argument not in words]
     if any(setting.startswith(f"{key}=") for setting in settings):
         raise CaptioningError(f"{words[0]:.200} and {key}= are both given: name all of them in {key}=[A,B], or none")
     # quoted as Hydra's grammar has it; what looks like an interpolation is none

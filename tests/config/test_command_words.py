@@ -1,5 +1,7 @@
 """Arguments that are no settings: what Hydra makes of the setting that they become."""
 
+from pathlib import Path
+
 import pytest
 from support import composed
 
@@ -36,3 +38,11 @@ def test_settings_and_options_stay_and_words_may_stand_among_settings() -> None:
         assert as_setting("images", without) == without
     with pytest.raises(CaptioningError, match=r"a\.jpg and images="):
         as_setting("images", ["images=b.jpg", "a.jpg"])
+
+
+def test_the_run_folder_of_a_sweep_is_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs/a-optimizer.lr=0.1").mkdir(parents=True)
+    long = f"metrics=[{','.join(500 * ['CIDEr'])}]"
+    (setting,) = [each for each in as_setting("files", ["runs/a-optimizer.lr=0.1", long]) if each != long]
+    assert list(composed(setting, name="compare").files) == ["runs/a-optimizer.lr=0.1"]
