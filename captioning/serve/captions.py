@@ -84,7 +84,7 @@ class ServedCaptioner(TrainedCaptioner):
         found: list[Caption] = [best, *best.alternatives]
         for caption in found:
             words = self.vocabulary.each_word(caption.tokens)
-            kept = self.kept("", caption, [features], [False]) if words else []
+            kept = self.kept("", caption, [features], [False]) if words and not self.blind else []
             maps = packed(kept[0].maps, backbone.transform.frame(image)) if kept else None
             sure = confidence(caption.score, self.quantiles)
             text, score = self.vocabulary.decode(caption.tokens), round(caption.score, 4)

@@ -78,6 +78,14 @@ def test_every_captioner_answers_with_words_scores_and_maps(server: Server) -> N
     assert [caption["maps"] for caption in two["captions"]] == [None, None]
 
 
+def test_vectors_without_a_place_on_the_photograph_have_no_maps() -> None:
+    captioner = reciting("set").searching(decoding_of(page().choices, {"decoding": "greedy"}))
+    picture = Image.new("RGB", (20, 20))
+    assert captioner.told(picture)["captions"][0]["maps"] is not None
+    captioner.networks[0].backbone.located = False  # as of two backbones side by side along=set
+    assert captioner.told(picture)["captions"][0]["maps"] is None
+
+
 def test_confidence_samples_filters_and_an_upright_photograph(server: Server) -> None:
     _, one, _ = lines(post(server, file(), {"decoding": "beam", "n_best": 2}))  # the run's own search
     for caption in one["captions"]:
