@@ -17,6 +17,7 @@ from pydantic import Strict
 
 from captioning.config.types import NotNegative, Seed, Width, validated
 from captioning.data.example import Example, Reference
+from captioning.data.readers.reading import SPLITS
 from captioning.files import atomic_write
 from captioning.progress import counter
 
@@ -25,7 +26,6 @@ KNOTS = 4
 """Points of a phone's trajectory, between which it is a straight line."""
 FORMAT = 1
 """Increase this when features change."""
-SPLITS = ("train", "val", "test")
 Features = NDArray[np.float64]
 Utterances = Annotated[int, Interval(ge=1, le=100_000)]
 Range = Annotated[tuple[Annotated[int, Ge(1)], Annotated[int, Ge(1)]], Strict(False)]

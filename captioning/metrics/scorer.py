@@ -21,15 +21,22 @@ from captioning.config.types import Seconds, validated
 from captioning.data.words import ENGLISH, USUAL, Language
 from captioning.errors import CaptioningError, one_line
 from captioning.metrics.clip import NAMES as CLIP_NAMES
-from captioning.metrics.error_rate import NAME as ERROR_RATE
-from captioning.metrics.error_rate import error_rate
 from captioning.metrics.hallucination import NAMES as CHAIR_NAMES
 from captioning.metrics.java import MATCHING, Meteor, Spice, find_java, ptb_tokenize
 from captioning.metrics.sacre import SacreBleu
 from captioning.metrics.scenes import NAMES as SCENE_NAMES
 from captioning.metrics.scenes import OF_IMAGES, DrawnScenes
 from captioning.metrics.signature import signatures
-from captioning.metrics.statistics import BLEU_NAMES, FUNCTIONS, NO_PENALTY, PERCENT, Computed, Statistics, mean
+from captioning.metrics.statistics import (
+    BLEU_NAMES,
+    ERROR_RATE,
+    FUNCTIONS,
+    NO_PENALTY,
+    PERCENT,
+    Computed,
+    Statistics,
+    mean,
+)
 
 GROUPS = ("scores", "BLEU without brevity penalty", "hallucination", "wording", "attention", "other scores")
 MAIN, BLEU_ALONE, HALLUCINATION, WORDING, ATTENTION, OTHER = GROUPS
@@ -242,8 +249,7 @@ class Scorer:
         with Meteor(self.language.code) if "METEOR" in self.metrics else nullcontext() as jar:
             references = [self.tokenized_references[position] for position in positions]
             captions = self.tokenized([candidates[position] for position in positions])
-            functions = {**FUNCTIONS, ERROR_RATE: error_rate}
-            chosen = {name: function for name, function in functions.items() if name in self.metrics}
+            chosen = {name: function for name, function in FUNCTIONS.items() if name in self.metrics}
             computed = {name: function(references, captions) for name, function in chosen.items()}
             if jar is not None:
                 computed["METEOR"] = Computed.from_sums(jar.match(references, captions, self.timeout))

@@ -2,8 +2,8 @@
 
 B images, S numbers per image, K sets of images, M scores of a metric.
 
-BLEU and METEOR of a corpus are computed from sums of counts, hallucination is a ratio of two sums; ROUGE-L, CIDEr and
-SPICE are means of image scores.
+BLEU and METEOR of a corpus are computed from sums of counts, hallucination and the error rate are ratios of two sums;
+ROUGE-L, CIDEr and SPICE are means of image scores.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +17,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 
 BLEU_NAMES = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
 NO_PENALTY = " (no brevity penalty)"
+ERROR_RATE = "WER"
 PERCENT = 100.0
 SMALL, TINY = 1e-9, 1e-15
 """Added to the denominators and numerators of BLEU, as pycocoevalcap does."""
@@ -85,8 +86,31 @@ def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Com
     return mean("CIDEr", scorer.compute_cider())
 
 
+def error_rate(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
+    """Error rate of words: the sum of edit distances divided by that of reference lengths; it can exceed 1.
+
+    Of several references the nearest counts, the shortest of those (D).
+    """
+    pairs = [
+        min((distance(text.split(), candidate.split()), len(text.split())) for text in texts)
+        for texts, candidate in zip(references, candidates, strict=True)
+    ]
+    edits, lengths = np.array(pairs, dtype=np.float64).T[..., None]
+    return shares([ERROR_RATE], edits, lengths)
+
+
+def distance(source: Sequence[str], target: Sequence[str]) -> int:
+    """Fewest words to insert, delete or replace (Levenshtein 1966), by rows of the table."""
+    places, words = np.arange(len(target) + 1), np.array(target, dtype=object)
+    row = places
+    for word in source:
+        above = np.append(row[0] + 1, np.minimum(row[1:] + 1, row[:-1] + (words != word)))
+        row = np.minimum.accumulate(above - places) + places  # insertions
+    return int(row[-1])
+
+
 Function = Callable[[Sequence[Sequence[str]], Sequence[str]], Computed]
-FUNCTIONS: Mapping[str, Function] = {"BLEU": bleu, "ROUGE-L": rouge_l, "CIDEr": cider}
+FUNCTIONS: Mapping[str, Function] = {"BLEU": bleu, "ROUGE-L": rouge_l, "CIDEr": cider, ERROR_RATE: error_rate}
 """Metrics by name: functions of B images' tokenised references, and of their tokenised captions."""
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from captioning.metrics.error_rate import distance, error_rate
 from captioning.metrics.scorer import Scorer, score_called
+from captioning.metrics.statistics import distance, error_rate
 
 
 def recursive(one: Sequence[str], other: Sequence[str]) -> int:

@@ -126,17 +126,25 @@ class ShapesReader:
         first = SPLITS.index(split) * SPLIT_LIMIT
         for number in range(getattr(self, split)):
             rng = Random(f"{self.seed}/{split}/{number}")  # seeding with a string is the same on every machine
-            scene = random_scene(rng, split, self.max_objects)
-            image_id, file_name = first + number, f"{split}/{number:06d}.png"
-            draw(scene, side).save(folder / file_name)
-            images.append({"id": image_id, "file_name": file_name, "width": side, "height": side})
-            for position, phrase in enumerate(phrases(scene, rng)):
-                nouns = [{"word": word, "bbox": _pixels(thing.box, side)} for word, thing in phrase.nouns]
-                caption = {"id": image_id * REFERENCES + position, "image_id": image_id, "caption": phrase.text}
+            image_id, path = first + number, folder / split / f"{number:06d}"
+            path, described = self._draw(path, split, rng, side)
+            name = path.relative_to(folder).as_posix()
+            images.append({"id": image_id, "file_name": name, "width": side, "height": side})
+            for position, (text, nouns) in enumerate(described):
+                caption = {"id": image_id * REFERENCES + position, "image_id": image_id, "caption": text}
                 captions.append({**caption, "nouns": nouns})
             progress.update()
         content = {"info": self._arguments(), "images": images, "annotations": captions}
         (folder / f"captions_{split}.json").write_text(json.dumps(content), encoding="utf-8")
+
+    def _draw(self, path: Path, split: str, rng: Random, side: int) -> tuple[Path, list[tuple[str, list[Any]]]]:
+        """Draw one example at `path` plus a suffix; return its path, and its captions with their nouns."""
+        scene, path = random_scene(rng, split, self.max_objects), path.with_suffix(".png")
+        draw(scene, side).save(path)
+        return path, [
+            (phrase.text, [{"word": word, "bbox": _pixels(thing.box, side)} for word, thing in phrase.nouns])
+            for phrase in phrases(scene, rng)
+        ]
 
 
 ShapesReader.__init__ = validated(ShapesReader.__init__)  # type: ignore[method-assign]

@@ -4,7 +4,6 @@ A clip is a folder of K pictures. The same pictures in the opposite order are as
 only the order tells the way.
 """
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -13,8 +12,9 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from captioning.config.types import validated
-from captioning.data.shapes.dataset import SPLIT_LIMIT, USUAL_SIZE, ShapesReader, draw
-from captioning.data.shapes.scene import GAP, MARGIN, SEEN, SIZES, SPLITS, Scene, Thing
+from captioning.data.shapes.dataset import ShapesReader, draw
+from captioning.data.shapes.phrasing import article
+from captioning.data.shapes.scene import GAP, MARGIN, SEEN, SIZES, Scene, Thing
 
 WAYS = {"to the left": (-1, 0), "to the right": (1, 0), "up": (0, -1), "down": (0, 1)}
 TEMPLATES = ("{} moves {}", "{} goes {}", "there is {} that moves {}")
@@ -34,21 +34,13 @@ class MovingShapesReader(ShapesReader):
     def _arguments(self) -> dict[str, Any]:
         return {**super()._arguments(), "moving": self.frames}
 
-    def _draw_split(self, split: str, folder: Path, progress: Any) -> None:
-        images, captions, side = [], [], self.size or USUAL_SIZE
-        for number in range(getattr(self, split)):
-            rng = Random(f"{self.seed}/{split}/{number}")
-            movements = random_movements(rng, rng.randint(1, self.max_objects))
-            image_id, name = SPLITS.index(split) * SPLIT_LIMIT + number, f"{split}/{number:06d}"
-            (folder / name).mkdir(parents=True)
-            for frame in range(self.frames):
-                things = tuple(_at(movement, frame / (self.frames - 1)) for movement in movements)
-                draw(Scene("moving", things), side).save(folder / name / f"{frame:02d}.png")
-            images.append({"id": image_id, "file_name": name, "width": side, "height": side})
-            captions += [{"image_id": image_id, "caption": text, "nouns": []} for text in described(movements)]
-            progress.update()
-        content = {"info": self._arguments(), "images": images, "annotations": captions}
-        (folder / f"captions_{split}.json").write_text(json.dumps(content), encoding="utf-8")
+    def _draw(self, path: Path, split: str, rng: Random, side: int) -> tuple[Path, list[tuple[str, list[Any]]]]:
+        movements = random_movements(rng, rng.randint(1, self.max_objects))
+        path.mkdir()
+        for frame in range(self.frames):
+            things = tuple(_at(movement, frame / (self.frames - 1)) for movement in movements)
+            draw(Scene("moving", things), side).save(path / f"{frame:02d}.png")
+        return path, [(text, []) for text in described(movements)]
 
 
 MovingShapesReader.__init__ = validated(MovingShapesReader.__init__)  # type: ignore[method-assign]
@@ -84,5 +76,5 @@ def _apart(one: Movement, other: Movement) -> bool:
 def described(movements: list[Movement]) -> list[str]:
     """Say of each thing where it moves, in each phrasing."""
     named = [(f"{thing.colour} {thing.shape}", way) for thing, _, way in movements]
-    names = [(f"{'an' if name[0] in 'aeiou' else 'a'} {name}", way) for name, way in named]
+    names = [(f"{article(name)} {name}", way) for name, way in named]
     return [" and ".join(template.format(*name) for name in names) for template in TEMPLATES]

@@ -74,6 +74,11 @@ def phrases(scene: Scene, rng: Random) -> list[Phrase]:
     return [_fill(template, scene) for template in rng.sample(TEMPLATES[scene.layout], REFERENCES)]
 
 
+def article(word: str) -> str:
+    """Return "a" or "an"."""
+    return "an" if word[0] in "aeiou" else "a"
+
+
 def _fill(template: str, scene: Scene) -> Phrase:
     names = dict(zip("ABCD", scene.things, strict=False))
     words: list[str] = []
@@ -94,7 +99,7 @@ def _fill(template: str, scene: Scene) -> Phrase:
             name = [thing.size] if len(names) <= 2 and thing.size != "medium" else []
             name += [thing.colour, thing.shape]
             if a is not None:
-                name.insert(0, "an" if name[0][0] in "aeiou" else "a")
+                name.insert(0, article(name[0]))
             words += name
             nouns.append((len(words) - 1, thing))
     return Phrase(" ".join(words), tuple(nouns))
