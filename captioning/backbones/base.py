@@ -30,6 +30,7 @@ class Backbone(nn.Module):
     scale: Tensor  # factor to unit scale, measured on the training set; a buffer, saved in checkpoints
     located = True  # grid cells correspond to places of the photograph, so that maps and boxes can be overlaid
     reads_photographs = True
+    pretrained = False  # weights were downloaded or read from a file
 
     def __init__(
         self,

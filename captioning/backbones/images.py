@@ -7,7 +7,7 @@ B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, b
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -45,6 +45,8 @@ class View(Protocol):
     @property
     def settings(self) -> str: ...  # one line of text; equal lines mean equal changes
 
+    def anew(self, epoch: int) -> "View": ...  # drawn again for each epoch, if it is drawn at all
+
     def __call__(self, image: Image.Image, size: tuple[int, int], source: Source) -> Image.Image:
         """Change the RGB image from `source`, which will be resized to `size`."""
         ...
@@ -74,6 +76,9 @@ class ImageTransform:
         view = "" if self.view is None else f", view {self.view.settings}"
         resizing = f"{self.resize} {self.size} {self.interpolation} antialias"
         return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{view}"
+
+    def anew(self, epoch: int) -> "ImageTransform":
+        return self if self.view is None else replace(self, view=self.view.anew(epoch))
 
     def read(self, source: Source) -> Tensor:
         """Decode a photograph to an upright square: uint8 `[3, H, W]`, with `pad` `[4, H, W]`.

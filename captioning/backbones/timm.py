@@ -55,6 +55,7 @@ class TimmBackbone(Backbone):
         mean, std, sampling = tuple(own["mean"]), tuple(own["std"]), interpolation or own["interpolation"]
         transform = ImageTransform(size, mean, std, resize=resize, interpolation=sampling)
         super().__init__(settings, network, dim, (height, width), transform, trainable)
+        self.pretrained = weights is not None
 
 
 class _Truncated(nn.Module):

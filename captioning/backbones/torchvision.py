@@ -58,6 +58,7 @@ class TorchvisionBackbone(Backbone):
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
         settings += f" dilation={dilation}" if dilation > 1 else ""
         super().__init__(settings, network, dim, (height, width), ImageTransform(size, resize=resize), trainable)
+        self.pretrained = weights is not None
 
 
 class _Truncated(nn.Module):

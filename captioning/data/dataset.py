@@ -39,7 +39,11 @@ class Photographs:
     pixels = True
 
     def __init__(self, paths: Sequence[Path], transform: Reading) -> None:
-        self.paths, self.transform = list(paths), transform
+        self.paths, self.transform = paths, transform
+
+    def at(self, epoch: int) -> "Photographs":
+        """The photographs in views drawn for `epoch`, since nothing is cached."""
+        return Photographs(self.paths, self.transform.anew(epoch))
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         """`[B, C, H, W]` uint8."""
@@ -59,7 +63,8 @@ class Views:
         """Like `Inputs.rows`, with each photograph in its view of `epoch`."""
         shown = np.array([self._shown(index, epoch) for index in indices])
         groups = [(shown == number).nonzero()[0] for number in range(len(self._views))]
-        shares = ((view, group) for view, group in zip(self._views, groups, strict=True) if len(group))
+        views = [view.at(epoch) if isinstance(view, Photographs) else view for view in self._views]
+        shares = ((view, group) for view, group in zip(views, groups, strict=True) if len(group))
         rows = [view.rows([indices[position] for position in group]) for view, group in shares]
         return torch.cat(rows)[np.concatenate(groups).argsort()]
 

@@ -34,6 +34,10 @@ class Reading(Protocol):
         """Decode and resize one photograph, or raise a `CaptioningError` with the reason."""
         ...
 
+    def anew(self, epoch: int) -> "Reading":
+        """The same, with views drawn again for each epoch."""
+        ...
+
 
 def readable(splits: Splits, transform: Reading, folder: Path, skip_broken: bool) -> Splits:
     """Keep the examples whose photographs decode; rank 0 logs skipped photographs.

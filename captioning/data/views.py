@@ -7,7 +7,7 @@ for all photographs; those of `RandomChange` are drawn per photograph.
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -52,6 +52,9 @@ class Change:
     @property
     def settings(self) -> str:
         return repr(self)
+
+    def anew(self, epoch: int) -> "Change":
+        return self
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
         """Change an upright RGB `image`, which the backbone will resize to `size` (width, height)."""
@@ -146,6 +149,10 @@ class RandomView:
     def settings(self) -> str:
         changes = ", ".join(f"{name} {value}" for name, value in vars(self.changes).items())
         return f"drawn {self.number} of {changes}"
+
+    def anew(self, epoch: int) -> "RandomView":
+        """Another draw for each epoch but the first."""
+        return replace(self, number=self.number + (epoch << 16))  # above the numbers of all views
 
     def __call__(self, image: Image.Image, size: tuple[int, int], source: str | Path | Image.Image) -> Image.Image:
         """Like `Change`; an image in memory, which has no name, is identified by its pixels."""

@@ -36,6 +36,8 @@ from captioning.features.cache import FeatureCache, Numbers
 from captioning.features.sources import Sources
 
 BATCH = 32
+SAMPLE = 64
+"""Photographs whose features give the scale of a pretrained network that is trained further."""
 ARRAYS = ("features", "feat", "x")
 """Preferred array names in the `.npz` of one image."""
 
@@ -104,9 +106,16 @@ def cached_bytes(images: int, backbone: Backbone) -> int:
 
 
 def to_unit_scale(backbone: Backbone, train: Inputs) -> None:
-    """Set a backbone's scale from the training features; pixels have no scale."""
+    """Set a backbone's scale from the training features; random weights that will be trained keep theirs."""
     if isinstance(train, FeatureCache | Clips):
         backbone.scale.fill_(train.scale())
+    elif isinstance(train, Photographs):
+        indices = np.linspace(0, len(train.paths) - 1, SAMPLE).round().astype(np.int64).tolist()
+        images = train.rows(indices).to(backbone.scale.device)
+        for member in backbone.members if isinstance(backbone, SideBySide) else [backbone]:
+            if member.pretrained:
+                with torch.no_grad():
+                    member.scale.fill_(1 / member(images).square().nanmean().sqrt())
     elif isinstance(train, Joined) and isinstance(backbone, SideBySide):
         for member, part in zip(backbone.members, train.parts, strict=True):
             to_unit_scale(member, part)

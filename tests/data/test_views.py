@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from captioning.backbones.images import ImageTransform
-from captioning.data.dataset import Views
+from captioning.data.dataset import Photographs, Views
 from captioning.data.views import KERNELS, NAMED, Change, RandomChange
 
 MIRRORED = RandomChange(quality=None, side=None, crop=0, brightness=0, contrast=0, mirror=1)
@@ -104,3 +104,16 @@ def test_photographs_of_any_size_have_views(size: tuple[int, int]) -> None:
     assert ImageTransform(8, view=hardest).read(image).shape == (3, 8, 8)
     assert ImageTransform(8, resize="pad", view=hardest).read(image).shape == (4, 8, 8)
     assert ImageTransform(8, view=RandomChange(crop=0.25).view(1)).read(image).shape == (3, 8, 8)
+
+
+def test_photographs_that_are_read_at_every_step_have_new_views_in_every_epoch(tmp_path: Path) -> None:
+    paths = [photograph(tmp_path / "a" / f"{seed}.png", seed) for seed in range(12)]
+    plain, changed = ImageTransform(24), ImageTransform(24, view=RandomChange().view(1))
+    views = Views([Photographs(paths, plain), Photographs(paths, changed)], seed=5)
+    epochs = [views.rows(range(12), epoch) for epoch in range(3)]
+    unchanged = [plain.read(path) for path in paths]
+    same = [[torch.equal(row, whole) for row, whole in zip(rows, unchanged, strict=True)] for rows in epochs]
+    assert all(0 < sum(each) < 12 for each in same)
+    assert torch.equal(epochs[2][[7, 3]], views.rows([7, 3], 2))
+    drawn = [row for rows, kept in zip(epochs, same, strict=True) for row, it in zip(rows, kept, strict=True) if not it]
+    assert not any(torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])

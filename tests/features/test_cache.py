@@ -18,6 +18,7 @@ from torch import Tensor
 
 from captioning.backbones import Backbone
 from captioning.backbones.side_by_side import SideBySide
+from captioning.data.dataset import Photographs
 from captioning.data.example import Example
 from captioning.data.loader import Loader
 from captioning.data.views import Change
@@ -103,6 +104,19 @@ def test_features_of_two_are_cached_and_brought_to_unit_scale_for_each(tmp_path:
         assert real.square().mean().sqrt().item() == pytest.approx(1, rel=1e-2)
     images = torch.stack([both.transform.read(path) for path in paths])
     torch.testing.assert_close(context.vectors, both.context(both(images)).vectors, rtol=0, atol=1e-2)
+
+
+@pytest.mark.parametrize("resize", ["squash", "pad"])
+def test_pretrained_networks_that_are_trained_further_begin_at_unit_scale(
+    tmp_path: Path, paths: list[Path], resize: str
+) -> None:
+    known, random = CountingCNN(factor=50, resize=resize), CountingCNN(factor=50, resize=resize)
+    frozen = inputs_of([Example(i, path, ()) for i, path in enumerate(paths)], known, tmp_path, "train")
+    known.pretrained = True
+    for backbone in (known, random):
+        to_unit_scale(backbone, Photographs(paths, backbone.transform))
+    assert known.scale.item() == pytest.approx(frozen.scale(), rel=0.02)  # type: ignore[attr-defined]
+    assert random.scale.item() == 1
 
 
 def test_second_build_computes_nothing_even_where_the_data_set_was_moved(
