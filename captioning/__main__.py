@@ -13,7 +13,7 @@ from captioning.errors import did_you_mean
 
 COMMANDS = (
     *("run", "evaluate", "compare", "predict", "report", "describe"),
-    *("serve", "export", "push", "download", "benchmark", "doctor"),
+    *("serve", "export", "push", "download", "benchmark", "doctor", "docs"),
 )
 # names in other tools
 MEANT = {"train": "run", "fit": "run", "test": "evaluate", "score": "evaluate", "caption": "predict"}
@@ -29,7 +29,7 @@ def main() -> None:
     """Run the command that the first argument names."""
     first, *arguments = sys.argv[1:] or ["--help"]
     if first in ("--help", "-h"):
-        print(USAGE.format("\n".join(f"  {name:<12}{_about(name)}" for name in COMMANDS)), end="")
+        print(USAGE.format("\n".join(f"  {name:<12}{about(name)}" for name in COMMANDS)), end="")
     elif first == "--version":
         print(f"captioning {__version__}")
     elif first in ("--shell-completion", "-sc"):
@@ -69,7 +69,7 @@ def _complete(arguments: Sequence[str]) -> None:
     module.main()
 
 
-def _about(name: str) -> str:
+def about(name: str) -> str:
     """The beginning of a command's documentation, read without an import."""
     documentation = ast.get_docstring(ast.parse(_path(name).read_text(encoding="utf-8")))
     return str(documentation).partition(": `python")[0]
