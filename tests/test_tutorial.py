@@ -1,0 +1,63 @@
+"""The chapters of the tutorial run from a clean folder; the outputs beside them are theirs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+CHAPTERS = sorted((EXPERIMENTS / "tutorial").glob("*.ipynb"))
+CLAIMS = {  # of the text, in names of the chapter's code
+    "1_captioner": "assert seen > shuffled + 20",
+    "2_attention": "assert min(found.values()) > 45",
+    "3_training": "assert values[-1] > values[best] + 0.1; assert best < len(values) // 2",
+    "4_decoding": "assert lengths[0.0][-1] < lengths[0.0][1] < lengths[1.0][1]",
+    "5_parts": "assert low < 0 < high",
+}
+
+
+def cells(chapter: Path) -> list[dict[str, Any]]:
+    return [cell for cell in json.loads(chapter.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+
+
+def run(chapter: Path, folder: Path, miniature: bool) -> None:
+    """Run the code cells in order as one script, below a copy of the folders that they read."""
+    place = folder / "tutorial"
+    place.mkdir()
+    for name in ("photographs", "zoo_flickr8k"):
+        (folder / name).symlink_to(EXPERIMENTS / name)
+    code = []
+    for cell in cells(chapter):
+        code.append("".join(cell["source"]))
+        if miniature:
+            code += [f"{name} = {value!r}" for name, value in cell["metadata"].get("miniature", {}).items()]
+    code.append("" if miniature else CLAIMS.get(chapter.stem, ""))
+    (place / "chapter.py").write_text("\n".join(code), encoding="utf-8")
+    environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run([sys.executable, "chapter.py"], cwd=place, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_runs_in_miniature(chapter: Path, tmp_path: Path) -> None:
+    run(chapter, tmp_path, miniature=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_runs_and_shows_what_it_says(chapter: Path, tmp_path: Path) -> None:
+    run(chapter, tmp_path, miniature=False)
+
+
+def test_outputs_are_those_of_whole_runs() -> None:
+    for chapter in CHAPTERS:
+        counts = [cell["execution_count"] for cell in cells(chapter)]
+        assert counts == list(range(1, len(counts) + 1)), chapter.name
+        text = json.dumps([cell["outputs"] for cell in cells(chapter)])
+        assert '"error"' not in text, chapter.name
+        assert not any(name in text for name in (str(Path.home()), "/tmp/", "/home/")), chapter.name
+    assert sum(chapter.stat().st_size for chapter in CHAPTERS) < 3e6
