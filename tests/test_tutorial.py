@@ -17,6 +17,7 @@ CLAIMS = {  # of the text, in names of the chapter's code
     "3_training": "assert values[-1] > values[best] + 0.1; assert best < len(values) // 2",
     "4_decoding": "assert lengths[0.0][-1] < lengths[0.0][1] < lengths[1.0][1]",
     "5_parts": "assert low < 0 < high",
+    "6_your_own": "assert Path('report/index.html').is_file()",
 }
 
 

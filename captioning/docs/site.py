@@ -81,7 +81,9 @@ def _target(page: Path, link: re.Match[str]) -> str:
     """A link as the site can follow it: to a folder's page in place of the folder, to a report by its name here."""
     name = link[1]
     if (page.parent / name / "README.md").is_file():
-        return f"{name.rstrip('/')}/README.md"
+        name = f"{name.rstrip('/')}/README.md"
+    if page.suffix == ".ipynb":  # whose links MkDocs leaves as they are
+        return re.sub(r"\.(md|ipynb)$", ".html", re.sub(r"(?<![^/])README\.md$", INDEX, name))
     return f"{name.removesuffix(INDEX)}{REPORT}" if Path(name).name == INDEX else name
 
 
