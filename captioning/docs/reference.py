@@ -80,7 +80,7 @@ def _target(node: Node | None) -> Callable[..., Any] | None:
 
 
 def _allowed(target: Any, name: str) -> str:
-    """What a constructor's annotation allows, such as `integer ≥ 1`; empty where it names no plain type."""
+    """Values that a constructor's annotation allows, such as `integer ≥ 1`; empty where it names no plain type."""
     try:
         schema = TypeAdapter(inspect.signature(target).parameters[name].annotation).json_schema()
     except (KeyError, TypeError, ValueError, NameError, PydanticUserError):

@@ -36,8 +36,7 @@ from captioning.features.cache import FeatureCache, Numbers
 from captioning.features.sources import Sources
 
 BATCH = 32
-SAMPLE = 64
-"""Photographs whose features give the scale of a pretrained network that is trained further."""
+SAMPLE = 64  # photographs that give the scale of a pretrained network which is trained further
 ARRAYS = ("features", "feat", "x")
 """Preferred array names in the `.npz` of one image."""
 
@@ -110,10 +109,11 @@ def to_unit_scale(backbone: Backbone, train: Inputs) -> None:
     if isinstance(train, FeatureCache | Clips):
         backbone.scale.fill_(train.scale())
     elif isinstance(train, Photographs):
-        indices = np.linspace(0, len(train.paths) - 1, SAMPLE).round().astype(np.int64).tolist()
-        images = train.rows(indices).to(backbone.scale.device)
-        for member in backbone.members if isinstance(backbone, SideBySide) else [backbone]:
-            if member.pretrained:
+        members = backbone.members if isinstance(backbone, SideBySide) else [backbone]
+        if known := [member for member in members if member.pretrained]:
+            indices = np.linspace(0, len(train.paths) - 1, SAMPLE).round().astype(np.int64).tolist()
+            images = train.rows(indices).to(backbone.scale.device)
+            for member in known:
                 with torch.no_grad():
                     member.scale.fill_(1 / member(images).square().nanmean().sqrt())
     elif isinstance(train, Joined) and isinstance(backbone, SideBySide):
