@@ -51,11 +51,16 @@ def parsed(page: str) -> Iterator[tuple[str, str, str]]:
 
 
 def test_a_row_has_default_bounds_and_comment() -> None:
-    (row,) = (
-        line for line in reference(ABOUT).splitlines() if line.startswith("| `n_best` | ") and "image, the" in line
-    )
-    # 1000 captions are the most that a search keeps
-    assert row.startswith("| `n_best` | `1` | integer ≥ 1 ≤ 1000 | alternatives: captions per image")
+    sections = {(group, name): text for group, name, text in parsed(reference(ABOUT))}
+    rows = {
+        # 1000 captions are the most that a search keeps
+        ("decoding", "beam"): "| `n_best` | `1` | integer ≥ 1 ≤ 1,000 | alternatives: captions per image",
+        ("Commands", "export"): "| `quantise` | `null` | `output` or null |",  # what the command itself checks
+        ("data", "_base"): "| `views` | `1` | integer ≥ 1 ≤ 1,000 | of each training photograph",  # what `run` checks
+        ("model", "aoa"): "| `score.heads` | `8` | integer ≥ 1 ≤ 1,000 |",  # of a part that its defaults name
+    }
+    for section, row in rows.items():
+        assert row in sections[section]
 
 
 def test_links_between_pages_lead_to_files_of_the_site(site: Path) -> None:

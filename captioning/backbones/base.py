@@ -74,7 +74,9 @@ class Backbone(nn.Module):
 
         Vectors in the padding are NaN.
         """
-        with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
+        # in single precision on a CPU, where a backward pass in bfloat16 takes up to twice the time
+        gradients = torch.set_grad_enabled(self.trainable and torch.is_grad_enabled())
+        with gradients, torch.autocast("cpu", enabled=False):
             colours = self.transform.normalise(images[:, :3])
             normalised = colours.to(self.scale.dtype)  # the precision of the whole module
             features: Tensor = self.network(normalised).flatten(2).transpose(1, 2)

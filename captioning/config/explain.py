@@ -17,10 +17,12 @@ from captioning.errors import CaptioningError, did_you_mean, no_setting, one_lin
 EXPECTED = (CaptioningError, HydraException, OmegaConfBaseException, ValidationError, OSError, BadZipFile, YAMLError)
 # other ValueErrors are defects of the program; these modules are not imported for their exceptions alone
 BY_NAME = {"JSONDecodeError", "MisconfigurationException", "SafetensorError", "UnpicklingError"}
-HYDRA_VALUES = {  # beginnings of its ValueErrors
+OF_HYDRA = {  # beginnings of its ValueErrors and RuntimeErrors
     "Config group override": "a group of settings cannot be null: a part of a model is left out with a dot, as in "
     "model.encoder=null; of another group, set what is in it to null, one by one",
     "Exceeds the limit": "a number on the command line has thousands of digits; no setting is so large",
+    "Unknown plugin class": "a plugin of Hydra is not installed: hydra/sweeper=search needs "
+    "pip install 'captioning[optuna]', hydra/launcher=slurm 'captioning[slurm]'",
 }
 
 
@@ -65,5 +67,5 @@ def _namesakes(name: str, node: Any, path: str = "") -> Iterator[str]:
 
 
 def _of_hydra(error: BaseException) -> str | None:
-    texts = (text for start, text in HYDRA_VALUES.items() if str(error).startswith(start))
-    return next(texts, None) if isinstance(error, ValueError) else None
+    texts = (text for start, text in OF_HYDRA.items() if str(error).startswith(start))
+    return next(texts, None) if isinstance(error, ValueError | RuntimeError) else None

@@ -1,5 +1,6 @@
 """A page with every command and every setting, from the configuration files and the constructors that they name."""
 
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -10,12 +11,16 @@ import yaml
 from pydantic import PydanticUserError, TypeAdapter
 from yaml.nodes import MappingNode, Node
 
-from captioning.config.registry import CONF, located
+from captioning.config.check import SETTINGS as RUN
+from captioning.config.registry import CONF, PACKAGE, located
+from captioning.data.module import CaptionData
 
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}  # of JSON Schema
 NO_SETTINGS = {"defaults", "hydra", "_target_", "_partial_"}
-Row = tuple[str, str, str, str]
-"""Key, default as it is written, what is allowed, comment."""
+ELSEWHERE = {"config": "config.check", "debug": "config.check", "benchmark": "benchmark.parts"}
+"""Modules with the types of a command's settings, where these are not beside the command."""
+Row = tuple[str, str, str]
+"""Key, default as it is written, comment."""
 
 
 def reference(commands: Mapping[str, str]) -> str:
@@ -32,27 +37,29 @@ def reference(commands: Mapping[str, str]) -> str:
 
 def _section(file: Path) -> str:
     text = file.read_text(encoding="utf-8")
-    node = yaml.compose(text)
-    target = _target(node)
-    documentation = (inspect.getdoc(target) or "").partition("\n\n")[0].replace("\n", " ") if target else ""
+    targets, table = _targets(file), _table(file)
+    documentation = (inspect.getdoc(targets.get("")) or "").partition("\n\n")[0].replace("\n", " ")
     note = "\n".join(
         line.removeprefix("# ") for line in text.partition("\n\n")[0].splitlines() if re.match("# (?!@)", line)
     )
-    rows = [f"| {' | '.join(map(_cell, row))} |" for row in settings(node, text.splitlines(), "")]
-    table = "\n".join(["| key | default | allowed | |\n|---|---|---|---|", *rows]) if rows else ""
+    rows = []
+    for path, written, comment in settings(yaml.compose(text), text.splitlines()):
+        place, _, name = path.rpartition(".")
+        allowed = _allowed(table[path] if path in table else _annotation(targets.get(place), name))
+        rows.append(f"| {' | '.join(map(_cell, (f'`{path}`', written, allowed, comment)))} |")
+    lines = "\n".join(["| key | default | allowed | |\n|---|---|---|---|", *rows]) if rows else ""
     block = f"```text\n{note}\n```" if note else ""
-    return "\n\n".join(filter(None, [f"### {file.stem}", block, documentation, table]))
+    return "\n\n".join(filter(None, [f"### {file.stem}", block, documentation if "" in targets else "", lines]))
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def settings(node: Node | None, lines: list[str], place: str, target: Any = None) -> Iterator[Row]:
+def settings(node: Node | None, lines: list[str], place: str = "") -> Iterator[Row]:
     """The settings of a composed YAML `node`, of which `lines` are the text; those within a setting by dotted keys."""
     if not isinstance(node, MappingNode):
         return
-    target = _target(node) or target
     for key, value in node.value:
         if (key.value in NO_SETTINGS and not place) or key.value.startswith("_"):
             continue
@@ -65,31 +72,61 @@ def settings(node: Node | None, lines: list[str], place: str, target: Any = None
         written = line[start.column : end.column] if inside else line[key.end_mark.column + 1 :].partition(" # ")[0]
         rest, _, comment = (line[end.column :] if inside else line).partition(" # ")
         comment = "" if "," in rest else comment  # which belongs to the last setting of its line
-        yield (
-            f"`{path}`",
-            f"`{written.strip()}`" if written.strip() else "",
-            _allowed(target, key.value),
-            comment.strip(),
-        )
+        yield path, f"`{written.strip()}`" if written.strip() else "", comment.strip()
 
 
-def _target(node: Node | None) -> Callable[..., Any] | None:
-    named = {key.value: value.value for key, value in node.value} if isinstance(node, MappingNode) else {}
-    target = named.get("_target_", "")
-    return located(target) if target.startswith("captioning.") else None  # others may not be installed
+def _table(file: Path) -> Mapping[str, Any]:
+    """The types that a command checks, by key; for a group's file those that `run` checks of the group."""
+    if file.parent == CONF:
+        beside = f"{file.stem}.__main__" if (PACKAGE / file.stem).is_dir() else file.stem
+        name = ELSEWHERE.get(file.stem, beside)
+        table: Mapping[str, Any] = importlib.import_module(f"captioning.{name}").SETTINGS
+        return table
+    group = f"{file.parent.relative_to(CONF).as_posix()}."
+    return {key.removeprefix(group): hint for key, hint in RUN.items() if key.startswith(group)}
 
 
-def _allowed(target: Any, name: str) -> str:
-    """Values that a constructor's annotation allows, such as `integer ≥ 1`; empty where it names no plain type."""
+def _targets(file: Path) -> dict[str, Callable[..., Any]]:
+    """The constructors of a file's settings and of those that it builds on, by the place where they stand."""
+    content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    found: dict[str, Callable[..., Any]] = {"": CaptionData} if file.parent == CONF / "data" else {}
+    for default in content.get("defaults", ()):
+        for key, choice in (default if isinstance(default, dict) else {"": default}).items():
+            part = key.removeprefix("override ")
+            base = file.parent / part / f"{choice}.yaml"
+            if base.is_file():
+                found |= {f"{part}.{place}".strip("."): target for place, target in _targets(base).items()}
+    return found | dict(_own_targets(content, ""))
+
+
+def _own_targets(content: Any, place: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    if isinstance(content, dict):
+        if str(content.get("_target_")).startswith("captioning."):  # others may not be installed
+            yield place, located(content["_target_"])
+        for key, value in content.items():
+            yield from _own_targets(value, f"{place}.{key}".strip("."))
+
+
+def _annotation(target: Any, name: str) -> Any:
     try:
-        schema = TypeAdapter(inspect.signature(target).parameters[name].annotation).json_schema()
-    except (KeyError, TypeError, ValueError, NameError, PydanticUserError):
+        return inspect.signature(target).parameters[name].annotation
+    except (KeyError, TypeError):
+        return None
+
+
+def _allowed(hint: Any) -> str:
+    """Values that a type allows, such as `integer ≥ 1`; empty where it names no plain type."""
+    try:
+        schema = TypeAdapter(hint).json_schema() if hint is not None else {}
+    except (TypeError, ValueError, NameError, PydanticUserError):
         return ""
-    return " or ".join(map(_named, schema.get("anyOf", [schema])))
+    kinds = map(_named, schema.get("anyOf", schema.get("oneOf", [schema])))
+    return " or ".join(dict.fromkeys(filter(None, kinds)))
 
 
 def _named(schema: dict[str, Any]) -> str:
     if "enum" in schema or "const" in schema:
         return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
-    bounds = [f"{sign} {schema[key]:g}" for key, sign in BOUNDS.items() if key in schema]
-    return " ".join([str(schema.get("type", "")).replace("array", "list"), *bounds]).strip()
+    bounds = [f"{sign} {schema[key]:,}" for key, sign in BOUNDS.items() if key in schema]
+    kind = {"array": "list", "object": "settings"}.get(schema.get("type", ""), schema.get("type", ""))
+    return " ".join([kind, *bounds]).strip()

@@ -36,6 +36,7 @@ NAVIGATION: Mapping[str, str] = {
 CONFIGURATION: Mapping[str, Any] = {
     "site_name": "captioning",
     "use_directory_urls": False,  # so that it can be read from the disk
+    "validation": {"links": {"anchors": "warn"}},
     "theme": {
         "name": "material",
         "font": False,  # none from another host

@@ -70,6 +70,10 @@ def test_misspelt_settings_options_and_values(
     assert not list(Path().iterdir())
 
 
+def test_a_plugin_that_is_not_installed(refused: Callable[..., str]) -> None:
+    assert "captioning[optuna]" in refused(run.main, "-m", "hydra.sweeper._target_=hydra_plugins.none.None")
+
+
 def test_as_a_user_sees_it(tmp_path: Path) -> None:
     """In a process of its own: standard output empty, one line on standard error, exit code 1."""
     ended = subprocess.run(
