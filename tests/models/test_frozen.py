@@ -1,6 +1,7 @@
 """The three first systems give the numbers that they gave as classes of their own: the same seed, the same weights.
 
-The numbers were taken from `ShowAttendTell` and `SpatialTransformer` at commit 9520f5c.
+The numbers were taken from `ShowAttendTell` and `SpatialTransformer` at commit 9520f5c. Weights are drawn in double
+precision: in single precision the last bits of an orthogonal matrix, and so the eighth digit here, differ between CPUs.
 """
 
 from typing import Any
@@ -19,17 +20,17 @@ FROZEN: dict[str, tuple[str, dict[str, Any], list[float]]] = {
     "sat_soft, training": (
         "sat_soft",
         SAT | {"dropout": 0.5},
-        [-0.33582160693536506, -0.2734581962812893, -103.60626486173905, 58.323778706694505],
+        [0.03024694971275306, -0.2829296045799374, -92.97447752715595, 33.384608607788884],
     ),
     "sat_hard, sampled": (
         "sat_hard",
         SAT | {"dropout": 0.0},
-        [-0.26405778268344177, 0.1864641547361366, -130.6985415953751, 59.23961637817359],
+        [-0.09123323984117615, 0.5527575723855, -140.43632746919857, 47.6189749126303],
     ),
     "spatial_transformer, training": (
         "spatial_transformer",
         ST | {"dropout": 0.5},
-        [0.6138141432341511, -0.20370495586372322, -109.56440025142777, 257.7117538474058],
+        [0.38416133145715664, 0.8137958369129762, -102.15501949617918, 180.37466058818637],
     ),
 }
 """Two logits, the loss and the norm of its gradient."""
@@ -45,7 +46,11 @@ def wave(*shape: int, rate: float) -> Tensor:
 def test_the_same_seed_gives_the_same_numbers(name: str) -> None:
     choices, settings, expected = FROZEN[name]
     torch.manual_seed(1)
-    model = captioner(choices, V, D, GRID, **settings).double().train("training" in name)
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = captioner(choices, V, D, GRID, **settings).double().train("training" in name)
+    finally:
+        torch.set_default_dtype(torch.float32)
     torch.manual_seed(2)
     tokens = torch.tensor([[[1, 4, 9, 16, 3], [1, 22, 5, 5, 0], [1, 7, 0, 0, 0]]] * 2)
     tokens[1] = torch.where(tokens[1] > 3, 26 - tokens[1], tokens[1])
