@@ -92,9 +92,9 @@ def tell_precision(trainer: DictConfig, fitting: str, used: str) -> None:
     """Log the precision in use, and warn of slow bfloat16; `used` may come from another machine."""
     device = device_of(trainer.accelerator)
     fast, kind = has_bfloat16(device), "CPU" if device.type == "cpu" else "GPU"
-    hardware = f"this {kind} {'multiplies' if fast else 'does not multiply'} bfloat16 in hardware"
+    hardware = f"this {kind} is {'faster' if fast else 'slower'} in bfloat16"
     if is_first() and used.startswith("bf16") and not fast:
-        log.warning("%s: %s is many times slower than 32-true; a new run takes trainer.precision=auto", hardware, used)
+        log.warning("precision: %s; %s than in 32-true: a new run takes trainer.precision=auto", used, hardware)
     if is_first() and trainer.precision == "auto":
         since = "from trainer.precision=auto" if used == fitting else "with which this run began"
         log.info("precision: %s, %s; %s", used, since, hardware)

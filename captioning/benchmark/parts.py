@@ -51,7 +51,7 @@ from captioning.metrics import Scorer
 from captioning.metrics.java import find_java
 from captioning.tokens import EOS
 
-NO_BFLOAT16 = "left out: this CPU has no bfloat16 instructions"
+NO_BFLOAT16 = "left out: this CPU is slower in bfloat16"
 NO_END = (*FORBIDDEN, EOS)  # never generated, so that every caption has the full length
 KILOBYTES = 1 if sys.platform == "darwin" else 1024  # bytes in the unit of `getrusage`
 LIBRARIES = "import torch"

@@ -171,8 +171,8 @@ def devices() -> Iterator[Finding]:
         fix = "for data=shapes nothing; for photographs use a machine with one"
         yield Finding("GPU", "attention", "none: runs take the CPU", fix)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    bfloat16 = "bfloat16" if has_bfloat16(torch.device("cpu")) else "no bfloat16: trainer.precision=auto is 32-true"
-    yield Finding("CPU", "ok", f"{cores} cores for this process, {bfloat16}")
+    precision = "bf16-mixed" if has_bfloat16(torch.device("cpu")) else "32-true"
+    yield Finding("CPU", "ok", f"{cores} cores for this process, trainer.precision=auto is {precision}")
 
 
 def weights() -> Iterator[Finding]:

@@ -51,10 +51,7 @@ class Network:
     def lower(self, vocab_size: int) -> None:
         """Multiply the model's matrices in bfloat16 (`captioning.models.parts.numerics`)."""
         if not has_bfloat16(self._device):
-            raise CaptioningError(
-                f"bfloat16=true is slower than bfloat16=false on this device ({self._device}), which has no "
-                "instructions for it"
-            )
+            raise CaptioningError(f"bfloat16=true is slower than bfloat16=false on this device ({self._device})")
         lower(cast(nn.Module, self.model), vocab_size)
 
     def _modules(self) -> tuple[nn.Module, nn.Module]:

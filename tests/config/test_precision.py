@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,24 @@ def test_one_line_says_what_it_is(
     run.tell_precision(composed("trainer=cpu", f"trainer.precision={chosen}").trainer, used, used)
     assert [record.levelno for record in caplog.records] == ([] if level is None else [level])
     assert all(used in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("avx512", "bfloat16", "tiles", "vendor", "faster"),
+    [
+        (True, True, True, "GenuineIntel", True),
+        (True, True, False, "GenuineIntel", False),  # measured: half of single precision's FLOP/s
+        (True, True, False, "AuthenticAMD", True),
+        (True, False, False, "GenuineIntel", False),  # emulated
+        (False, False, False, "", True),  # another architecture that oneDNN supports
+    ],
+)
+def test_which_cpus_are_faster_in_bfloat16(
+    avx512: bool, bfloat16: bool, tiles: bool, vendor: str, faster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {"_is_avx512_supported": avx512, "_is_avx512_bf16_supported": bfloat16, "_is_amx_tile_supported": tiles}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cpu, name, partial(bool, answer))
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", partial(bool, True))
+    monkeypatch.setattr(machine, "_is_intel", partial(bool, vendor == "GenuineIntel"))
+    assert machine.has_bfloat16(torch.device("cpu")) == faster
