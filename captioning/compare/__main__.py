@@ -86,8 +86,7 @@ def main(config: DictConfig) -> None:
         share = f"{record['identical']:,} of them ({100 * record['identical'] / record['images']:.1f} %)"
         print(f"{record['images']:,} images; the caption is the same for {share}\n")
         print(comparison_table(record["scores"], ("", *NAMES)))
-        for line in pair.signatures.values():
-            print(f"\n{line}")
+        print("", *pair.signatures.values(), sep="\n")
         print_images(pair, pair.names[0])
         for name in terms:
             print_terms(name, record[name])
