@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -23,6 +24,7 @@ LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 FREE = ("seed", "callbacks")  # decisive settings in which runs of one system may differ
 NOT_FREE = ("callbacks.weight_averaging",)  # those among them in which they may not: other weights are tested
 SPEED = "train/captions per second"
+SEED = re.compile(r"-seed\d+(?=/)")  # in the name of a run's folder
 
 # Text that is printed as it is: no line breaks, no control characters, no halves of characters.
 Line = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=200)]
@@ -192,8 +194,10 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
 
 def system_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings that runs of one system share, as text by key."""
-    settings = decisive_settings(config).items()
-    return {key: repr(value) for key, value in settings if is_in(key, NOT_FREE) or not is_in(key, FREE)}
+    settings = {key: repr(value) for key, value in decisive_settings(config).items()}
+    if "init_from" in settings:  # seeds of a system go on from seeds of another
+        settings["init_from"] = SEED.sub("-seed*", settings["init_from"])
+    return {key: text for key, text in settings.items() if is_in(key, NOT_FREE) or not is_in(key, FREE)}
 
 
 def read_record(path: Path) -> Record:

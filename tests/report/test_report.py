@@ -159,6 +159,12 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) 
     }
 
 
+def test_seeds_that_go_on_from_seeds_of_another_system_are_one(elsewhere: Path) -> None:
+    for seed, began in (1, "smooth-sat-seed1"), (2, "smooth-sat-seed2"), (3, "sharp-sat-seed3"):
+        write_run(elsewhere, "sat", seed, init_from=f"runs/{began}/checkpoints/best.ckpt")
+    assert sorted([run.seed for run in system.runs] for system in systems_of(elsewhere)) == [[1, 2], [3]]
+
+
 def test_other_data_have_another_table_and_their_published_rows(elsewhere: Path, report: Callable[..., str]) -> None:
     """Whatever the experiment and its folder are called."""
     write_run(elsewhere / "runs", "sat_soft")
