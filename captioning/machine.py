@@ -106,9 +106,10 @@ def device_of(accelerator: str) -> "torch.device":
     return torch.device("cpu") if accelerator == "cpu" or current is None else current
 
 
-def _is_intel() -> bool:
-    cpuinfo = Path("/proc/cpuinfo")
-    return cpuinfo.exists() and "GenuineIntel" in cpuinfo.read_text()
+def cpuinfo() -> str:
+    """Linux's description of the CPUs; elsewhere it is empty."""
+    path = Path("/proc/cpuinfo")
+    return path.read_text() if path.exists() else ""
 
 
 def has_bfloat16(device: "torch.device") -> bool:
@@ -121,7 +122,7 @@ def has_bfloat16(device: "torch.device") -> bool:
         if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
             return False
         # on Intel's cores AVX-512 in bfloat16 has half of single precision's FLOP/s, and tiles, if it has any, more
-        fast = torch.cpu._is_avx512_bf16_supported() and not _is_intel()
+        fast = torch.cpu._is_avx512_bf16_supported() and "GenuineIntel" not in cpuinfo()
         return fast or torch.cpu._is_amx_tile_supported() or not torch.cpu._is_avx512_supported()
     return True
 

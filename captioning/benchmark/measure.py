@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from captioning.machine import has_bfloat16, keep_memory
+from captioning.machine import cpuinfo, has_bfloat16, keep_memory
 from captioning.report.tables import markdown_table
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16}
@@ -186,8 +186,7 @@ def _peak_after(action: Action, device: torch.device, times: int) -> int | None:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    cpuinfo = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text() if cpuinfo.exists() else "")
+    names = re.findall(r"model name\s*: (.+)", cpuinfo())
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cpu": [*names, platform.processor() or platform.machine()][0],
