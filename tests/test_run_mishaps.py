@@ -68,6 +68,13 @@ def test_a_broken_photograph_is_left_out_of_training_and_scoring(
     assert skipped in printed(evaluate.main, f"checkpoint={checkpoint}", "metrics=[CIDEr]")
 
 
+def test_a_training_that_ends_before_it_validates_keeps_its_weights(elsewhere: Path, refused: Command) -> None:
+    flickr8k(elsewhere / "data")
+    one_step = ["trainer.max_steps=1", "trainer.check_val_every_n_epoch=1", "data.batch_size=1"]
+    assert "test=false" in refused(run.main, *PHOTOGRAPHS, *one_step, out=None)
+    assert len(list(elsewhere.glob("runs/*/checkpoints/last.ckpt"))) == 1
+
+
 def test_slurm_is_asked_for_one_task_for_each_gpu_of_each_node(tmp_path: Path) -> None:
     """There is no cluster, so its `sbatch` only keeps the script and fails."""
     (tmp_path / "bin").mkdir()
