@@ -7,7 +7,7 @@ context vectors of D features on a grid of (h, w).
 import copy
 import hashlib
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 from annotated_types import DocInfo
@@ -16,6 +16,10 @@ from torch import Tensor, nn
 from captioning.backbones.context import ContextSet, on_photograph
 from captioning.backbones.images import ImageTransform, View
 from captioning.backbones.weights import check_name
+
+PIXELS = 8 * 224**2
+"""Of one pass without gradients on a CPU: arrays of more photographs fit neither its caches nor the memory that a
+process keeps (`captioning.machine.keep_memory`), and a photograph of 320 pixels takes a third longer."""
 
 Trainable = Annotated[bool | str, DocInfo("true, false or the node from which on weights are trained")]
 
@@ -79,9 +83,15 @@ class Backbone(nn.Module):
         with gradients, torch.autocast("cpu", enabled=False):
             colours = self.transform.normalise(images[:, :3])
             normalised = colours.to(self.scale.dtype)  # the precision of the whole module
-            features: Tensor = self.network(normalised).flatten(2).transpose(1, 2)
+            features = self._maps(normalised).flatten(2).transpose(1, 2)
             present = self.present(images)
             return features if present is None else features.masked_fill(~present[..., None], torch.nan)
+
+    def _maps(self, images: Tensor) -> Tensor:
+        if images.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_exporting():
+            return cast(Tensor, self.network(images))
+        most = max(1, PIXELS // images.shape[2:].numel())
+        return torch.cat([self.network(part) for part in images.split(most)])
 
     def present(self, inputs: Tensor) -> Tensor | None:
         """`[B, L]` bool: the vectors that exist, for images `[B, C, H, W]` or features `[B, L, D]`; None: all."""

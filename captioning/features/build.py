@@ -51,8 +51,7 @@ def build_features(
     request the same cache, one builds it and the others wait.
 
     Args:
-        batch_size: B, which affects only speed and memory. None: 32 on a GPU, and 8 on a CPU, where VGG-11 takes a
-            fifth less time per image than in batches of 32, which do not fit its caches.
+        batch_size: B, which affects only speed and memory. None: 32.
         num_workers: decoding processes; 0 decodes in this one. None: one per core if the backbone is on a GPU, which is
             faster than all of them, and 2 if it is on the CPU, which needs the cores itself.
         progress: label of the progress bar.
@@ -194,7 +193,7 @@ def _computed(
     device = backbone.scale.device
     gpu = device.type == "cuda"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    size = batch_size or (32 if device.type != "cpu" else 8)
+    size = batch_size or 32
     workers = min(cores, (cores if gpu else 2) if num_workers is None else num_workers)
     rows = range(len(paths))
     batches = [rows[first : first + size] for first in rows[::size]]

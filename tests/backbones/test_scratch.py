@@ -40,6 +40,13 @@ def test_it_is_trained_and_can_be_frozen(kind: type[Backbone]) -> None:
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
 
 
+def test_photographs_that_need_several_passes_keep_their_order() -> None:
+    torch.manual_seed(0)
+    backbone, images = SmallCNN(5, 320, 10, trainable=False), pictures(8, 320)
+    torch.testing.assert_close(backbone(images), torch.cat([backbone(image[None]) for image in images]))
+    assert backbone(images[:0]).shape == (0, 100, 5)
+
+
 def test_context_scales_in_the_models_precision() -> None:
     backbone = SmallCNN(7, 24, 3)
     features = torch.randn(2, 9, 7, generator=torch.Generator().manual_seed(0)).half()
