@@ -22,7 +22,12 @@ FREE = (
     *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
 )
 """Settings that do not change the result of a run."""
-USUAL = {"data.language": "en", "data.tokens": "words"}
+USUAL = {
+    "data.language": "en",
+    "data.tokens": "words",
+    "callbacks.checkpoint.save_on_train_epoch_end": False,
+    "callbacks.early_stopping.check_on_train_epoch_end": False,
+}
 """Settings of all runs of earlier versions, which have not recorded them."""
 LARGEST = 2**18
 """Bytes of a `config.yaml`; those of runs have some thousand."""

@@ -62,6 +62,8 @@ def run(*overrides: str) -> RunFolder:
         ([], ["resume=true", "data.num_workers=0", "metrics.timeout=9", "logger=wandb"], set()),
         ([], ["test=false"], set()),  # a trial is tested later
         (["~data.language", "~data.tokens"], [], set()),  # as earlier versions had it
+        (["~callbacks.checkpoint.save_on_train_epoch_end"], [], set()),
+        (["~callbacks.early_stopping.check_on_train_epoch_end"], [], set()),
         ([], ["data.language=de"], {"settings"}),
         ([], ["model._target_=captioning.elsewhere.Transformer"], set()),  # a part of ours may move
         ([], ["model._target_=captioning.models.Recurrent"], {"settings"}),
