@@ -69,7 +69,7 @@ FOR_TRAINING = ("backbone", "schedule", "trainer")
 log = logging.getLogger(__name__)
 
 
-@command(CONF / "evaluate.yaml")
+@command(CONF / "evaluate.yaml", SETTINGS)
 def main(config: DictConfig) -> None:
     """Caption, score, compare, write and print."""
     check(config)

@@ -43,7 +43,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 
 
-@command(CONF / "predict.yaml", words="images")
+@command(CONF / "predict.yaml", SETTINGS, words="images")
 def main(config: DictConfig) -> None:
     """Print captions; exit with 1 if anything could not be captioned."""
     if OmegaConf.is_missing(config, "images") or config.images in (None, "", []):

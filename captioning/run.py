@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.check import DATA, FROM_CHECKPOINT, apply_debug, check
+from captioning.config.check import DATA, FROM_CHECKPOINT, SETTINGS, apply_debug, check
 from captioning.config.command import command, start
 from captioning.config.registry import CONF, build, without_weights
 from captioning.download.named import checkpoint_path
@@ -39,7 +39,7 @@ IF_MANY = (
 log = logging.getLogger(__name__)
 
 
-@command(CONF / "config.yaml")
+@command(CONF / "config.yaml", SETTINGS)
 def main(config: DictConfig) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
     apply_debug(config)

@@ -1,8 +1,10 @@
 """The pages for readers name only what there is: files, headings, folders, settings."""
 
 import importlib
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,6 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from captioning.config.command import as_setting
 from captioning.doctor.__main__ import read_settings
 
 ROOT = Path(__file__).parents[1]
@@ -54,6 +55,13 @@ def test_the_tree_of_folders_is_the_tree() -> None:
     assert [name for name in named if not (ROOT / "captioning" / name).exists()] == []
 
 
+def test_the_repository_travels() -> None:
+    """All tracked files fit into 45 MB."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    files = [ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name]
+    assert sum(file.stat().st_size for file in files if file.is_file()) < 45_000_000
+
+
 @pytest.mark.parametrize("line", TYPED)
 def test_what_is_to_be_typed_composes(line: str) -> None:
     name, *arguments = shlex.split(line, comments=True)
@@ -63,7 +71,7 @@ def test_what_is_to_be_typed_composes(line: str) -> None:
         return
     room = (ROOT / "captioning" / name).is_dir()
     main = importlib.import_module(f"captioning.{name}.__main__" if room else f"captioning.{name}").main
-    config, settings = main.config, settings if main.words is None else as_setting(main.words, settings)
+    config, settings = main.config, main.overrides(settings)
     given = OverridesParser.create().parse_overrides(settings)
     # from an interval Optuna alone can choose
     jobs = BasicSweeper.split_arguments([each for each in given if not each.is_interval_sweep()], None)[0]

@@ -4,9 +4,10 @@ from omegaconf import DictConfig
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
+from captioning.config.types import PathText
 
 
-@command(CONF / "benchmark.yaml")
+@command(CONF / "benchmark.yaml", {"output": PathText, "device": str})
 def main(config: DictConfig) -> None:
     """Print a line per measurement, then all as one table; write `output`."""
     from captioning.benchmark.parts import measure  # here, because PyTorch and Lightning take seconds

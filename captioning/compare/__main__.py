@@ -41,6 +41,7 @@ SETTINGS: Mapping[str, Any] = {
     "score": str | None,
     "common_only": bool,
     "output": PathText,
+    "cache": PathText,
     "photographs": PathText | None,
     "page.side": Annotated[int, Interval(ge=32, le=2048)],
     "page.inside": Annotated[float, Interval(ge=0, le=1000)],
@@ -53,7 +54,7 @@ ROWS, ALONE = 8, 12
 """Terms that a table has, and those of one side alone that are listed."""
 
 
-@command(CONF / "compare.yaml", words="files")
+@command(CONF / "compare.yaml", SETTINGS, words="files")
 def main(config: DictConfig) -> None:
     """Read, score, compare, write and print."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # file names need not be text
@@ -66,7 +67,7 @@ def main(config: DictConfig) -> None:
     }
     refuse(refused)
     metrics: Any = OmegaConf.to_container(config.metrics)
-    written = config.language, config.tokens, list(config.modules)
+    written = config.language, config.tokens, list(config.modules), given_path(config.cache)
     pair = Pair(config.files, config.references, bool(metrics), config.common_only, *written)
     with while_read():
         for name, side in zip(NAMES, pair.sides, strict=True):

@@ -23,14 +23,15 @@ from captioning.metrics import SCORES, Scorer, score_called
 from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
 from captioning.metrics.scorer import HEADLINE, scores_of
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
-from captioning.report.runs import Caption, read_record
+from captioning.report.runs import read_record
+from captioning.runs.captions import CaptionRecord, add_references, add_scores
 from captioning.runs.settings import each_setting, read_settings
 
 LENGTH = "length"
 CAPTIONS = "captions.jsonl"
 
 
-class Line(Caption):
+class Line(CaptionRecord):
     """The caption of an image; COCO's results have its first two fields alone."""
 
     image_id: ImageId
@@ -58,10 +59,14 @@ class Side:
     signatures: Mapping[str, str]  # of the metrics in the file, where they are recorded
     root: Any  # folder of the photographs, where it is recorded
     data: Mapping[str, Any]  # settings of the run's data, where they are recorded
+    scores: Sequence[str] = ()  # of the whole split, in a recorded experiment, whose lines do not have them
 
     @classmethod
-    def read(cls, given: object) -> Self:
-        """Read a run folder, its `captions.jsonl`, or a file of COCO's results."""
+    def read(cls, given: object, own_references: bool = True) -> Self:
+        """Read a run folder, its `captions.jsonl`, or a file of COCO's results.
+
+        Without `own_references` a recorded experiment's file of references is not looked for.
+        """
         path = given_path(given)
         file = path / CAPTIONS if path.is_dir() else path
         entries = read_entries(file, Line)
@@ -70,11 +75,19 @@ class Side:
         if file.name != CAPTIONS:
             return cls(one_line(file.stem), file, lines, {}, None, {})
         record, config = file.with_name("scores.json"), file.with_name("config.yaml")
-        signatures = read_record(record).provenance.signatures if record.is_file() else {}
+        found = read_record(record) if record.is_file() else None
+        if own_references:
+            add_references(entries, file.parent)
         settings = dict(each_setting(read_settings(config))) if config.is_file() else {}
         data = {name: settings.get(f"data.{name}") for name in ("language", "tokens")}
         return cls(
-            one_line(file.absolute().parent.name), file, lines, signatures, settings.get("data.reader.root"), data
+            one_line(file.absolute().parent.name),
+            file,
+            lines,
+            found.provenance.signatures if found else {},
+            settings.get("data.reader.root"),
+            data,
+            [name for name in found.scores if found.provenance.references] if found else [],
         )
 
     @property
@@ -97,11 +110,14 @@ class Pair:
         language: str | None = None,
         tokens: str | None = None,
         modules: Sequence[str] = (),
+        cache: Path = Path("cache"),
     ) -> None:
-        self.sides = [Side.read(file) for file in files]
+        self.sides = [Side.read(file, references is None) for file in files]
         data = self.sides[0].data
         chosen = {"language": language or data.get("language"), "tokens": tokens or data.get("tokens")}
         self.language = Language.of(chosen, modules)
+        for side in self.sides:
+            add_scores(list(side.lines.values()), side.scores, self.language, cache)
         if self.sides[0].short == self.sides[1].short:
             self.sides = [replace(side, short=one_line(str(side.file))) for side in self.sides]
         known = {image: texts for image, texts in self._known(references).items() if texts or not needed}

@@ -4,19 +4,19 @@ import functools
 import itertools
 import logging
 import os
-import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
-from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig
 
+from captioning.config.arguments import positionals_to_override, quote_texts, text_settings
 from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_text
 from captioning.errors import CaptioningError, Stopped, quoted
@@ -34,39 +34,34 @@ NOT_HERE = (  # warnings
 
 
 class Command:
-    """A main function whose configuration Hydra composes from a file; bare arguments become the setting `words`."""
+    """A main function whose configuration Hydra composes from a file.
 
-    def __init__(self, main: Callable[[DictConfig], object], config: Path, words: str | None) -> None:
+    Bare arguments become the setting `words`; `settings` are the types of the command's own, by key.
+    """
+
+    def __init__(
+        self, main: Callable[[DictConfig], object], config: Path, settings: Mapping[str, Any], words: str | None
+    ) -> None:
         functools.update_wrapper(self, main)
         self.main = hydra.main(version_base="1.3", config_path=str(config.parent), config_name=config.stem)(main)
-        self.config, self.words = config, words
+        self.config, self.words, self.texts = config, words, text_settings(settings)
 
     def __call__(self) -> object:
         _check_options(sys.argv[1:])
-        if self.words is not None:
-            sys.argv[1:] = as_setting(self.words, sys.argv[1:])
+        sys.argv[1:] = self.overrides(sys.argv[1:])
         return self.main()
 
+    def overrides(self, arguments: Sequence[str]) -> list[str]:
+        """The arguments as Hydra's grammar has them."""
+        given = list(arguments) if self.words is None else positionals_to_override(self.words, arguments)
+        return quote_texts(given, self.texts)
 
-def command(config: Path, words: str | None = None) -> Callable[[Callable[[DictConfig], object]], Command]:
+
+def command(
+    config: Path, settings: Mapping[str, Any], words: str | None = None
+) -> Callable[[Callable[[DictConfig], object]], Command]:
     """Make a function a command with the configuration file `config`."""
-    return functools.partial(Command, config=config, words=words)
-
-
-def as_setting(key: str, arguments: Sequence[str]) -> list[str]:
-    """The arguments with the words among them (`a.jpg b.jpg`) as one setting, `KEY=[WORD,WORD]`."""
-    plain = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
-    # a leading ~ leaves out a part, ~/ is a folder; a sweep's run folders have names with settings
-    found = [each for each in plain if re.match(r"~(?!/)|[^=]*=", each)]
-    settings = [each for each in found if not os.path.exists(each)]  # noqa: PTH110, some are too long for a path
-    words = [word for word in plain if word not in settings]
-    if not words:
-        return list(arguments)
-    if any(setting.startswith(f"{key}=") for setting in settings):
-        raise CaptioningError(f"{words[0]:.200} and {key}= are both given: name all of them in {key}=[A,B], or none")
-    # quoted as Hydra's grammar has it; what looks like an interpolation is none
-    each = [QuotedString(word.replace("${", "\\${"), Quote.single).with_quotes() for word in words]
-    return [*settings, f"{key}=[{','.join(each)}]", *arguments[len(plain) :]]
+    return functools.partial(Command, config=config, settings=settings, words=words)
 
 
 def _check_options(arguments: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 
 
-@command(CONF / "describe.yaml")
+@command(CONF / "describe.yaml", SETTINGS)
 def main(config: DictConfig) -> None:
     """Write `describe.json` and `index.html`, and print a summary, what needs attention first."""
     # File names need not be text; what is not is escaped.

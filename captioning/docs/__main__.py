@@ -15,7 +15,7 @@ from captioning.config.types import PathText
 SETTINGS: Mapping[str, Any] = {"output": PathText, "strict": bool}
 
 
-@command(CONF / "docs.yaml")
+@command(CONF / "docs.yaml", SETTINGS)
 def main(config: DictConfig) -> None:
     """Write `index.html` and all other pages into `output`."""
     check_table(SETTINGS, config)

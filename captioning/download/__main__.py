@@ -5,13 +5,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.command import command, start
 from captioning.config.registry import CONF
+from captioning.config.types import PathText
 from captioning.download.data_set import DataSet
 from captioning.errors import CaptioningError
 
 SOURCES = CONF / "download"  # a root of its own: in `conf` itself `data` is what a run reads
 
 
-@command(SOURCES / "download.yaml")
+@command(SOURCES / "download.yaml", {"root": PathText})
 def main(config: DictConfig) -> None:
     """Download and unpack; print how to train on the data set."""
     if config.get("data") is None:

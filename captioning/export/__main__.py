@@ -32,7 +32,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 
 
-@command(CONF / "export.yaml")
+@command(CONF / "export.yaml", SETTINGS)
 def main(config: DictConfig) -> None:
     """Write the file or folder, and print names and sizes."""
     check_table(SETTINGS, config)

@@ -47,7 +47,7 @@ TASK = "image-to-text"
 OF_CARD = ("seed", "data", "backbone", "model", "objective", "optimizer", "schedule", "trainer", "decoding")
 
 
-@command(CONF / "push.yaml")
+@command(CONF / "push.yaml", SETTINGS)
 def main(config: DictConfig) -> None:
     """Write captioner and card to a folder, and upload it where it goes to the hub."""
     check_table(SETTINGS, config)

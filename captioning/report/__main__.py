@@ -37,7 +37,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 
 
-@command(CONF / "report.yaml")
+@command(CONF / "report.yaml", SETTINGS)
 def main(config: DictConfig) -> None:
     """Write `index.html`, `table.md`, `table.csv` and figures, and print the table."""
     # File names need not be text; what is not is escaped.
@@ -49,6 +49,12 @@ def main(config: DictConfig) -> None:
         raise CaptioningError(
             f"there is no tested run below runs={config.runs:.200}: captioning.run writes them{others}"
         )
+    cache, modules = given_path(config.cache), list(config.modules)
+    for run in runs:
+        try:
+            run.add_scores(cache, modules)
+        except CaptioningError as error:
+            left_out.append(f"scores of single captions of {run.folder}: {error}")
     # here, because Matplotlib and templates take more than a second
     from captioning.report.figures import as_svg, curves, intervals, save
     from captioning.report.page import Table, write_page
@@ -63,14 +69,14 @@ def main(config: DictConfig) -> None:
         rows = published_rows({config.published})
         if config.published == "auto":
             rows = published_rows({run.data for run in members}, {run.model for run in members})
-        compared, unlike = compare(systems, **bootstrap, modules=list(config.modules))
+        compared, unlike = compare(systems, **bootstrap, modules=modules)
         page = markdown(title, systems, rows, config.cider)
         page += differences(systems, compared, compared_by, config.bootstrap.samples)
         left_out += unlike
         if config.attention:
             from captioning.report.pointing import believed  # here, because PyTorch takes seconds
 
-            pointing, without = believed(systems, config.attention, given_path(config.cache), list(config.modules))
+            pointing, without = believed(systems, config.attention, cache, modules)
             page += pointing
             left_out += without
         learning = curves(systems)

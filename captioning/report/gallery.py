@@ -18,9 +18,9 @@ from captioning.errors import CaptioningError
 from captioning.files import FORMATS, WHOLE, atomic_write, frame_of
 from captioning.metrics.scorer import ATTENTION, HEADLINE, score_called
 from captioning.report.maps import ATTENDED, packed
-from captioning.report.runs import Caption, ImageId
 from captioning.report.systems import System
 from captioning.runs.attention_file import FILE, read
+from captioning.runs.captions import CaptionRecord, ImageId
 
 QUALITY = 72
 MEGABYTE = 1_000_000
@@ -32,7 +32,7 @@ class Described:
 
     image_id: ImageId
     references: list[str]
-    answers: dict[int, Caption] = field(default_factory=dict)
+    answers: dict[int, CaptionRecord] = field(default_factory=dict)
     words: dict[int, Sequence[str]] = field(default_factory=dict)  # of captions with maps, where blanks do not tell
     maps: dict[int, dict[str, Any]] = field(default_factory=dict)  # as `packed`
     boxes: Mapping[str, list[Box]] = field(default_factory=dict)  # by word

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -13,13 +13,15 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
 
+from captioning.data.readers.captions import ADVICE
+from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
 from captioning.files import read_state
 from captioning.metrics.scorer import SCORES
 from captioning.metrics.signature import signatures
+from captioning.runs.captions import CaptionRecord, add_references, add_scores, parse_lines
 from captioning.runs.settings import decisive_settings, is_in, read_settings
 
-ADVICE = "bring it back from a copy, or leave its folder out"
 LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 FREE = ("seed", "callbacks")  # decisive settings in which runs of one system may differ
 NOT_FREE = ("callbacks.weight_averaging",)  # those among them in which they may not: other weights are tested
@@ -30,7 +32,6 @@ SEED = re.compile(r"-seed\d+(?=/)")  # in the name of a run's folder
 Line = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=200)]
 Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 Tested = Annotated[int, Field(ge=1)] | None
-ImageId = int | str
 
 
 class Provenance(BaseModel):
@@ -48,6 +49,7 @@ class Provenance(BaseModel):
     signatures: dict[Line, Line] = {}
     versions: dict[Line, Line] = {}
     decoding: dict[Line, Any] = {}
+    references: Any = None  # the file that has them, unless `captions.jsonl` does
 
 
 class Record(BaseModel):
@@ -58,17 +60,6 @@ class Record(BaseModel):
     scores: dict[Line, Number | None]
     views: dict[Line, dict[Line, Number | None]] = {}
     provenance: Provenance
-
-
-class Caption(BaseModel):
-    """One line of `captions.jsonl`; those of earlier versions name no photograph."""
-
-    image_id: ImageId
-    caption: str
-    references: list[str]
-    scores: dict[str, Number | None] = {}
-    photograph: str | None = None
-    hallucinated: list[str] | None = None  # objects that it names and that are not there, if that was judged
 
 
 class Run(BaseModel):
@@ -98,13 +89,17 @@ class Run(BaseModel):
     history: SkipValidation[list[dict[str, float]]]  # rows of `metrics.csv`, without empty fields
 
     @cached_property
-    def captions(self) -> list[Caption]:
-        """The lines of `captions.jsonl`, read when they are first asked for."""
+    def captions(self) -> list[CaptionRecord]:
+        """The lines of `captions.jsonl`, with references, read when they are first asked for."""
+        lines = read_state(self.folder / "captions.jsonl", parse_lines, ADVICE)
+        add_references(lines, self.folder)
+        return lines
 
-        def parse(content: str) -> list[Caption]:
-            return [Caption.model_validate_json(line) for line in content.split("\n") if line.strip()]
-
-        return read_state(self.folder / "captions.jsonl", parse, ADVICE)
+    def add_scores(self, cache: Path, modules: Sequence[str]) -> None:
+        """Add the scores of single captions that a recorded experiment leaves out; see `captions.add_scores`."""
+        if self.provenance.references:
+            language = Language.of({"language": self.language, "tokens": self.tokens}, modules)
+            add_scores(self.captions, self.scores, language, cache)
 
     @cached_property
     def images_tested(self) -> int | None:
@@ -223,7 +218,7 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         "folder": folder,
         "scores": {name: score for name, score in record.scores.items() if score is not None},
         "provenance": record.provenance,
-        "history": read_state(metrics, _history, ADVICE) if metrics.exists() else [],
+        "history": read_state(metrics, parse_history, ADVICE) if metrics.exists() else [],
     }
     try:
         return Run.model_validate(found | read)
@@ -231,7 +226,7 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         raise CaptioningError(f"{path} is not as a run leaves it: {quoted(error)}") from error
 
 
-def _history(content: str) -> list[dict[str, float]]:
+def parse_history(content: str) -> list[dict[str, float]]:
     """Rows without empty fields, and without values that no axis can show."""
     rows = csv.DictReader(io.StringIO(content, newline=""))
     if not rows.fieldnames:

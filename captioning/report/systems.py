@@ -18,7 +18,8 @@ from captioning.metrics import SCORES, Scorer
 from captioning.metrics.bootstrap import Difference, Resampled, difference, resample
 from captioning.metrics.scorer import HEADLINE, scores_of
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
-from captioning.report.runs import Caption, ImageId, Run
+from captioning.report.runs import Run
+from captioning.runs.captions import CaptionRecord, ImageId
 
 # How two systems, by their places in a table, differ score by score.
 Compared = dict[tuple[int, int], dict[str, Difference]]
@@ -199,7 +200,7 @@ def compare(
 
 
 def _statistics(
-    runs: Sequence[Sequence[Caption]], means: Sequence[str], scorer: Scorer | None
+    runs: Sequence[Sequence[CaptionRecord]], means: Sequence[str], scorer: Scorer | None
 ) -> list[list[Statistics]]:
     """Of each run: of the scores that all of its images have, and of those computed again; none: no runs."""
     kept = [name for name in means if all(line.scores.get(name) is not None for lines in runs for line in lines)]

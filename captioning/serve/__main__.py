@@ -33,7 +33,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 
 
-@command(CONF / "serve.yaml")
+@command(CONF / "serve.yaml", SETTINGS)
 def main(config: DictConfig) -> None:
     """Print the page's address and serve it until a signal comes."""
     check_table(SETTINGS, config)

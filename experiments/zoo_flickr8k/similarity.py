@@ -8,7 +8,6 @@ of each run.
 CACHE is the folder of cached things; the features are those of the first run.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -17,9 +16,11 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from captioning.data.words import Language
 from captioning.features.inputs import inputs_of
 from captioning.report.tables import markdown_table
 from captioning.run import build_backbone, build_splits
+from captioning.runs.captions import add_references, add_scores, parse_lines
 
 PARTS = 5
 
@@ -37,17 +38,19 @@ def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
     return dict(zip((str(example.image_id) for example in splits["test"]), cosines.tolist(), strict=True))
 
 
-def cider(run: Path) -> dict[str, float]:
+def cider(run: Path, cache: Path) -> dict[str, float]:
     """Of each photograph."""
-    lines = map(json.loads, (run / "captions.jsonl").read_text().splitlines())
-    return {str(line["image_id"]): line["scores"]["CIDEr"] for line in lines}
+    lines = parse_lines((run / "captions.jsonl").read_text())
+    add_references(lines, run)
+    add_scores(lines, ["CIDEr"], Language(), cache)
+    return {str(line.image_id): line.scores["CIDEr"] for line in lines}
 
 
 def main(cache: Path, *runs: Path) -> None:
     """Prints the table."""
     cosine = nearest(OmegaConf.load(runs[0] / "config.yaml"), cache)  # type: ignore[arg-type]
     order = sorted(cosine, key=cosine.__getitem__)
-    scores = [cider(run) for run in runs]
+    scores = [cider(run, cache) for run in runs]
     rows = []
     for part in range(PARTS):
         names = order[len(order) * part // PARTS : len(order) * (part + 1) // PARTS]

@@ -23,6 +23,7 @@ from captioning.metrics.bootstrap import difference, resample
 from captioning.metrics.scenes import NAMES, DrawnScenes, facts_of
 from captioning.metrics.statistics import Statistics
 from captioning.report.tables import markdown_table
+from captioning.runs.captions import add_references, parse_lines
 
 RECURRENT = ("sat_", "hui_", "gru_", "up_down", "aoa", "x_linear")  # with attention
 PAIRS = ("hui_soft - lstm_every", "sat_soft - lstm_every", "gru_attention - meshed_memory")
@@ -44,14 +45,15 @@ class Tested:
 
     @classmethod
     def read(cls, folder: Path) -> "Tested":
-        lines = [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
-        lines.sort(key=lambda line: line["image_id"])
+        lines = parse_lines((folder / "captions.jsonl").read_text(encoding="utf-8"))
+        add_references(lines, folder)
+        lines.sort(key=lambda line: line.image_id)
         scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
-        (metric,) = DrawnScenes.of([line["references"] for line in lines])
-        found = metric(range(len(lines)), [line["caption"] for line in lines])
+        (metric,) = DrawnScenes.of([line.references for line in lines])
+        found = metric(range(len(lines)), [line.caption for line in lines])
         assert found.statistics is not None
         rates = {name: 100 * share for name, share in found.corpus.items()}
-        ways = Counter(way for line in lines for way in relations(line["references"], line["caption"]))
+        ways = Counter(way for line in lines for way in relations(line.references, line.caption))
         return cls(folder.name, "attention entropy" in scores, scores["CIDEr"], rates, ways, found.statistics)
 
 

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         (["logger=null"], ["a group of settings cannot be null"]),
         (["model/encoder=null"], ["a group of settings cannot be null", "model.encoder=null"]),
         pytest.param([f"seed={5000 * '9'}"], ["thousands of digits"], id="digits"),
-        (["model.d_feat=[1"], ["no viable alternative", "[1"]),
+        (["model.d_feat=[1"], ["d_feat=[1: must be a valid integer"]),
         (["nonsense"], ["nonsense", "EQUAL"]),
         (["~callbacks.nothing"], ["callbacks.nothing", "does not exist"]),
         (["decoding=beam,greedy"], ["decoding=beam,greedy", "--multirun"]),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support import composed
 
-from captioning.config.command import as_setting
+from captioning.config.arguments import positionals_to_override
 from captioning.errors import CaptioningError
 
 ODD = [
@@ -27,22 +27,28 @@ ODD = [
 
 
 def test_words_come_back_as_they_were_typed() -> None:
-    (setting,) = as_setting("images", ODD)
+    (setting,) = positionals_to_override("images", ODD)
     assert list(composed(setting, name="predict").images) == ODD
 
 
 def test_settings_and_options_stay_and_words_may_stand_among_settings() -> None:
     given = ["a.jpg", "device=cpu", "b.jpg", "~decoding.ensemble", "-m", "word"]
-    assert as_setting("images", given) == ["device=cpu", "~decoding.ensemble", "images=['a.jpg','b.jpg']", "-m", "word"]
+    assert positionals_to_override("images", given) == [
+        "device=cpu",
+        "~decoding.ensemble",
+        "images=['a.jpg','b.jpg']",
+        "-m",
+        "word",
+    ]
     for without in ([], ["device=cpu", "--cfg", "job"], ["--multirun", "images=a"], ["-sc", "query=bash"]):
-        assert as_setting("images", without) == without
+        assert positionals_to_override("images", without) == without
     with pytest.raises(CaptioningError, match=r"a\.jpg and images="):
-        as_setting("images", ["images=b.jpg", "a.jpg"])
+        positionals_to_override("images", ["images=b.jpg", "a.jpg"])
 
 
 def test_the_run_folder_of_a_sweep_is_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("runs/a-optimizer.lr=0.1").mkdir(parents=True)
     long = f"metrics=[{','.join(500 * ['CIDEr'])}]"
-    (setting,) = [each for each in as_setting("files", ["runs/a-optimizer.lr=0.1", long]) if each != long]
+    (setting,) = [each for each in positionals_to_override("files", ["runs/a-optimizer.lr=0.1", long]) if each != long]
     assert list(composed(setting, name="compare").files) == ["runs/a-optimizer.lr=0.1"]

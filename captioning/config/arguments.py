@@ -1,0 +1,135 @@
+"""Arguments of a command before Hydra parses them: text stays the text that was given.
+
+Hydra's grammar reads a value as a number, a list or a name. A path or a word may look like any of these (`1e5`, `a,b`,
+`x[1]`) or not be readable at all (`lr=0.003/best.ckpt`, `My Drive (1)`).
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, Literal, get_args, get_origin
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import HydraException
+
+from captioning.errors import CaptioningError
+
+WITH_VALUE: Final = ("--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--package", "-p")
+"""Options of Hydra that take the next argument."""
+GROUP_TEXTS = re.compile(
+    r"name|data\.(root|json|images|language|tokens)"
+    r"|data\.reader\.([\w.]+\.)?(root|annotations|captions|objects|source|target|images|sentences)"
+    r"|data\.reader\.(annotations|captions)\.\w+"
+    r"|backbone\.([\w.]+\.)?(name|node|path|root|weights)"
+    r"|decoding\.(ensemble|filters\.(prefix|forbidden))"
+    r"|logger\.\w+\.(project|name|entity|group|job_type|notes|save_dir|tags)"
+    r"|hydra\.(run|sweep)\.(dir|subdir)"
+)
+"""Settings in groups that are paths, names or words."""
+SETTING = re.compile(r"(?P<key>\+{0,2}[\w./@:$-]+)=(?P<value>.*)", re.DOTALL)
+SWEEP = re.compile(r"(choice|glob|range|interval|tag|sort|shuffle)\(.*\)", re.DOTALL)
+OPEN, CLOSED = "([{", ")]}"
+
+
+def text_settings(table: Mapping[str, object]) -> frozenset[str]:
+    """Keys of the settings in a command's table whose values, or the elements of their lists, are texts."""
+    return frozenset(key for key, hint in table.items() if "text" in _kinds(hint) and "number" not in _kinds(hint))
+
+
+def _kinds(hint: object) -> set[str]:
+    if hint is str:
+        return {"text"}
+    if hint in (int, float, bool):
+        return {"number"}
+    if get_origin(hint) in (Literal, dict):
+        return set()
+    return set[str]().union(*(_kinds(each) for each in get_args(hint)))
+
+
+def quote_texts(arguments: Sequence[str], texts: Collection[str]) -> list[str]:
+    """Quote the values that Hydra would not read as the text that they are.
+
+    Args:
+        arguments: those of the command line.
+        texts: settings of the command that are paths, names or words, beside `GROUP_TEXTS`.
+    """
+    sweep = bool({"-m", "--multirun"} & {*arguments})
+    found, before = [], ""
+    for argument in arguments:
+        setting = SETTING.fullmatch(argument)
+        if setting and before not in WITH_VALUE:
+            key = setting["key"].lstrip("+")
+            text = key in texts or GROUP_TEXTS.fullmatch(key) is not None
+            argument = f"{setting['key']}={_readable(setting['value'], text, sweep)}"
+        found.append(argument)
+        before = argument
+    return found
+
+
+def positionals_to_override(key: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments with the words among them (`a.jpg b.jpg`) as one setting, `KEY=[WORD,WORD]`."""
+    plain = list(itertools.takewhile(lambda argument: not argument.startswith("-"), arguments))
+    # a leading ~ leaves out a part, ~/ is a folder; a sweep's run folders have names with settings
+    found = [each for each in plain if re.match(r"~(?!/)|[^=]*=", each)]
+    settings = [each for each in found if not os.path.exists(each)]  # noqa: PTH110, some are too long for a path
+    words = [word for word in plain if word not in settings]
+    if not words:
+        return list(arguments)
+    if any(setting.startswith(f"{key}=") for setting in settings):
+        raise CaptioningError(f"{words[0]:.200} and {key}= are both given: name all of them in {key}=[A,B], or none")
+    # what looks like an interpolation is none
+    each = [quoted_text(word.replace("${", "\\${")) for word in words]
+    return [*settings, f"{key}=[{','.join(each)}]", *arguments[len(plain) :]]
+
+
+def quoted_text(text: str) -> str:
+    """Quote a text as Hydra's grammar has it."""
+    return QuotedString(text, Quote.single).with_quotes()
+
+
+def _readable(value: str, text: bool, sweep: bool) -> str:
+    """The value as Hydra reads it rightly: a text is quoted, and so is what it cannot read, element by element."""
+    if value in ("", "null", "???") or value.startswith("${"):
+        return value
+    if text and os.path.exists(value):  # noqa: PTH110, some are too long for a path
+        return quoted_text(value)
+    if _is_quoted(value) or (sweep and SWEEP.fullmatch(value) and _parses(value)):
+        return value
+    if value[0] == "[" and value[-1] == "]":
+        elements = list(split_elements(value[1:-1]))
+        return f"[{','.join(_readable(each, text, False) for each in elements)}]"
+    if sweep and "," in value:
+        return ",".join(_readable(each, text, False) for each in split_elements(value))
+    return quoted_text(value) if text or not _parses(value) else value
+
+
+def split_elements(text: str) -> Iterator[str]:
+    """Split at commas outside brackets and quotes, without the blanks around an element."""
+    depth, quote, start = 0, "", 0
+    for place, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote and text[place - 1] != "\\" else quote
+        elif letter in "'\"" and not text[start:place].strip():  # an apostrophe within a word opens nothing
+            quote = letter
+        elif letter in OPEN:
+            depth += 1
+        elif letter in CLOSED:
+            depth -= 1
+        elif letter == "," and depth <= 0:
+            yield text[start:place].strip()
+            start = place + 1
+    if start or text.strip():
+        yield text[start:].strip()
+
+
+def _is_quoted(value: str) -> bool:
+    return len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" and _parses(value)
+
+
+def _parses(value: str) -> bool:
+    try:
+        return bool(OverridesParser.create().parse_overrides([f"key={value}"]))
+    except HydraException:
+        return False

@@ -1,0 +1,179 @@
+"""Write runs as records: what cannot be recomputed, and no more.
+
+    python experiments/record.py RUNS RECORD [MAPS]
+
+Every folder below RUNS that has captions of a test becomes a folder of the same name below RECORD:
+
+- `config.yaml` as it is; `scores.json`, which then names the file of references;
+- `captions.jsonl` with image ids and captions, and the scores of single captions that the Scorer does not give again;
+- `metrics.csv` with every validation, and of training the values that curves are drawn from;
+- with MAPS, `attention.npz` with the mean map of so many captions.
+
+References and names of photographs are written once for each test split, as `references/DIGEST.jsonl` beside RECORD.
+RUNS and RECORD may be the same folder.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from captioning.data.readers.captions import REFERENCES, references_name
+from captioning.data.words import Language
+from captioning.errors import one_line
+from captioning.files import to_json, write_json, write_text
+from captioning.report.maps import ATTENDED
+from captioning.report.runs import SPEED, parse_history
+from captioning.runs import attention_file
+from captioning.runs.captions import CaptionRecord, add_references, add_scores, parse_lines
+from captioning.runs.settings import read_settings
+
+LOSS = "train/nll"
+PLACE = ("epoch", "step", "seconds")
+
+
+def main(runs: Path, record: Path, maps: int = 0) -> None:
+    """Write the records, and print what each run took before and takes now."""
+    for file in sorted(runs.rglob("captions.jsonl")):
+        source, target = file.parent, record / file.parent.relative_to(runs)
+        before = size(source)
+        write_record(source, target, record.parent / REFERENCES, maps)
+        print(f"{one_line(str(target))}: {before:,} -> {size(target):,} bytes", flush=True)
+
+
+def size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+
+
+def write_record(source: Path, target: Path, references: Path, maps: int) -> None:
+    """Write one run's record; nothing is changed before all of it was read."""
+    config = source / "config.yaml"
+    settings = read_settings(config) if config.exists() else {}
+    scores = json.loads((source / "scores.json").read_text())
+    lines = parse_lines((source / "captions.jsonl").read_text())
+    add_references(lines, source)
+    language = Language.of(settings.get("data", {}), ())
+    single = list(own_scores(lines, list(scores["scores"]), language, Path("cache")))
+    history = source / "metrics.csv"
+    thinned = thin(parse_history(history.read_text())) if history.exists() else []
+    kept = read_maps(source / attention_file.FILE, maps)
+
+    target.mkdir(parents=True, exist_ok=True)
+    scores["provenance"][REFERENCES] = write_references(references, lines)
+    write_json(target / "scores.json", scores)
+    write_text(target / "captions.jsonl", "".join(to_line(*both) for both in zip(lines, single, strict=True)))
+    if thinned:
+        write_text(target / "metrics.csv", as_csv(thinned))
+    if source != target and config.exists():
+        shutil.copyfile(config, target / config.name)
+    (target / attention_file.FILE).unlink(missing_ok=True)
+    if kept:
+        attention_file.write(target / attention_file.FILE, kept)
+
+
+def write_references(folder: Path, lines: Sequence[CaptionRecord]) -> dict[str, str]:
+    """Write the references of a split, unless a file in the folder has them; return its name and digest."""
+    images = {line.image_id: line for line in lines}
+    for file in sorted(folder.glob("*.jsonl")):
+        content = file.read_text()
+        held = {each["image_id"]: each["references"] for each in map(json.loads, content.splitlines())}
+        if all(held.get(image) == line.references for image, line in images.items()):
+            return file_of(file, content)
+    entries = [
+        {"image_id": line.image_id, "references": line.references}
+        | ({"photograph": line.photograph} if line.photograph else {})
+        for line in images.values()
+    ]
+    content = "".join(to_json(entry, ensure_ascii=False) + "\n" for entry in entries)
+    file = folder / references_name(hashlib.sha256(content.encode()).hexdigest())
+    folder.mkdir(exist_ok=True)
+    write_text(file, content)
+    return file_of(file, content)
+
+
+def file_of(file: Path, content: str) -> dict[str, str]:
+    return {"file": f"{REFERENCES}/{file.name}", "sha256": hashlib.sha256(content.encode()).hexdigest()}
+
+
+def own_scores(
+    lines: Sequence[CaptionRecord], names: Sequence[str], language: Language, cache: Path
+) -> Iterator[Mapping[str, float | None]]:
+    """Of each caption the scores that are not computed again, to 1e-12 of their value.
+
+    The last digit of a power depends on the CPU, and the first records rounded theirs to four digits.
+    """
+    bare = [line.model_copy(update={"scores": {}}) for line in lines]
+    add_scores(bare, names, language, cache)
+    for line, again in zip(lines, bare, strict=True):
+        yield {name: score for name, score in line.scores.items() if not same(score, again.scores.get(name))}
+
+
+def same(score: float | None, again: float | None) -> bool:
+    if score is None or again is None:
+        return score is again
+    return math.isclose(score, again, rel_tol=1e-12) or score == round(again, 4)
+
+
+def to_line(line: CaptionRecord, scores: Mapping[str, float | None]) -> str:
+    entry: dict[str, Any] = {"image_id": line.image_id, "caption": line.caption}
+    entry |= {"scores": scores} if scores else {}
+    entry |= {"hallucinated": line.hallucinated} if line.hallucinated is not None else {}
+    return to_json(entry, ensure_ascii=False) + "\n"
+
+
+def thin(history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Keep validations, and one row for the training before each: the mean loss, which curves show.
+
+    The last row has the mean of all speeds, which tables show.
+    """
+    rows: list[dict[str, float]] = []
+    since: list[Mapping[str, float]] = []
+    for row in history:
+        validated = "val/nll" in row
+        if since and (validated or (LOSS in row and row.get("epoch") != since[-1]["epoch"])):
+            place = {name: since[-1][name] for name in PLACE if name in since[-1]}
+            rows.append(place | {LOSS: fmean(each[LOSS] for each in since)})
+            since = []
+        if LOSS in row and "epoch" in row:
+            since.append(row)
+        shown = {name: value for name, value in row.items() if name in PLACE or name.startswith("val/")}
+        if shown.keys() - {"epoch", "step"}:
+            rows.append(shown)
+    speeds = [row[SPEED] for row in history if SPEED in row]
+    if speeds and rows:
+        rows[-1][SPEED] = fmean(speeds)
+    return rows
+
+
+def as_csv(rows: Sequence[Mapping[str, float]]) -> str:
+    """Write whole numbers without a fraction, and others so that they are read back exactly."""
+    names = list(dict.fromkeys((*PLACE, *sorted({name for row in rows for name in row}))))
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(names)
+    for row in rows:
+        table.writerow([f"{row[n]:.0f}" if n in ("epoch", "step") and n in row else row.get(n, "") for n in names])
+    return text.getvalue()
+
+
+def read_maps(file: Path, number: int) -> list[attention_file.KeptCaption]:
+    """The mean map, and that of the attended locations, of the first captions of a file."""
+    found = attention_file.read(file)[:number] if number and file.exists() else []
+    shown = ("mean", ATTENDED)
+    return [
+        attention_file.KeptCaption(
+            each.image_id, each.words, {name: each.maps[name] for name in shown if name in each.maps}, each.labels
+        )
+        for each in found
+    ]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))

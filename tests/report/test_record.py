@@ -1,0 +1,123 @@
+"""A record holds less than its run and shows the same."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from record import main as write_records
+from written import REFERENCES, keep_maps, write_run
+
+from captioning.compare.__main__ import main as compare
+from captioning.evaluate import main as evaluate
+from captioning.metrics import Scorer
+from captioning.report.__main__ import main as report
+from captioning.report.runs import find_runs
+from captioning.runs.attention_file import read
+
+SAID = {"sat_soft": ["a man rides", "two dogs play", "a red bus"], "show_tell": ["a man", "a dog", "the red bus"]}
+LOGGED = """epoch,seconds,step,train/nll,train/captions per second,val/BLEU-4,val/CIDEr,val/nll,lr-Adam
+0,,4,4.0,100.0,,,,
+0,,9,3.0,120.0,,,,0.001
+0,60.0,9,,,1.5,20.0,2.5,
+1,,14,2.5,110.0,,,,
+1,,19,2.0,130.0,,,,
+1,120.0,19,,,2.5,30.0,2.0,
+2,,24,1.5,140.0,,,,
+"""
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def home(elsewhere: Path) -> Path:
+    """Two runs with photographs' names, all scores of single captions, and one that cannot be computed again."""
+    for seed, (model, said) in enumerate(SAID.items(), start=1):
+        run = write_run(elsewhere / "runs", model, seed, said=said, images=elsewhere / "images")
+        scorer = Scorer(REFERENCES, ["BLEU", "ROUGE-L", "CIDEr"])
+        scores = scorer.score(dict(enumerate(said)))
+        lines = [json.loads(line) for line in (run / "captions.jsonl").read_text().splitlines()]
+        for place, line in enumerate(lines):
+            line["scores"] = scores.per_image[place] | {"CLIPScore": 60.0 + place}
+        (run / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        record = json.loads((run / "scores.json").read_text())
+        record["scores"] = scores.corpus | {"CLIPScore": 61.0}
+        (run / "scores.json").write_text(json.dumps(record))
+        (run / "metrics.csv").write_text(LOGGED)
+        keep_maps(run, said)
+    write_records(elsewhere / "runs", elsewhere / "experiments" / "ours", 2)
+    return elsewhere
+
+
+def test_a_report_of_records_is_that_of_the_runs(home: Path, printed: Command) -> None:
+    for run in find_runs(home / "runs")[0]:  # the same maps, and the same names on the page
+        target = home / "experiments" / "ours" / run.folder.name / "attention.npz"
+        (run.folder / "attention.npz").write_bytes(target.read_bytes())
+    more = ["bootstrap.metrics=[BLEU]", "bootstrap.samples=20", "cider=25", "photographs=null"]
+    printed(report, "runs=runs", "output=a", *more)
+    for _ in ("computed", "from the cache"):
+        printed(report, "runs=experiments/ours", "output=b", *more)
+        for name in ("table.md", "table.csv", "curves.png", "index.html"):
+            assert (home / "a" / name).read_bytes() == (home / "b" / name).read_bytes(), name
+    assert len(list((home / "cache" / "scores").iterdir())) == len(SAID)
+
+
+def test_compare_takes_records_as_it_takes_runs(home: Path, printed: Command) -> None:
+    for metrics in ("[]", "[CIDEr]"):
+        found = []
+        for folder in ("runs", "experiments/ours"):
+            names = [f"{folder}/flickr8k-{model}-seed{seed}" for seed, model in enumerate(SAID, start=1)]
+            printed(compare, *names, f"metrics={metrics}", "bootstrap.samples=20", "photographs=null")
+            found.append(json.loads(Path("compare/compare.json").read_text()))
+        one, other = ({name: each for name, each in record.items() if name != "files"} for record in found)
+        assert one == other
+        assert {"ROUGE-L", "CIDEr", "CLIPScore"} <= set(other["scores"]), metrics
+
+
+def test_evaluate_finds_the_references_of_a_record(home: Path, printed: Command) -> None:
+    found = []
+    for number, folder in enumerate(("runs", "experiments/ours")):
+        captions = f"captions={folder}/flickr8k-sat_soft-seed1/captions.jsonl"
+        printed(evaluate, captions, "metrics=[BLEU,CIDEr]", f"name=scored{number}")
+        found.append(json.loads(Path(f"runs/scored{number}/scores.json").read_text())["scores"])
+    assert found[0] == found[1]
+
+
+def test_a_record_holds_what_cannot_be_computed_again(home: Path) -> None:
+    record = home / "experiments" / "ours"
+    (references,) = (home / "experiments" / "references").iterdir()
+    images = [json.loads(line) for line in references.read_text().splitlines()]
+    assert [image["references"] for image in images] == REFERENCES
+    assert [image["photograph"] for image in images] == ["1.png", "2.png", "3.png"]
+    text = (record / "flickr8k-sat_soft-seed1" / "captions.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert lines[1] == {"image_id": 2, "caption": "two dogs play", "scores": {"CLIPScore": 61.0}}
+    kept = read(record / "flickr8k-sat_soft-seed1" / "attention.npz")
+    assert [list(caption.maps) for caption in kept] == [["mean"]] * 2
+    rows = (record / "flickr8k-sat_soft-seed1" / "metrics.csv").read_text().splitlines()
+    assert rows == [
+        "epoch,step,seconds,train/captions per second,train/nll,val/BLEU-4,val/CIDEr,val/nll",
+        "0,9,,,3.5,,,",
+        "0,9,60.0,,,1.5,20.0,2.5",
+        "1,19,,,2.25,,,",
+        "1,19,120.0,120.0,,2.5,30.0,2.0",
+    ]
+    before = {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
+    write_records(record, record, 2)  # again, in place
+    assert before == {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("damage", ["absent", "changed", "an image short"])
+def test_references_that_are_not_those_of_the_record(home: Path, printed: Command, damage: str) -> None:
+    (references,) = (home / "experiments" / "references").iterdir()
+    content = references.read_text()
+    if damage == "absent":
+        references.unlink()
+    elif damage == "changed":
+        references.write_text(content.replace("horse", "mule"))
+    else:
+        line = home / "experiments" / "ours" / "flickr8k-sat_soft-seed1" / "captions.jsonl"
+        line.write_text(line.read_text().replace('"image_id": 3', '"image_id": 4'))
+    said = printed(report, "runs=experiments/ours", "photographs=null")
+    (line,) = {line for line in said.splitlines() if line.startswith("left out: captions of Show, Attend")}
+    assert (references.name in line) == (damage != "an image short") or "4" in line
+    assert "| spatial" not in said
