@@ -242,10 +242,7 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_rest_is_found(
 def test_a_caption_loads_no_more_than_it_needs(tmp_path: Path) -> None:
     """Neither metrics, training, figures nor the libraries of backbones; JPEG alone of Pillow's formats."""
     Image.new("RGB", (32, 32), "grey").save(tmp_path / "grey.jpg")
-    program = (
-        "import sys; from captioning.__main__ import main; main(); "
-        "print(*sys.modules, file=sys.stderr)"
-    )
+    program = "import sys; from captioning.__main__ import main; main(); print(*sys.modules, file=sys.stderr)"
     command = [sys.executable, "-c", program, "predict", "grey.jpg", "device=cpu"]
     ended = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout)["caption"]
