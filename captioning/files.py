@@ -13,8 +13,11 @@ from captioning.errors import CaptioningError, quoted
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
 
-FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
-"""The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other programs."""
+FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
+"""The kinds of files that Pillow may take a photograph for: others, EPS for one, it hands to other programs.
+
+JPEG is first, because Pillow loads the readers of all formats when the first ones do not fit.
+"""
 SUFFIXES = (".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 """Of photographs in a folder; a file that is named itself may be called anything."""
 

@@ -23,6 +23,7 @@ from captioning.config.types import BatchSize, PathText
 from captioning.download.named import PRETRAINED, given_path
 from captioning.errors import CaptioningError, one_line, quoted
 from captioning.files import SUFFIXES, photographs_below
+from captioning.machine import without_collection
 
 if TYPE_CHECKING:  # PyTorch takes seconds, and is imported once photographs are found
     from torch import Tensor
@@ -100,11 +101,16 @@ def find(images: Any, problems: Problems) -> Iterator[Path]:
 
 def caption_files(config: DictConfig, paths: Sequence[Path], problems: Problems) -> Iterator[dict[str, Any]]:
     """The line of each file that can be read, in order."""
-    from captioning.captioner import TrainedCaptioner
+    with without_collection():
+        from captioning.captioner import TrainedCaptioner
 
-    captioner = TrainedCaptioner.from_checkpoint(
-        config.checkpoint, str(config.device), settings_given(config.decoding), list(config.modules), config.bfloat16
-    )
+        captioner = TrainedCaptioner.from_checkpoint(
+            config.checkpoint,
+            str(config.device),
+            settings_given(config.decoding),
+            list(config.modules),
+            config.bfloat16,
+        )
     panels = Panels(given_path(config.panels), captioner, config.maps, config.keep) if config.attention else None
 
     def readable() -> "Iterator[tuple[Path, tuple[Tensor, ...]]]":

@@ -237,3 +237,19 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_rest_is_found(
     message = capsys.readouterr().err
     assert message.startswith("error: cannot read the folder ")
     assert len(message) < 400
+
+
+def test_a_caption_loads_no_more_than_it_needs(tmp_path: Path) -> None:
+    """Neither metrics, training, figures nor the libraries of backbones; JPEG alone of Pillow's formats."""
+    Image.new("RGB", (32, 32), "grey").save(tmp_path / "grey.jpg")
+    program = "import sys; from captioning.__main__ import main; main(); print(*sys.modules, file=sys.stderr)"
+    command = [sys.executable, "-c", program, "predict", "grey.jpg", "device=cpu"]
+    ended = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert json.loads(ended.stdout)["caption"]
+    loaded = ended.stderr.split()
+    assert {"captioning.captioner", "torch", "PIL.JpegImagePlugin"} <= {*loaded}
+    libraries = {"lightning", "matplotlib", "pycocoevalcap", "scipy", "sympy", "timm", "torchmetrics", "torchvision"}
+    assert libraries & {name.split(".")[0] for name in loaded} == set()
+    assert "PIL.TiffImagePlugin" not in loaded
+    rooms = {"captioning.metrics", "captioning.report", "captioning.training"}
+    assert [name for name in loaded if ".".join(name.split(".")[:2]) in rooms] == []

@@ -50,7 +50,7 @@ class TimmBackbone(Backbone):
             full.set_grad_checkpointing(True)
         own = full.pretrained_cfg
         size = _resize(full, name, own["input_size"][-1], size)
-        dim, height, width = feature_map(network, node, size)
+        dim, height, width = feature_map(network, node, size, images=0 if isinstance(full, EfficientNetLite) else 1)
         settings = f"timm {name.partition('.')[0]} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
         mean, std, sampling = tuple(own["mean"]), tuple(own["std"]), interpolation or own["interpolation"]
         transform = ImageTransform(size, mean, std, resize=resize, interpolation=sampling)

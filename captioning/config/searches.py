@@ -8,6 +8,7 @@ from annotated_types import Interval
 from captioning.config.registry import build, defaults
 from captioning.config.types import check_value
 from captioning.data.vocabulary import Vocabulary
+from captioning.data.words import BAD_ENDINGS
 from captioning.decoding import Caption, check_limits
 from captioning.errors import CaptioningError
 
@@ -38,8 +39,6 @@ def with_words(decoding: Mapping[str, Any]) -> dict[str, Any]:
     filters = decoding.get("filters")
     if not isinstance(filters, Mapping) or filters.get("_target_") != USUAL_FILTERS:
         return dict(decoding)
-    from captioning.metrics.wording import BAD_ENDINGS  # here, because it imports all metrics
-
     for name in WORDS.keys() & filters.keys():
         check_value(f"decoding.filters.{name}", filters[name], WORDS[name])
     endings = sorted(BAD_ENDINGS) if filters.get("no_bad_ending") else []

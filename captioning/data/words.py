@@ -30,6 +30,9 @@ ELIDING = ("ca", "fr", "ga", "it")
 """Languages whose apostrophe ends a word, as in `l' homme`: so does Moses' tokenizer, and with it Multi30k."""
 DOTLESS = ("az", "tr")
 """Languages in which the small letter of I has no dot."""
+_PEERS = ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", "on", "upon", "near", "to")
+BAD_ENDINGS = frozenset([*_PEERS, "is", "are", "am", "and"])  # "and" is our addition (D)
+"""English words that no sentence ends with (ruotianluo/self-critical.pytorch, `captioning/models/AttModel.py`)."""
 
 # Accents and vowel signs without a composed form; otherwise Hindi words would be split. Those of living scripts are
 # below 0x10000.

@@ -5,7 +5,7 @@ B images, G groups of K hypotheses per image, k of them open before a step, n ca
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from annotated_types import Interval
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Count, Length, NotNegative, validated
-from captioning.decoding.caption import FORBIDDEN, Caption, best_first, log_probs
+from captioning.decoding.caption import FORBIDDEN, Caption, all_ended, best_first, log_probs, to_captions
 from captioning.decoding.filters import Filter
+from captioning.models.parts.numerics import gathered
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS
 
@@ -137,7 +138,7 @@ def _search(
         if length == ranking.max_length:
             for number, beam in enumerate(beams):
                 beam.cut(number * tokens.shape[1] // groups)
-        elif torch.stack([beam.done for beam in beams]).all():
+        elif all_ended(torch.stack([beam.done for beam in beams]), length):
             break
         else:
             state = step.state.reorder(parents)
@@ -145,13 +146,40 @@ def _search(
                 rows = parents[..., None].expand(-1, -1, history.shape[-1])
                 history = torch.cat([history.gather(1, rows), tokens[..., None]], dim=-1)
 
-    past = [(tokens.cpu(), parents.cpu(), [x.cpu() for x in maps]) for tokens, parents, maps in past]
-    found = [beam.captions(past) for beam in beams]
-    return [best_first(_distinct([caption for group in found for caption in group[i]])) for i in range(b)]
+    kept = _Kept(*(torch.cat(columns, dim=1) for columns in zip(*(beam.kept for beam in beams), strict=True)))
+    captions = to_captions(*_traced(past, kept))
+    return [best_first(_distinct(found, ranking.n)) for found in captions]
 
 
-def _distinct(captions: list[Caption]) -> list[Caption]:
-    return list({tuple(caption.tokens): caption for caption in reversed(captions)}.values())[::-1]
+def _distinct(captions: list[Caption], n: int) -> list[Caption]:
+    """Without equal ones, and without those of minus infinity unless they are the best of their group of `n`."""
+    found = [caption for i, caption in enumerate(captions) if i % n == 0 or caption.score > -torch.inf]
+    return list({tuple(caption.tokens): caption for caption in reversed(found)}.values())[::-1]
+
+
+class _Kept(NamedTuple):
+    """The best captions so far, `[B, n]` each, or those of several groups."""
+
+    score: Tensor  # minus infinity: none
+    row: Tensor  # of its last step; where EOS ends it, of the step before
+    length: Tensor
+    cut: Tensor  # not ended by EOS
+
+
+def _traced(past: Sequence[Past], kept: _Kept) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """Trace captions back: tokens `[B, n, T]`, lengths and scores `[B, n]`, and maps `[B, n, T, L]`.
+
+    What follows the end of a caption has no meaning.
+    """
+    row, tokens, maps = kept.row, [], []
+    for step, (chosen, parents, shown) in reversed(list(enumerate(past, start=1))):
+        continues = (step < kept.length) | ((step == kept.length) & kept.cut)
+        # rows that ended before exist in every later step, since hypotheses never become fewer
+        tokens.append(chosen.gather(1, row).where(continues, EOS))
+        row = parents.gather(1, row).where(continues, row)
+        maps.append(gathered(shown, row))
+    joined = [torch.stack(steps[::-1], dim=2) for steps in zip(*maps, strict=True)]
+    return torch.stack(tokens[::-1], dim=2), kept.length, kept.score, joined
 
 
 class _Beam:
@@ -165,10 +193,8 @@ class _Beam:
         self.open = torch.zeros(b, 1, dtype=torch.float64, device=device)  # [B, k] log-probabilities
         self.done = torch.zeros(b, dtype=torch.bool, device=device)
         self._ended = torch.zeros(b, dtype=torch.long, device=device)
-        # The best n captions so far, `[B, n]`: score, row of the last step, number of tokens, whether cut.
-        self._score = torch.full((b, ranking.n), -torch.inf, dtype=torch.float64, device=device)
-        self._row, self._length = (torch.zeros(b, ranking.n, dtype=torch.long, device=device) for _ in range(2))
-        self._cut = torch.zeros(b, ranking.n, dtype=torch.bool, device=device)
+        none = torch.zeros(b, ranking.n, dtype=torch.long, device=device)
+        self.kept = _Kept(torch.full_like(none, -torch.inf, dtype=torch.float64), none, none, none.bool())
 
     def advance(self, words: Tensor, ranked: Tensor, first: int, length: int) -> tuple[Tensor, Tensor]:
         """Extend the hypotheses to `length` tokens with the best continuations.
@@ -195,7 +221,7 @@ class _Beam:
             self.done |= self._ended >= self.width
             # Upper bound of an open hypothesis: no further loss, at the more favourable of the two extreme lengths.
             bounds = [self.open.amax(dim=1) / self.ranking.divisor(n) for n in (length + 1, longest)]
-            self.done |= torch.stack(bounds).amax(dim=0) <= self._score[:, -1]
+            self.done |= torch.stack(bounds).amax(dim=0) <= self.kept.score[:, -1]
         return origin.gather(1, order) + first, tokens.gather(1, order)
 
     def cut(self, first: int) -> None:
@@ -208,32 +234,8 @@ class _Beam:
         # Finished searches keep their result while those of other images in the batch continue.
         scores = scores.masked_fill(self.done[:, None], -torch.inf)
         self._ended += (scores > -torch.inf).sum(dim=1)
-        old = self._score, self._row, self._length, self._cut
         is_cut = torch.full_like(rows, cut, dtype=torch.bool)
         new = scores / self.ranking.divisor(length), rows, torch.full_like(rows, length), is_cut
-        score, *others = (torch.cat(pair, dim=1) for pair in zip(old, new, strict=True))
-        self._score, order = (x[:, : self.ranking.n] for x in score.sort(dim=1, descending=True, stable=True))
-        self._row, self._length, self._cut = (x.gather(1, order) for x in others)
-
-    def captions(self, past: Sequence[Past]) -> list[list[Caption]]:
-        """At least one caption of each image, best first."""
-        columns = (x.tolist() for x in (self._score, self._row, self._length, self._cut))
-        return [
-            [
-                _caption(past[:length], i, row, score, cut)
-                for rank, (score, row, length, cut) in enumerate(zip(*candidates, strict=True))
-                if rank == 0 or score > -torch.inf
-            ]
-            for i, candidates in enumerate(zip(*columns, strict=True))
-        ]
-
-
-def _caption(past: Sequence[Past], i: int, row: int, score: float, cut: bool) -> Caption:
-    """Trace image i's caption backwards from `row` of the last step, where EOS ended it unless `cut`."""
-    tokens, maps = [], []
-    for step, (chosen, parents, shown) in reversed(list(enumerate(past, start=1))):
-        ends = step == len(past) and not cut
-        tokens.append(EOS if ends else int(chosen[i, row]))
-        row = row if ends else int(parents[i, row])
-        maps.append([x[i, row] for x in shown])
-    return Caption.of(tokens[::-1], score, [torch.stack(each) for each in zip(*maps[::-1], strict=True)])
+        score, *others = (torch.cat(pair, dim=1) for pair in zip(self.kept, new, strict=True))
+        score, order = (x[:, : self.ranking.n] for x in score.sort(dim=1, descending=True, stable=True))
+        self.kept = _Kept(score, *(x.gather(1, order) for x in others))

@@ -10,11 +10,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from captioning.decoding.filters import Filter
+from captioning.decoding.filters import Filter, on_device
 from captioning.tokens import BOS, EOS, PAD, UNK
 
 FORBIDDEN = (PAD, BOS, UNK)
 """Tokens that captions never contain."""
+EVERY = {"cpu": 1, "others": 4}
+"""Steps between two questions whether all captions have ended, by device; further steps change none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,25 @@ class Caption:
         return bool(self.tokens) and self.tokens[-1] == EOS
 
 
+def to_captions(tokens: Tensor, lengths: Tensor, scores: Tensor, maps: Sequence[Tensor]) -> list[list[Caption]]:
+    """Captions of each image from `tokens` `[B, N, T]`, `lengths` and `scores` `[B, N]`, and maps `[B, N, T, L]`."""
+    maps = [each.cpu() for each in maps]
+    columns = tokens.tolist(), lengths.tolist(), scores.tolist()
+    return [
+        [
+            Caption.of(row[:length], score, [each[i, j, :length] for each in maps])
+            for j, (row, length, score) in enumerate(zip(*image, strict=True))
+        ]
+        for i, image in enumerate(zip(*columns, strict=True))
+    ]
+
+
+def all_ended(ended: Tensor, step: int) -> bool:
+    """Return True if every caption has ended; a GPU is asked only at some steps, since asking waits for it."""
+    every = EVERY.get(ended.device.type, EVERY["others"])
+    return step % every == 0 and bool(ended.all())
+
+
 def best_first(captions: list[Caption]) -> Caption:
     """The first caption with the highest score, with the others as its alternatives."""
     best, *others = sorted(captions, key=lambda caption: -caption.score)
@@ -65,7 +86,7 @@ def log_probs(
     result = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
     # Not renormalised, so that the score of a caption is the model's log-probability.
     eos = result[..., EOS].clone()
-    result[..., list(forbidden)] = float("-inf")
+    result.index_fill_(-1, on_device(forbidden, result.device), float("-inf"))
     if filters is not None:
         assert history is not None
         result = filters(result, history)

@@ -40,7 +40,7 @@ class Filters:
         if length < self.min_length:
             log_probs = without(log_probs, [EOS])
         if self.no_bad_ending and length:
-            bad = torch.isin(history[..., -1:], torch.tensor(self.no_bad_ending, device=history.device))
+            bad = torch.isin(history[..., -1:], on_device(self.no_bad_ending, history.device))
             log_probs = torch.where(bad, without(log_probs, [EOS]), log_probs)
         if self.forbidden:
             log_probs = without(log_probs, self.forbidden)
@@ -56,9 +56,12 @@ Filters.__init__ = validated(Filters.__init__)  # type: ignore[method-assign]
 
 def without(log_probs: Tensor, words: Sequence[int]) -> Tensor:
     """Forbid the ids `words`."""
-    log_probs = log_probs.clone()
-    log_probs[..., list(words)] = -torch.inf
-    return log_probs
+    return log_probs.index_fill(-1, on_device(words, log_probs.device), -torch.inf)
+
+
+def on_device(words: Sequence[int], device: torch.device) -> Tensor:
+    """Ids as a tensor; the copy does not wait for the device, as indexing by a list would."""
+    return torch.tensor(words, dtype=torch.long).to(device, non_blocking=True)
 
 
 def _no_repeated_ngram(log_probs: Tensor, history: Tensor, n: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from captioning.backbones.context import ContextSet
 from captioning.config.types import Length, Positive, Samples, validated
-from captioning.decoding.caption import FORBIDDEN, Caption, best_first, log_probs
+from captioning.decoding.caption import FORBIDDEN, Caption, all_ended, best_first, log_probs, to_captions
 from captioning.decoding.filters import Filter
 from captioning.models.protocol import Captioner
 from captioning.tokens import BOS, EOS, PAD
@@ -31,8 +31,8 @@ def greedy(
     filters: Filter | None = None,
 ) -> list[Caption]:
     """Greedy decoding; scores are sums of log-probabilities, including EOS."""
-    generated = follow(model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters)
-    return [caption for (caption,) in _captions(generated)]
+    found = follow(model, context, 1, lambda words, t: words.argmax(dim=-1), max_length, forbidden, filters)
+    return [caption for (caption,) in found.captions()]
 
 
 @validated
@@ -66,7 +66,7 @@ def sample(
     def choose(words: Tensor, t: int) -> Tensor:
         return draw(words / temperature, draws[..., t], top_k, top_p)
 
-    return [*map(best_first, _captions(follow(model, context, n, choose, max_length, forbidden, filters)))]
+    return [*map(best_first, follow(model, context, n, choose, max_length, forbidden, filters).captions())]
 
 
 def draw(scores: Tensor, uniform: Tensor, top_k: int | None = None, top_p: float = 1.0) -> Tensor:
@@ -139,6 +139,10 @@ class Generated:
     scores: Tensor  # `[B, N]`, the sum of the log-probabilities of the chosen ids, EOS included
     maps: list[tuple[Tensor, ...]]  # T times `Step.maps`
 
+    def captions(self) -> list[list[Caption]]:
+        maps = [torch.stack(steps, dim=2) for steps in zip(*self.maps, strict=True)]
+        return to_captions(self.tokens, self.lengths, self.scores, maps)
+
 
 @torch.no_grad()
 def follow(
@@ -169,18 +173,6 @@ def follow(
         tokens = torch.cat([tokens, token[..., None]], dim=-1)
         maps.append(step.maps)
         ended |= token == EOS
-        if ended.all():
+        if all_ended(ended, t + 1):
             break
     return Generated(tokens, lengths, score, maps)
-
-
-def _captions(generated: Generated) -> list[list[Caption]]:
-    tokens, scores = generated.tokens.cpu(), generated.scores.tolist()
-    maps = [torch.stack(steps, dim=2).cpu() for steps in zip(*generated.maps, strict=True)]
-    return [
-        [
-            Caption.of(tokens[i, j, :t].tolist(), scores[i][j], [each[i, j, :t] for each in maps])
-            for j, t in enumerate(row)
-        ]
-        for i, row in enumerate(generated.lengths.tolist())
-    ]

@@ -20,7 +20,7 @@ from PIL import ExifTags, Image, ImageOps
 
 VERSION = 1  # of `captioner.json`
 BOS, EOS, WORDS = 1, 2, 4  # ids of the first token, of the last, and of the first word
-FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+FORMATS = ("JPEG", "AVIF", "BMP", "GIF", "PNG", "TIFF", "WEBP")
 # Pillow's transposition that turns a photograph upright, by the orientation in its EXIF data
 TURNS = dict(zip(range(2, 9), (0, 3, 1, 5, 4, 6, 2), strict=True))
 Array = np.ndarray[Any, Any]

@@ -8,12 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from captioning.data.words import ENGLISH
+from captioning.data.words import BAD_ENDINGS, ENGLISH
 from captioning.metrics.bootstrap import Difference, between
 
-_PEERS = ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", "on", "upon", "near", "to")
-BAD_ENDINGS = frozenset([*_PEERS, "is", "are", "am", "and"])  # "and" is our addition (D)
-"""Words that no whole sentence ends with (ruotianluo/self-critical.pytorch, `captioning/models/AttModel.py`)."""
 PERCENT = 100.0
 UNSEEN = 0.4
 """The share of its word pairs beyond which a caption counts as made of unseen ones (D)."""

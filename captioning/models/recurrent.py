@@ -19,6 +19,7 @@ from captioning.models.parts.heads import Head
 from captioning.models.parts.image import Initial, Inject
 from captioning.models.parts.numerics import dropout, gathered, glorot, initialise
 from captioning.models.parts.scores import Score
+from captioning.models.parts.steps import unrolled
 from captioning.models.protocol import CaptionOutput, Policy, Step
 
 
@@ -171,16 +172,17 @@ class Recurrent(nn.Module):
             x = x + constant[:, None]
         hiddens: list[Tensor] = []
         looks: list[AttentionStep] = []
-        for t, x_t in enumerate(x.unbind(dim=2)):  # backward would allocate a full zero tensor per slice
-            query, memory = self.cell.ask(x_t, memory)
-            z = None
-            if self.attention:
-                numbers = None if uniform is None else uniform[..., t]
-                look = self.attention(annotations, query, past, sampled, numbers)
-                z, past = look.context, look.alpha
-                looks.append(look)
-            memory = self.cell(x_t, z, memory)
-            hiddens.append(memory[0])
+        with unrolled(self.cell, self.attention):
+            for t, x_t in enumerate(x.unbind(dim=2)):  # backward would allocate a full zero tensor per slice
+                query, memory = self.cell.ask(x_t, memory)
+                z = None
+                if self.attention:
+                    numbers = None if uniform is None else uniform[..., t]
+                    look = self.attention(annotations, query, past, sampled, numbers)
+                    z, past = look.context, look.alpha
+                    looks.append(look)
+                memory = self.cell(x_t, z, memory)
+                hiddens.append(memory[0])
         contexts = _joined(look.context for look in looks) if looks else None
         hidden = self.head.features(words, _joined(hiddens), contexts)
         kept = past if self.attention and self.attention.looks_back else None

@@ -36,6 +36,7 @@ from captioning.decoding import (
     greedy,
     sample,
 )
+from captioning.decoding.caption import EVERY
 from captioning.tokens import BOS, EOS, PAD, UNK
 
 MAX_LENGTH = 4
@@ -152,6 +153,17 @@ def test_an_image_is_read_once_for_all_its_beams(
     assert {id(state.image) for _, state in stepped} == {id(started[0].image)}
     settings = {} if search is greedy else search.keywords
     assert stepped[-1][0].shape == (3, settings.get("width", settings.get("n", 1)))
+
+
+@searches
+def test_asking_seldom_whether_all_have_ended_changes_nothing(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU goes on until it is asked: further steps after the end of all captions."""
+    model, context = table(4, eos=2.0, max_tokens=6), pictures([0, 1, 2, 3, 4])
+    expected = search(model, context, max_length=6)
+    usual, model.steps = model.steps, 0
+    monkeypatch.setitem(EVERY, "cpu", 6)
+    assert_same(search(model, context, max_length=6), expected)
+    assert usual < model.steps == 6
 
 
 @searches

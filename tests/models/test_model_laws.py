@@ -318,3 +318,29 @@ def test_in_bfloat16_and_under_its_autocast(name: str) -> None:
     logits = seen(half, images, tokens)[0]
     assert logits.dtype == torch.bfloat16
     torch.testing.assert_close(stepped(half, images, tokens), logits[:, :, -1], rtol=0, atol=0.2)
+
+
+@pytest.mark.parametrize("name", ["sat_soft", "sat_hard", "spatial_transformer"])
+def test_a_pass_is_one_graph_for_all_sizes_of_batches(name: str) -> None:
+    """All steps of a recurrent decoder together; the same losses and gradients as without the compiler."""
+    model = build(name)
+    graphs = []
+
+    def traced(graph: torch.fx.GraphModule, examples: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend=traced, fullgraph=True, dynamic=True)
+    for b in (2, 3, 5):
+        context, tokens = inputs(b=b)
+        how = {"sampled": torch.arange(b) > 0, "uniform": torch.rand(b, N, C)} if name == "sat_hard" else {}
+        found, expected = (seen_loss(each, model, context, tokens, how) for each in (compiled, model))
+        torch.testing.assert_close(found, expected, **CLOSE)
+    assert len(graphs) == 1
+
+
+def seen_loss(network: Any, model: Any, context: ContextSet, tokens: Tensor, how: dict[str, Tensor]) -> list[Tensor]:
+    """A loss of the logits, and its gradients."""
+    loss = model.readout(network(context, tokens, **how).hidden).logsumexp(dim=-1).sum()
+    return [loss, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)]

@@ -62,14 +62,15 @@ def _power(x: Tensor) -> Tensor:
 
 
 def _tiles(keys: Tensor, query: Tensor, pairs: Tensor | None, matrix: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
-    """r from the powers of keys and query, `[b, N, L, A]`: one image at a time on a CPU, all on a GPU.
+    """r from the powers of keys and query, `[b, N, L, A]`: one image at a time on a CPU, all on a GPU or compiled.
 
     Each tile overwrites the previous one.
     """
-    size = 1 if keys.device.type == "cpu" else len(keys)
+    blocks = [slice(None)]
+    if keys.device.type == "cpu" and not torch.compiler.is_compiling():  # which would unroll the loop
+        blocks = [slice(image, image + 1) for image in range(len(keys))]
     tile = None
-    for start in range(0, len(keys), size):
-        block = slice(start, start + size)
+    for block in blocks:
         factors = keys[block, None], query[block, :, None]
         if pairs is None or matrix is None:
             tile = torch.addcmul(query.new_ones(()), *factors, out=tile)

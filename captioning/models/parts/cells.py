@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from captioning.config.types import Share, validated
 from captioning.models.parts.numerics import Part
 from captioning.models.parts.numerics import dropout as drop
+from captioning.models.parts.steps import StepLinear
 
 Memory = tuple[Tensor, ...]
 Reset = Literal["before", "after"]
@@ -48,8 +49,8 @@ class Unit(Cell):
     def __init__(self, rows: int, d_word: int, d_image: int, d_context: int, d_hidden: int, recurrent: int) -> None:
         super().__init__()
         self.word = nn.Linear(d_word, rows)
-        self.hidden = nn.Linear(d_hidden, recurrent, bias=False)
-        self.context = nn.Linear(d_context, rows, bias=False) if d_context else None
+        self.hidden = StepLinear(d_hidden, recurrent)
+        self.context = StepLinear(d_context, rows) if d_context else None
         self.constant = nn.Linear(d_image, rows, bias=False) if d_image else None
 
     def initialise(self) -> None:

@@ -20,6 +20,7 @@ from captioning.backbones.context import ContextSet, Grid
 from captioning.config.types import Count, Width, validated
 from captioning.models.parts.additive import Keys, additive_scores
 from captioning.models.parts.numerics import Part
+from captioning.models.parts.steps import StepLinear
 
 
 class Score(Part, ABC):
@@ -65,7 +66,7 @@ class MLP(Score):
         d_attention = d_attention or d_context
         super().__init__(d_context, heads, d_attention)
         self.context = nn.Linear(d_context, d_attention)  # W_a, b
-        self.query = nn.Linear(d_query, d_attention, bias=False)  # W_h
+        self.query = StepLinear(d_query, d_attention)  # W_h
         self.weight = nn.Parameter(torch.empty(d_attention))  # w
 
     def initialise(self) -> None:

@@ -1,0 +1,122 @@
+"""One weight gradient for all steps: that of a plain linear layer, by one product."""
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from captioning.models.parts.steps import StepLinear, unrolled
+
+D, N, STEPS = 5, 3, 7
+
+
+def drawn() -> tuple[StepLinear, Tensor]:
+    torch.manual_seed(0)
+    return StepLinear(D, D).double(), torch.randn(2, N, D, dtype=torch.float64, requires_grad=True)
+
+
+def recurrence(layer: nn.Module, x: Tensor, steps: int = STEPS) -> Tensor:
+    start = x
+    for _ in range(steps):
+        x = (layer(x) + start).tanh()
+    return x.square().sum()
+
+
+def plain(layer: StepLinear) -> nn.Linear:
+    linear = nn.Linear(D, D, bias=False, dtype=torch.float64)
+    linear.load_state_dict(layer.state_dict())
+    return linear
+
+
+class Products(TorchDispatchMode):
+    """Shapes of the matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.mm.default:
+            self.shapes.append(tuple(result.shape))
+        return result
+
+
+def test_equals_a_linear_layer_by_one_product() -> None:
+    layer, x = drawn()
+    linear = plain(layer)
+    expected = torch.autograd.grad(recurrence(linear, x), [linear.weight, x])
+    with unrolled(nn.Sequential(layer), None):
+        loss = recurrence(layer, x)
+    torch.testing.assert_close(loss, recurrence(linear, x), rtol=0, atol=0)
+    with Products() as products:
+        found = torch.autograd.grad(loss, [layer.weight, x])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    assert products.shapes.count((D, D)) == 1
+    assert set(layer.state_dict()) == {"weight"}
+    copy.deepcopy(layer)  # nothing of the block is left
+
+
+def test_passes_stay_apart() -> None:
+    """Two in one loss, one after another, and one that asks for other gradients before."""
+    layer, x = drawn()
+    linear = plain(layer)
+    expected = torch.autograd.grad(recurrence(linear, x) + 3 * recurrence(linear, 2 * x, 2), linear.weight)[0]
+
+    def losses() -> list[Tensor]:
+        made = []
+        for given, steps in ((x, STEPS), (2 * x, 2)):
+            with unrolled(layer):
+                made.append(recurrence(layer, given, steps))
+        return made
+
+    def together() -> None:
+        first, second = losses()
+        (first + 3 * second).backward()
+
+    def apart() -> None:
+        first, second = losses()
+        (3 * second).backward()
+        first.backward()
+
+    def again() -> None:
+        first, second = losses()
+        loss = first + 3 * second
+        torch.autograd.grad(loss, x, retain_graph=True)
+        loss.backward()
+
+    passes: list[Callable[[], None]] = [together, apart, again]
+    for run in passes:
+        layer.weight.grad = None
+        run()
+        torch.testing.assert_close(layer.weight.grad, expected, rtol=0, atol=1e-11)
+
+
+def test_frozen_and_without_gradients() -> None:
+    layer, x = drawn()
+    linear = plain(layer)
+    expected = torch.autograd.grad(recurrence(linear, x), x)
+    layer.requires_grad_(False)
+    with unrolled(layer):
+        found = torch.autograd.grad(recurrence(layer, x), x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    with torch.no_grad(), unrolled(layer):
+        assert recurrence(layer, x).grad_fn is None
+
+
+@pytest.mark.parametrize("block", [unrolled, lambda _: nullcontext()])
+def test_bfloat16(block: Callable[[nn.Module], Any]) -> None:
+    """Within autocast the products and the gradient of the input are as a linear layer's; the weight's is as exact."""
+    layer, x = drawn()
+    exact = torch.autograd.grad(recurrence(layer, x), layer.weight)[0]
+    layer, single = layer.float(), x.detach().float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16), block(layer):
+        loss = recurrence(layer, single)
+    found = torch.autograd.grad(loss, layer.weight)[0]
+    assert found.dtype == torch.float32
+    assert float((found - exact).norm() / exact.norm()) < 0.02
