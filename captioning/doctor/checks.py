@@ -214,7 +214,8 @@ def _downloaded(subject: str, names: list[str], there: list[str], place: Path, c
 
 
 def scorers(timeout: float) -> Iterator[Finding]:
-    from captioning.metrics.java import Meteor, find_java, has_java, java_version, ptb_tokenize
+    from captioning.metrics.java import find_java, has_java, java_version, ptb_tokenize
+    from captioning.metrics.meteor import Meteor
 
     if not has_java():  # a run can do without it
         text = "none: METEOR will be missing from tests, and odd texts are tokenised in Python"

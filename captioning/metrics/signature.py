@@ -7,7 +7,7 @@ The form is that of sacreBLEU (Post, "A Call for Clarity in Reporting BLEU Score
 from collections.abc import Iterable, Mapping, Sequence
 
 from captioning.data.words import ENGLISH
-from captioning.metrics.java import MATCHING
+from captioning.metrics.meteor import MATCHING
 
 OWN: Mapping[str, Mapping[str, str]] = {
     "BLEU": {"length": "closest"},

@@ -20,7 +20,8 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from captioning.data.words import Language
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
-from captioning.metrics.java import TOKENIZER, Java, Meteor, Spice, find_java, java_version, ptb_tokenize
+from captioning.metrics.java import TOKENIZER, Java, Spice, find_java, java_version, ptb_tokenize
+from captioning.metrics.meteor import Meteor
 from captioning.metrics.scorer import left_out, scores_of
 
 needs_shell = pytest.mark.skipif(sys.platform == "win32", reason="a script stands in for java")

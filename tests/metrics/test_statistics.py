@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
-from captioning.metrics.java import Meteor
+from captioning.metrics.meteor import Meteor
 from captioning.metrics.statistics import Statistics, bleu_statistics
 
 REFERENCES = [
@@ -74,8 +74,8 @@ def test_meteor(matched):
     lines = [" ".join(f"{number:g}" for number in row) for row in matched.rows]
     judge = Meteor()
     asked = [" ||| ".join(["EVAL", *(lines[i] for i in choice)]) for choice in CHOICES.values()]
-    print(*asked, sep="\n", file=judge.process.stdin, flush=True)
-    answers = iter(judge.process.stdout.readline, "")
+    print(*asked, sep="\n", file=judge.start().stdin, flush=True)
+    answers = iter(judge.start().stdout.readline, "")
     six = Statistics(matched.names, matched.rows[:6], matched.formula)
     for name, choice in CHOICES.items():
         per_image, corpus = [100 * float(next(answers)) for _ in choice], 100 * float(next(answers))
