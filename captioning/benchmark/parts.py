@@ -177,12 +177,14 @@ def scoring(config: DictConfig) -> Iterator[Measurement]:
     yield replace(row, note=f"{naive}; the largest Java process took {gigabytes(largest)}")
 
 
-def _scoring(captions: int, references: int) -> Variants:
-    made = material.sentences(captions, references + 1)
+def _scoring(captions: int, each: int) -> Variants:
+    made = material.sentences(captions, each + 1)
     candidates = {i: texts[0] for i, texts in enumerate(made)}
-    scorer = Scorer([texts[1:] for texts in made])
-    scorer.score(candidates)  # tokenises the references too
+    references = [texts[1:] for texts in made]
+    Scorer(references).score(candidates)  # whose METEOR ends here, and only then is counted
     largest = KILOBYTES * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # before the naive ones start
+    scorer = Scorer(references)
+    scorer.score(candidates)  # tokenises the references, and starts METEOR
     # pycocoevalcap starts whatever `java` is; it is to be the same one
     os.environ["PATH"] = os.pathsep.join([str(find_java().parent), os.environ.get("PATH", "")])
     given = tokenized({i: texts[1:] for i, texts in enumerate(made)})

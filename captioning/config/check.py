@@ -17,7 +17,6 @@ from captioning.config.types import Count, Name, NotNegative, Part, PathText, Po
 from captioning.download.named import check_checkpoint
 from captioning.errors import CaptioningError
 from captioning.machine import device_of, has_bfloat16
-from captioning.metrics.java import find_java
 from captioning.metrics.scorer import Metrics, scores_of
 from captioning.tokens import NAMES
 
@@ -76,7 +75,6 @@ def check(config: DictConfig) -> dict[str, Any]:
         check_folder("data.root", config.data.root)
     if config.init_from is not None:
         check_checkpoint("init_from", config.init_from)
-    find_java()  # which scores need, after hours of training
     settings = of_parts(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     with warnings.catch_warnings(action="ignore"):  # they come when the parts are built to be used
         _dry_build(config, settings)

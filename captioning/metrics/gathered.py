@@ -21,6 +21,11 @@ class CaptionScores:
         self.scorer = scorer
         self.reset()
 
+    def start(self) -> None:
+        """Start what the scores need, while captions are decoded."""
+        if is_rank_zero():
+            self.scorer.start()
+
     def reset(self) -> None:
         """Forget the captions."""
         self._captions: dict[int, str] = {}
@@ -37,9 +42,8 @@ class CaptionScores:
     def compute(self) -> Scores:
         """Score the captions of all ranks on rank 0 and give every rank the result. Collective."""
         captions = self.captions()
-        first = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
         try:
-            mine = self.scorer.score(captions) if first else None
+            mine = self.scorer.score(captions) if is_rank_zero() else None
         except Exception as error:
             gathered(f"{type(error).__name__}: {error}")  # the other ranks wait to be told
             raise
@@ -47,3 +51,8 @@ class CaptionScores:
         if not isinstance(outcome, Scores):
             raise CaptioningError(f"rank 0 could not score the captions: {outcome}")
         return outcome
+
+
+def is_rank_zero() -> bool:
+    """Return True for the process that scores."""
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0

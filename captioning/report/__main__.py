@@ -11,10 +11,12 @@ from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import check_table
 from captioning.config.types import PathText, Samples, Seed
+from captioning.data.words import ENGLISH
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError
 from captioning.files import write_text
 from captioning.metrics.scorer import Metric, scores_of
+from captioning.metrics.scorer import left_out as scores_left_out
 from captioning.report.runs import Run, find_runs
 from captioning.report.systems import compare, group
 from captioning.report.tables import differences, markdown, published_rows, write_csv
@@ -63,6 +65,7 @@ def main(config: DictConfig) -> None:
     bootstrap: Any = OmegaConf.to_container(config.bootstrap)
     compared_by, output = scores_of(config.bootstrap.metrics), given_path(config.output)
     output.mkdir(parents=True, exist_ok=True)
+    left_out += scores_left_out(config.bootstrap.metrics, ENGLISH)
     tables, pages, written = list[Table](), [], [output / "table.md", output / "table.csv"]
     for number, (title, systems) in enumerate(groups, start=1):
         members = [run for system in systems for run in system.runs]

@@ -201,11 +201,13 @@ def _find_earlier(config: DictConfig, identity: Mapping[str, str]) -> Path | Non
 
 
 def _identified(folder: Path, identity: Mapping[str, str]) -> bool:
-    before = dict(Record.of(folder).digests)
-    if "configuration" in before:  # of a version whose digest of the settings had names of modules
-        del before["configuration"], before["code"]
-        if before.items() <= identity.items():
-            before["settings"] = _digest(result_settings(read_settings(folder / "config.yaml")))
+    recorded = Record.of(folder).digests
+    if recorded == identity:
+        return True
+    # earlier versions counted other settings, and names of modules
+    before = {name: value for name, value in recorded.items() if name not in ("settings", "configuration", "code")}
+    if before.items() <= identity.items():
+        before["settings"] = _digest(result_settings(read_settings(folder / "config.yaml")))
     return before == identity
 
 

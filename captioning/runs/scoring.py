@@ -67,6 +67,8 @@ class Scoring:
     def score(self, file: Path, view: str) -> tuple[dict[str, float], Scores | None]:
         """All scores of a view, and those of the scorer; `file` gets the captions."""
         source, images = self._source, self._images
+        if self.scorer is not None:
+            self.scorer.start()
         captions = source.captions(view)
         self.counts["captions_left_out"] = len(captions) - len(images)
         ours = [captions[image_id] for image_id in self._captioned]

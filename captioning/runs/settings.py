@@ -72,8 +72,11 @@ def decisive_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     for place in PLACES:
         if folder := given.get(place):
             moved = relocate(moved, str(folder), place)
-    settings = each_setting(moved)
-    return {key: value for key, value in settings if not is_in(key, FREE) and (key, value) not in USUAL.items()}
+    settings = dict(each_setting(moved))
+    if "val/METEOR" not in settings.values() and isinstance(settings.get("metrics.val"), list):
+        # nothing is chosen by it
+        settings["metrics.val"] = [name for name in settings["metrics.val"] if name != "METEOR"]
+    return {key: value for key, value in settings.items() if not is_in(key, FREE) and (key, value) not in USUAL.items()}
 
 
 def is_in(key: str, groups: Sequence[str]) -> bool:

@@ -134,6 +134,12 @@ class CaptioningModule(L.LightningModule):
         else:
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
+    def on_validation_epoch_start(self) -> None:
+        self.val_scores.start()
+
+    def on_test_epoch_start(self) -> None:
+        self.test_scores.start()
+
     def validation_step(self, batch: Batch, batch_index: int) -> list[Caption]:  # type: ignore[override]
         """Log the likelihood of the references; return freely decoded captions."""
         context = self.context(batch)

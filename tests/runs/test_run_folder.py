@@ -54,6 +54,8 @@ def run(*overrides: str) -> RunFolder:
 
 # What makes two runs the same
 
+VAL = "metrics.val=[BLEU,METEOR,ROUGE-L,CIDEr]"
+
 
 @pytest.mark.parametrize(
     ("before", "overrides", "expected"),
@@ -64,6 +66,9 @@ def run(*overrides: str) -> RunFolder:
         (["~data.language", "~data.tokens"], [], set()),  # as earlier versions had it
         (["~callbacks.checkpoint.save_on_train_epoch_end"], [], set()),
         (["~callbacks.early_stopping.check_on_train_epoch_end"], [], set()),
+        ([VAL], [], set()),  # the default of earlier versions
+        (["metrics.val=[METEOR]"], ["metrics.val=[CIDEr]"], {"settings"}),
+        (["callbacks.checkpoint.monitor=val/METEOR"], [VAL, "callbacks.checkpoint.monitor=val/METEOR"], {"settings"}),
         ([], ["data.language=de"], {"settings"}),
         ([], ["model._target_=captioning.elsewhere.Transformer"], set()),  # a part of ours may move
         ([], ["model._target_=captioning.models.Recurrent"], {"settings"}),
@@ -117,11 +122,13 @@ def test_a_run_is_found_again_with_its_precision_and_result(
 
 
 def test_runs_of_earlier_versions_are_found(elsewhere: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whose digest of the settings had names of modules, and before that none were kept."""
+    """Whose digest of the settings counted others, or had names of modules, and before that none were kept."""
     new = run("test=false")
     with new.open():
         pass
     record = json.loads((new.path / "run.json").read_text())
+    (new.path / "run.json").write_text(json.dumps(record | {"digests": record["digests"] | {"settings": "old"}}))
+    assert run("test=false").path == new.path
     digests = {name: digest for name, digest in record["digests"].items() if name != "settings"}
     digests |= {"configuration": "old", "code": "old"}
     for result in ({"best": 1.0}, None):
