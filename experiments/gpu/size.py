@@ -39,8 +39,9 @@ SMALL: dict[str, Any] = {
     "longest": 60.0,
 }
 """`systems` with images a batch; of `photographs` their number, how many differ, and their width and height."""
-AFTER = 15.0  # seconds that a run is given beside those of training: decoding, scoring, its end
 MAKING = 90.0  # seconds that the files may take
+FIRST, LAST = 45.0, 20.0  # seconds of the first run's training and decoding, and of the features
+BESIDE, SHORTEST = 12.0, 8.0  # seconds of a run's decoding, and the fewest of its training
 
 
 class Run:
@@ -184,8 +185,9 @@ def measure(sizes: dict[str, Any], device: str, deadline: float, rows: Rows) -> 
         while not run.output.exists() and not run.turn.exists() and run.process.poll() is None:
             time.sleep(0.2)
         # they read captions while the first trains, and wait for their turn
-        seconds = (deadline - time.monotonic() - 60 - AFTER * (1 + len(others))) / len(others)
-        seconds = min(sizes["longest"], max(10.0, seconds))
+        left = deadline - time.monotonic() - FIRST - LAST
+        others = others[: max(2, int(left / (BESIDE + SHORTEST)))]
+        seconds = min(sizes["longest"], max(SHORTEST, left / len(others) - BESIDE))
         waiting = [Run(folder, settings, system, batch, seconds) for system, batch in others]
         rows.add(row_of(sizes, run, run.wait(deadline)))
         for run in waiting:
