@@ -231,7 +231,6 @@ def test_damaged_and_foreign_files_are_never_served_nor_copied(tmp_path: Path, p
         build(CountingCNN(), paths, tmp_path).rows([0])
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_row_that_a_loading_process_has_checked_is_not_checked_again(
     tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +243,7 @@ def test_a_row_that_a_loading_process_has_checked_is_not_checked_again(
         pickle.loads(pickle.dumps(cache)).rows(ALL)
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
 def test_damage_and_deletion_are_told_without_a_workers_traceback(
     tmp_path: Path, paths: list[Path], num_workers: int
 ) -> None:
