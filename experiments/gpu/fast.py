@@ -3,6 +3,7 @@
 import argparse
 import gc
 import multiprocessing
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -130,11 +131,13 @@ def _decoding(config: DictConfig, width: int) -> Variants:
     return Variants(ours, naive, vectors.device, torch.bfloat16)
 
 
-def context_of_processes(device: str) -> str:
-    """`fork` where a forked process can use the device, which saves each its imports; else `spawn`."""
-    probe = {"device": device}
-    (result,) = in_turn(_probe, [probe], 60, time.monotonic() + 60, "fork")
-    return "spawn" if "error" in result else "fork"
+def method_of_processes(device: str) -> str | None:
+    """`fork` where a forked process can use the device, which saves each its imports, or `spawn`; None: neither."""
+    for method in ("fork", "spawn"):
+        (result,) = in_turn(_probe, [{"device": device}], 60, time.monotonic() + 60, method)
+        if "error" not in result:
+            return method
+    return None
 
 
 def _probe(case: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +154,10 @@ def main() -> None:
     deadline = time.monotonic() + given.seconds
     rows = Rows(given.file)
     eager, compiled = cases_of(PUBLISHED if given.size == "published" else SMALL, given.device)
-    method = context_of_processes(given.device)
+    method = method_of_processes(given.device)
+    if method is None:
+        rows.add({"what": "probe", "error": f"device {given.device} cannot be used"})
+        sys.exit(1)
     for row in in_turn(measure, eager, SECONDS, deadline, method):
         rows.add(without_settings(row))
     for row in at_once(measure, compiled, deadline, method):

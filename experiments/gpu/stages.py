@@ -115,10 +115,10 @@ def read(path: Path) -> list[dict[str, Any]]:
 def machine(environment: dict[str, str]) -> dict[str, Any]:
     """Describe this machine, in a process that has the packages."""
     code = (
-        "import json, torch; from captioning.runs.results import commit, versions; "
+        "import json, torch; from captioning.runs.results import code_digest, commit, versions; "
         "gpu = torch.cuda.is_available(); print(json.dumps({"
         "'device': torch.cuda.get_device_name() if gpu else 'cpu', 'CUDA': torch.version.cuda if gpu else None, "
-        "'commit': commit(), **versions()}))"
+        "'commit': commit(), 'code': code_digest(), **versions()}))"
     )
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     if ended.returncode:

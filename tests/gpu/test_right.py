@@ -196,7 +196,8 @@ def test_processes_on_one_device_train_as_one(processes: int, device: torch.devi
     """One by NCCL, and two by gloo, as NCCL gives each process a GPU of its own."""
     backend = "nccl" if processes == 1 and device.type == "cuda" else "gloo"
     given = (tmp_path / "found", find_free_network_port(), processes, device.type, backend)
-    started = torch.multiprocessing.start_processes(work, given, processes, join=False, start_method=START)
+    method = "spawn" if device.type == "cuda" else START  # a forked process cannot use a GPU that was used before
+    started = torch.multiprocessing.start_processes(work, given, processes, join=False, start_method=method)
     expected = train(1, "cpu")
     while not started.join():
         pass

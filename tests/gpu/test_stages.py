@@ -59,7 +59,7 @@ def test_every_stage_measures(tmp_path: Path) -> None:
 
 
 def test_a_stage_without_a_number_makes_it_fail_and_the_next_is_measured(tmp_path: Path) -> None:
-    """On a machine without a GPU every measurement of a GPU is an error, and said so."""
+    """On a machine without a GPU every measurement on one is an error."""
     ended = stages(tmp_path, "--device", "cuda", "--stages", "fast,right", CUDA_VISIBLE_DEVICES="")
     assert ended.returncode == 1
     found = json.loads((tmp_path / "results.json").read_text())["stages"]
