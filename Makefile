@@ -4,9 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The versions that the tests passed with; `make test CONSTRAINTS=` takes the newest.
 CONSTRAINTS ?= -c constraints.txt
+# Of `make gpu`: what to run, and where its results go.
+STAGES ?= right,fast,size
+OUTPUT ?= gpu
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak lint benchmark clean
+.PHONY: help install demo test soak lint benchmark gpu wheels clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +39,12 @@ lint: install  ## linters and type checker only
 
 benchmark: install  ## captions/s and images/s of this machine
 	$(BIN)/python -m captioning.benchmark
+
+gpu:  ## try, time and train on this machine's GPU, in six minutes, by its own python3: needs no install, network or Java
+	$(PYTHON) experiments/gpu/stages.py --stages $(STAGES) --output $(OUTPUT)
+
+wheels:  ## fetch the packages that a machine for `make gpu` may lack, into wheels/
+	$(PYTHON) experiments/gpu/wheels.py
 
 clean:  ## remove what install and the tools made, but no runs
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -127,9 +127,14 @@ def built_checkpoint(config: DictConfig) -> dict[str, Any]:
     return with_digest({"captioning": content, "state_dict": networks.cpu().state_dict()})
 
 
-def training_step(config: DictConfig, precision: str) -> Callable[[Batch, bool], None]:
-    """Forward, backward and optimiser step on a batch of features; naively, as if each caption came with an image."""
+def training_step(config: DictConfig, precision: str, backend: str | None = None) -> Callable[[Batch, bool], None]:
+    """Forward, backward and optimiser step on a batch of features; naively, as if each caption came with an image.
+
+    `backend` of `torch.compile` compiles the model as `callbacks=compiled` does.
+    """
     model = built_model(config)
+    if backend is not None:
+        model.compile(dynamic=True, backend=backend)
     objective = build("objective", plain(config)["objective"], None).to(device_called(config.device))
     images = max(config.batch.images, config.memory.training_images)
     objective.prepare(random_task(config, images, config.batch.captions), model)

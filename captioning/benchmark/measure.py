@@ -22,7 +22,7 @@ from captioning.report.tables import markdown_table
 
 DTYPES = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16}
 CPU = torch.device("cpu")
-MATRIX = 2048
+MATRIX, GPU_MATRIX = 2048, 8192  # rows of the square matrices whose product is the ceiling
 COPY_BYTES, CHUNK = 256 * 2**20, 8 * 2**20
 WARM_UP = 2  # runs until a process holds all of its memory: the optimiser's state comes with the first
 STATUS = Path("/proc/self/status")
@@ -100,9 +100,10 @@ class Variants:
     """
 
     ours: Action
-    naive: Action
+    naive: Action | None
     device: torch.device
     limit: torch.dtype | int | None = torch.float32
+    work: int | None = None  # FLOP of one run of ours; None: counted, which compiled code does not allow
     raw: dict[str, Any] = field(default_factory=dict)
 
 
@@ -112,31 +113,48 @@ Build = Callable[[], Variants]
 def compare(
     row: Measurement, build: Build, amounts: tuple[int, int], repeats: int, first: int = WARM_UP
 ) -> Measurement:
-    """Complete a row in a process of its own.
-
-    Peak memory after the `first` runs of ours, then both variants and the ceiling in turn.
-    """
+    """Complete a row in a process of its own, as `measured` does."""
     return isolated(_compared, row, build, amounts, repeats, first)
 
 
 def _compared(row: Measurement, build: Build, amounts: tuple[int, int], repeats: int, first: int) -> Measurement:
-    variants = build()
+    return measured(row, build(), amounts, repeats, first)
+
+
+def measured(
+    row: Measurement, variants: Variants, amounts: tuple[int, int], repeats: int, first: int = WARM_UP
+) -> Measurement:
+    """Complete a row in this process: peak memory after the `first` runs of ours, then all in turn.
+
+    In turn are both variants and the ceiling. Of a naive variant the memory is known on a GPU alone, which forgets.
+    """
     limit, device, ceiling = variants.limit, variants.device, None
     peak = _peak_after(variants.ours, device, first)
-    actions = {"ours": variants.ours, "naive": variants.naive}
+    actions = {"ours": variants.ours}
+    if variants.naive is not None:
+        actions["naive"] = variants.naive
+        if device.type == "cuda":
+            row = replace(row, naive_peak=_peak_after(variants.naive, device, first))
     if isinstance(limit, torch.dtype):
-        with FlopCounterMode(display=False) as counter:
-            variants.ours()
+        work = flop(variants.ours) if variants.work is None else variants.work
         actions["limit"], size = matrix_multiply(limit, device)
-        name, unit, work = "matrix multiply", "FLOP", counter.get_total_flops()
+        name, unit = "matrix multiply", "FLOP"
     elif limit is not None:
         actions["limit"], size = memory_copy(device)
         name, unit, work = "memory copy", "B", limit
     seconds = timed(actions, repeats, device)
     if limit is not None:
         ceiling = Ceiling(name, unit, Run(size, seconds["limit"]).rate, work)
-    ours, naive = Run(amounts[0], seconds["ours"]), Run(amounts[1], seconds["naive"])
+    ours = Run(amounts[0], seconds["ours"])
+    naive = Run(amounts[1], seconds["naive"]) if "naive" in seconds else None
     return replace(row, ours=ours, naive=naive, ceiling=ceiling, peak=peak, raw=variants.raw)
+
+
+def flop(action: Action) -> int:
+    """Floating-point operations of the matrix products of one run."""
+    with FlopCounterMode(display=False) as counter:
+        action()
+    return counter.get_total_flops()
 
 
 def peak_of(build: Build, variant: Literal["ours", "naive"], times: int = WARM_UP) -> int | None:
@@ -145,21 +163,32 @@ def peak_of(build: Build, variant: Literal["ours", "naive"], times: int = WARM_U
 
 def _peak_of(build: Build, variant: Literal["ours", "naive"], times: int) -> int | None:
     variants = build()
-    return _peak_after(variants.ours if variant == "ours" else variants.naive, variants.device, times)
+    action = variants.ours if variant == "ours" else variants.naive
+    assert action is not None
+    return _peak_after(action, variants.device, times)
 
 
 def timed(actions: Mapping[str, Action], repeats: int, device: torch.device) -> dict[str, list[float]]:
     """Seconds of actions run in turn, one round to warm up and `repeats` more."""
 
-    def seconds(action: Action) -> float:
-        begin = time.perf_counter()
-        action()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - begin
-
+    seconds = _seconds_on_gpu if device.type == "cuda" else _seconds
     rounds = [[seconds(action) for action in actions.values()] for _ in range(repeats + 1)][1:]
     return dict(zip(actions, map(list, zip(*rounds, strict=True)), strict=True))
+
+
+def _seconds(action: Action) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+def _seconds_on_gpu(action: Action) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    action()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1000
 
 
 def isolated(function: Callable[..., T], *args: Any) -> T:
@@ -176,6 +205,8 @@ def _as_commands_start() -> None:
 
 def _peak_after(action: Action, device: torch.device, times: int) -> int | None:
     # of a GPU's tensors, or of what is resident; None where the kernel counts none
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     for _ in range(times):
         action()
     if device.type == "cuda":
@@ -203,8 +234,9 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def matrix_multiply(dtype: torch.dtype, device: torch.device) -> tuple[Action, float]:  # and FLOP
-    matrix = torch.randn(MATRIX, MATRIX, device=device).to(dtype)
-    return lambda: matrix @ matrix, 2 * MATRIX**3
+    size = GPU_MATRIX if device.type == "cuda" else MATRIX
+    matrix = torch.randn(size, size, device=device).to(dtype)
+    return lambda: matrix @ matrix, 2 * size**3
 
 
 def memory_copy(device: torch.device) -> tuple[Action, float]:  # and bytes

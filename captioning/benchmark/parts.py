@@ -188,8 +188,8 @@ def _scoring(captions: int, each: int) -> Variants:
     # pycocoevalcap starts whatever `java` is; it is to be the same one
     os.environ["PATH"] = os.pathsep.join([str(find_java().parent), os.environ.get("PATH", "")])
     given = tokenized({i: texts[1:] for i, texts in enumerate(made)})
-    naive = partial(raw_scores, given, candidates)
-    return Variants(partial(scorer.score, candidates), naive, CPU, None, {"peak of the largest Java process": largest})
+    ours, naive = partial(scorer.score, candidates), partial(raw_scores, given, candidates)
+    return Variants(ours, naive, CPU, None, raw={"peak of the largest Java process": largest})
 
 
 PARTS: Mapping[str, Callable[[DictConfig], Iterator[Measurement]]] = {

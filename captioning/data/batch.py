@@ -33,8 +33,9 @@ class Batch:
     word_index: Tensor  # `[W]`, the real target positions in `[B, N, C]` (a boolean mask would force a GPU sync)
     pixels: bool
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:  # called by Lightning
-        return self._with_each(lambda tensor: tensor.to(*args, **kwargs))
+    def to(self, device: torch.device | str) -> Self:  # called by Lightning
+        # from pinned memory without waiting for what a GPU still computes
+        return self._with_each(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
 
     def pin_memory(self) -> Self:  # called by the data loader
         return self._with_each(Tensor.pin_memory)

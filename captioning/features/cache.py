@@ -9,6 +9,7 @@ A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` in NumPy
 import hashlib
 import io
 import math
+import mmap
 import os
 import zlib
 from collections.abc import Sequence
@@ -85,14 +86,14 @@ def checksum(row: bytes | memoryview, origin: int) -> int:
 class FeatureCache:
     """Read access to the finished cache in `folder`, given its `layout` and `row_origins`.
 
-    Each process checks a row when it first reads it.
+    A row is checked when it is first read, by whichever process of a data loader reads it.
     """
 
     pixels = False
 
     def __init__(self, folder: Path, layout: Layout, origins: Numbers) -> None:
         self.folder, self.layout, self._origins = folder, layout, origins
-        self._unchecked = np.ones(len(self), np.bool_)
+        self._checked = self._none_checked()
         self._opened: tuple[Numbers, Numbers] | None = None
         self._files()
 
@@ -113,6 +114,10 @@ class FeatureCache:
             self._opened = rows, checksums
         return self._opened
 
+    def _none_checked(self) -> Numbers:
+        """`[R]` in memory that forked processes share, so that one's check spares the others theirs."""
+        return np.frombuffer(mmap.mmap(-1, max(1, len(self))), np.bool_)
+
     def __len__(self) -> int:
         return self.layout.rows
 
@@ -127,13 +132,13 @@ class FeatureCache:
     def _read(self, indices: Numbers) -> Numbers:
         rows, checksums = self._files()
         read = rows[indices]
-        for position in self._unchecked[indices].nonzero()[0]:
+        for position in (~self._checked[indices]).nonzero()[0]:
             index = indices[position]
             if checksum(read[position].data, self._origins[index]) != checksums[index]:
                 raise CaptioningError(
                     f"{self.folder / DATA} is damaged at photograph {index}: delete {self.folder} to build it again"
                 )
-            self._unchecked[index] = False
+            self._checked[index] = True
         return read
 
     def scale(self, train_rows: Sequence[int] | slice = slice(None)) -> float:
@@ -150,7 +155,7 @@ class FeatureCache:
         return 1 / math.sqrt(np.mean(squares))
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None, "_unchecked": np.ones(len(self), np.bool_)}
+        return self.__dict__ | {"_opened": None, "_checked": self._none_checked()}
 
 
 def file_digests(

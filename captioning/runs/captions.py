@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from captioning.data.readers.captions import recorded_references
 from captioning.data.words import Language
 from captioning.files import read_state, to_json, write_json
+from captioning.metrics.java import has_java
 from captioning.metrics.scorer import SCORES, Scorer
 
 ImageId = int | str
@@ -72,7 +73,7 @@ def add_scores(lines: Sequence[CaptionRecord], names: Iterable[str], language: L
     references = tuple(tuple(line.references) for line in lines)
     scorer = _scorer(references, metrics, language)
     captions = [line.caption for line in lines]
-    told = to_json([captions, references, scorer.signatures])
+    told = to_json([captions, references, scorer.signatures, has_java()])  # which decides some tokens
     file = cache / "scores" / f"{hashlib.sha256(told.encode()).hexdigest()}.json"
     found: list[ImageScores]
     if file.is_file():

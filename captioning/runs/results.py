@@ -5,7 +5,8 @@ import hashlib
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,9 +68,18 @@ def software(language: Language = USUAL) -> dict[str, Any]:
     return {
         "commit": commit(),
         "code": code_digest(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
+        "versions": versions(),
         "tokenizer": "PTB (Stanford CoreNLP 3.4.1, as in pycocoevalcap)" if language.code == ENGLISH else own,
     }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that are installed."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):  # a checkout on the path is not installed
+            found[name] = version(name)
+    return found
 
 
 @functools.cache

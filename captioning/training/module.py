@@ -111,7 +111,8 @@ class CaptioningModule(L.LightningModule):
         the factor `world_size`.
         """
         precision = torch.promote_types(self.dtype, torch.float32)  # type: ignore[arg-type]
-        words = self._total(torch.tensor(self._words, dtype=precision, device=self.device))
+        # filled on the device: a copy would wait for what a GPU still computes
+        words = self._total(torch.full((), self._words, dtype=precision, device=self.device))
         self._words = 0
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
         torch._foreach_mul_(gradients, self.trainer.world_size / words)

@@ -231,6 +231,18 @@ def test_damaged_and_foreign_files_are_never_served_nor_copied(tmp_path: Path, p
         build(CountingCNN(), paths, tmp_path).rows([0])
 
 
+def test_a_row_that_a_loading_process_has_checked_is_not_checked_again(
+    tmp_path: Path, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or N processes would take the checksums of N epochs."""
+    cache = build(CountingCNN(), paths, tmp_path)
+    (expected,) = Loader(cache.rows, sampler=[ALL], num_workers=1)
+    monkeypatch.setattr("captioning.features.cache.checksum", None)
+    assert torch.equal(cache.rows(ALL), expected)
+    with pytest.raises(TypeError):
+        pickle.loads(pickle.dumps(cache)).rows(ALL)
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_damage_and_deletion_are_told_without_a_workers_traceback(
     tmp_path: Path, paths: list[Path], num_workers: int

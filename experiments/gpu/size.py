@@ -1,0 +1,220 @@
+"""Table 1 on made-up features of COCO's size, and the making of features: `python size.py FILE`."""
+
+import argparse
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from cases import Rows, Worker
+
+PUBLISHED: dict[str, Any] = {
+    "splits": {"train": 113_287, "val": 5_000, "test": 5_000},
+    "systems": [("spatial_transformer", 256), ("sat_soft", 256), ("sat_hard", 256), ("spatial_transformer", 32)],
+    "settings": ["backbone.weights=null", "data.eval_batch_size=500", "data.num_workers=8"],
+    "row bytes": 196 * 512 * 2,
+    "photographs": (12_800, 128, (640, 480)),
+    "backbone": ["backbone=vgg11", "backbone.weights=null"],
+    "longest": 60.0,
+}
+SMALL: dict[str, Any] = {
+    "splits": {"train": 48, "val": 8, "test": 4},
+    "systems": [("spatial_transformer_small", 16), ("sat_hard_small", 16)],
+    "settings": [
+        *("backbone=small_cnn", "backbone.trainable=false", "backbone.size=32", "backbone.grid=4", "backbone.dim=8"),
+        *("data.eval_batch_size=8", "data.num_workers=1", "data.vocabulary.min_count=1"),
+    ],
+    "row bytes": 16 * 8 * 2,
+    "photographs": (24, 4, (80, 60)),
+    "backbone": ["backbone=small_cnn", "backbone.trainable=false", "backbone.size=32", "backbone.grid=4"],
+    "longest": 60.0,
+}
+"""`systems` with images a batch; of `photographs` their number, how many differ, and their width and height."""
+MAKING = 90.0  # seconds that the files may take
+FIRST, LAST = 45.0, 20.0  # seconds of the first run's training and decoding, and of the features
+BESIDE, SHORTEST = 12.0, 8.0  # seconds of a run's decoding, and the fewest of its training
+
+
+class Run:
+    """A training on the made-up data, `captioning run` in a process of its own."""
+
+    def __init__(self, folder: Path, settings: list[str], system: str, batch: int, seconds: float | None) -> None:
+        self.system, self.batch = system, batch
+        self.output = folder / f"{system}-{batch}.json"
+        self.turn = folder / "turn.lock"
+        limit = [] if seconds is None else [f"+trainer.max_time.seconds={seconds:.0f}"]
+        profiler = {"_target_": "watch.Watch", "output": self.output, "turn": self.turn}
+        command = [sys.executable, "-m", "captioning.run", *settings, f"model={system}", f"data.batch_size={batch}"]
+        command += [f"name=batch{batch}", *limit, *(f"+trainer.profiler.{k}={v}" for k, v in profiler.items())]
+        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        # a session of its own, to be ended with its loading processes
+        self.process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, start_new_session=True)
+
+    def wait(self, deadline: float) -> dict[str, Any]:
+        """What it has measured, once it has ended."""
+        try:
+            status = self.process.wait(max(1.0, deadline - time.monotonic()))
+            how = f"ended with status {status}"
+        except subprocess.TimeoutExpired:
+            how = "did not end in time"
+        self.end()
+        if self.output.exists():
+            return {"run": how, **json.loads(self.output.read_text())}
+        return {"error": f"the run {how}"}
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def settings_of(sizes: dict[str, Any], folder: Path, device: str) -> list[str]:
+    trainer = "gpu" if device == "cuda" else "cpu"
+    return [
+        *("experiment=table1", f"data.root={folder / 'coco'}", f"cache={folder / 'cache'}", f"runs={folder / 'runs'}"),
+        *(f"trainer={trainer}", "trainer.max_epochs=1", "seed=1", "test=false", "decoding.select=null"),
+        *("metrics.val=[BLEU,ROUGE-L,CIDEr]", *sizes["settings"]),
+    ]
+
+
+def make_coco(case: dict[str, Any]) -> dict[str, Any]:
+    """Files of the data set; the process has all cores."""
+    from coco import make
+    from hydra import compose, initialize_config_dir
+
+    from captioning.config.registry import CONF
+
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", [*case["settings"], "model=spatial_transformer"])
+    made = make(config, case["splits"], os.cpu_count() or 1)
+    return {
+        "images": sum(case["splits"].values()),
+        "seconds of captions": made["captions"],
+        "seconds of features": made["features"],
+        "GB": made["bytes"] / 1e9,
+        "GB/s": made["bytes"] / 1e9 / made["features"],
+        "in": case["folder"],
+    }
+
+
+def make_features(case: dict[str, Any]) -> dict[str, Any]:
+    """A cache of features of photographs, by this machine's cores and its GPU."""
+    from hydra import compose, initialize_config_dir
+
+    from captioning.benchmark.material import built_backbone, photographs
+    from captioning.config.registry import CONF
+    from captioning.features.build import build_features
+
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("benchmark", [*case["backbone"], f"device={case['device']}"])
+    number, different, (width, height) = case["photographs"]
+    folder = Path(case["folder"]) / "photographs"
+    folder.mkdir()
+    files = photographs(folder, different, width, height)
+    paths = [folder / f"{i}.jpeg" for i in range(number)]
+    for i, path in enumerate(paths):
+        os.link(files[i % different], path)
+    backbone = built_backbone(config)
+    build_features(backbone, files, Path(case["folder"]) / "warm-up")
+    begin = time.perf_counter()
+    build_features(backbone, paths, Path(case["folder"]) / "features")
+    seconds = time.perf_counter() - begin
+    return {"images": number, "pixels": f"{width} x {height}", "seconds": seconds, "images/s": number / seconds}
+
+
+def row_of(sizes: dict[str, Any], run: Run, found: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a run; an epoch that was not trained to its end is extrapolated from its steps."""
+    row = {"what": "epoch", "system": run.system, "images a batch": run.batch}
+    if "error" in found:
+        return row | found
+    steps, every = int(found["steps"]), math.ceil(sizes["splits"]["train"] / run.batch)
+    if not steps:
+        return row | {"error": "no step was trained"}
+    return row | {
+        "run": found["run"],
+        "steps": steps,
+        "steps of an epoch": every,
+        "extrapolated": steps < every,
+        "seconds of an epoch": found["seconds"] * every / steps,
+        "images/s": steps * run.batch / found["seconds"],
+        "waiting for data": found["seconds of waiting"] / found["seconds"],
+        "images decoded": sizes["splits"]["val"],
+        "seconds of decoding": found["seconds of decoding"],
+        "seconds of scoring": found["seconds of scoring"],
+        "GPU memory GB": found["GPU memory"] / 1e9,
+        "memory GB": found["memory"] / 1e9,
+    }
+
+
+@contextmanager
+def scratch(needed: int) -> Iterator[Path]:
+    """A folder in memory where there is plenty of it, else among temporary files (TMPDIR); deleted afterwards."""
+    memory, shared = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"), Path("/dev/shm")
+    roomy = shared.is_dir() and shutil.disk_usage(shared).free > 1.5 * needed and memory > 2.5 * needed
+    with tempfile.TemporaryDirectory(dir=shared if roomy else None, prefix="captioning-") as name:
+        yield Path(name)
+
+
+def fitting(sizes: dict[str, Any], folder: Path) -> dict[str, int]:
+    """The splits, made smaller by the same factor where `folder` has no room for them."""
+    needed = sum(sizes["splits"].values()) * sizes["row bytes"]
+    share = min(1.0, 0.8 * shutil.disk_usage(folder).free / needed)
+    return {split: max(1, int(share * count)) for split, count in sizes["splits"].items()}
+
+
+def measure(sizes: dict[str, Any], device: str, deadline: float, rows: Rows) -> None:
+    needed = sum(sizes["splits"].values()) * sizes["row bytes"]
+    with scratch(needed) as folder:
+        sizes = sizes | {"splits": fitting(sizes, folder)}
+        settings = settings_of(sizes, folder, device)
+        case = {"settings": settings, "splits": sizes["splits"], "folder": str(folder), "device": device}
+        rows.add({"what": "files"} | alone(make_coco, case, min(MAKING, deadline - time.monotonic())))
+        if "error" in rows.rows[-1]:
+            return
+        first, *others = sizes["systems"]
+        run = Run(folder, settings, *first, None)
+        while not run.output.exists() and not run.turn.exists() and run.process.poll() is None:
+            time.sleep(0.2)
+        # they read captions while the first trains, and wait for their turn
+        left = deadline - time.monotonic() - FIRST - LAST
+        others = others[: max(2, int(left / (BESIDE + SHORTEST)))]
+        seconds = min(sizes["longest"], max(SHORTEST, left / len(others) - BESIDE))
+        waiting = [Run(folder, settings, system, batch, seconds) for system, batch in others]
+        rows.add(row_of(sizes, run, run.wait(deadline)))
+        for run in waiting:
+            rows.add(row_of(sizes, run, run.wait(deadline)))
+        making = {"backbone": sizes["backbone"], "photographs": sizes["photographs"]} | case
+        rows.add({"what": "features"} | alone(make_features, making, deadline - time.monotonic()))
+
+
+def alone(function: Any, case: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The result of a function in a process of its own."""
+    worker = Worker(function, [case], "spawn")
+    try:
+        return worker.next(seconds)
+    finally:
+        worker.end()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--size", choices=["published", "small"], default="published")
+    parser.add_argument("--seconds", type=float, default=240.0)
+    given = parser.parse_args()
+    sizes = PUBLISHED if given.size == "published" else SMALL
+    measure(sizes, given.device, time.monotonic() + given.seconds, Rows(given.file))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""What a GPU computes is what a CPU computes: each test runs on both, on the GPU by `make gpu`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.fabric.plugins.environments.lightning import find_free_network_port
+from lightning.pytorch.strategies import DDPStrategy
+from models import captioners
+from models.captioners import L, build, captioner
+from processes import START
+from support import SHAPES, captions_of
+from torch import Tensor
+from training.world import QUIET, batch, data, examples, flat, module, normal, show_attend_tell, trainer, transformer
+
+import captioning
+from captioning.backbones.context import ContextSet
+from captioning.backbones.torchvision import TorchvisionBackbone
+from captioning.data.batch import Batch, collate
+from captioning.decoding import beam_search
+from captioning.features.build import build_features
+from captioning.training.objectives import BatchRandom, CrossEntropy, Reinforce
+
+ROOT = Path(__file__).parents[2]
+PHOTOGRAPHS = sorted((ROOT / "experiments" / "photographs").glob("*.jpg"))
+CPU = torch.device("cpu")
+WORDS, D, GRID = 500, 128, (7, 7)
+SIZES = {
+    "spatial_transformer": {"d_feat": 128, "d_hidden": 256},
+    "sat_soft": {"d_embed": 64, "d_hidden": 256},
+    "sat_hard": {"d_embed": 64, "d_hidden": 256},
+}
+HALF = 2.0**-10  # twice the largest relative error of half precision
+LIMIT = 80  # seconds of a process
+pytestmark = QUIET
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    return torch.device(request.param)
+
+
+@pytest.fixture(autouse=True)
+def exact() -> Iterator[None]:
+    """Single precision is not TF32, in products and in convolutions."""
+    modes = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [mode.allow_tf32 for mode in modes]
+    for mode in modes:
+        mode.allow_tf32 = False
+    yield
+    for mode, value in zip(modes, before, strict=True):
+        mode.allow_tf32 = value
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnOnCPU(BatchRandom):
+    """The CPU's numbers, whatever the device of the model."""
+
+    device: torch.device
+
+    def uniform(self, *sizes: int) -> Tensor:
+        return BatchRandom(self.seed, self.step, self.index.cpu()).uniform(*sizes).to(self.device)
+
+
+def captions_batch() -> Batch:
+    """Three images with two captions each, of one to nine words."""
+    torch.manual_seed(0)
+    captions = [[torch.randint(4, WORDS, (1 + 2 * (b + n),)).tolist() for n in range(2)] for b in range(3)]
+    return collate(range(3), torch.randn(3, GRID[0] * GRID[1], D), captions)
+
+
+def losses(system: str, device: torch.device, steps: int = 3) -> Tensor:
+    """The first losses of a training in nats per word."""
+    torch.manual_seed(1)
+    model: Any = captioner(system, WORDS, D, GRID, **SIZES[system], dropout=0.0).to(device).train()
+    penalised = CrossEntropy(doubly_stochastic=1.0 if system == "sat_soft" else 0.0)
+    objective = (Reinforce() if system == "sat_hard" else penalised).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-4, fused=True)
+    of_batch, found = captions_batch().to(device), []
+    for step in range(steps):
+        context = ContextSet(of_batch.inputs, GRID)
+        loss = objective(model, context, of_batch, DrawnOnCPU(1, step, of_batch.index, device))
+        (loss.total / loss.words).backward()
+        found.append(loss.total.detach().double().cpu() / loss.words)
+        objective.end_step(torch.clone)
+        optimizer.step()
+        optimizer.zero_grad()
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("system", SIZES)
+def test_the_first_losses(system: str, device: torch.device) -> None:
+    expected = losses(system, CPU)
+    assert len(expected.unique()) == 3
+    torch.testing.assert_close(losses(system, device), expected, rtol=1e-4, atol=0)
+
+
+def test_draws_that_belong_to_images_are_the_same_numbers(device: torch.device) -> None:
+    index = torch.tensor([0, 1, 113286])
+    found = BatchRandom(1, 70_000, index.to(device)).uniform(5, 3, 15)
+    assert found.device.type == device.type
+    torch.testing.assert_close(found.cpu(), BatchRandom(1, 70_000, index).uniform(5, 3, 15), rtol=0, atol=0)
+
+
+def test_captions_of_the_bundled_captioner(device: torch.device) -> None:
+    assert len(PHOTOGRAPHS) == 12
+    paths = PHOTOGRAPHS if device.type == "cuda" else PHOTOGRAPHS[:2]
+    expected = captioning.load(device="cpu").caption(paths)
+    found = captioning.load(device=device.type).caption(paths)
+    assert [each.caption for each in found] == [each.caption for each in expected]
+    assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-4)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.attention, other.attention, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("system", SIZES)
+@pytest.mark.parametrize("width", [1, 3, 5])
+def test_beam_search(system: str, width: int, device: torch.device) -> None:
+    model: Any = build(system)
+    vectors = normal(8, L, captioners.D, seed=2)
+    search = partial(beam_search, width=width, max_length=9)
+    expected = search(model, ContextSet(vectors, captioners.GRID))
+    found = search(model.to(device), ContextSet(vectors.to(device), captioners.GRID))
+    assert len({caption.score for caption in expected}) == len(vectors)
+    assert [caption.tokens for caption in found] == [caption.tokens for caption in expected]
+    assert [caption.score for caption in found] == pytest.approx([caption.score for caption in expected], rel=1e-9)
+
+
+@pytest.mark.parametrize(("tf32", "tolerance"), [(False, HALF), (True, 16 * HALF)])
+def test_features(tf32: bool, tolerance: float, device: torch.device, tmp_path: Path) -> None:
+    """Built on either device they are the same within half precision, and either takes the other's cache."""
+    torch.backends.cudnn.allow_tf32 = tf32
+    backbone, paths = TorchvisionBackbone("squeezenet1_1", "features.12", None, size=240), PHOTOGRAPHS[:5]
+    expected = build_features(backbone, paths, tmp_path / "cpu").rows(range(5)).float()
+    other = deepcopy(backbone).to(device)
+    cache = build_features(other, paths, tmp_path / "other", num_workers=2)
+    found = cache.rows(range(5)).float()
+    size = expected.square().mean().sqrt().item()
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * size)
+    before = (cache.folder / "features.npy").stat().st_mtime_ns
+    again = build_features(backbone, paths, tmp_path / "other")
+    assert (again.folder, (again.folder / "features.npy").stat().st_mtime_ns) == (cache.folder, before)
+
+
+@pytest.mark.parametrize("system", ["spatial_transformer", "sat_soft"])
+def test_a_compiled_step(system: str, device: torch.device) -> None:
+    """As `callbacks=compiled` compiles it; a CPU's compiler, which takes minutes, is left out there."""
+
+    def step(compiled: bool) -> tuple[Tensor, Tensor]:
+        model: Any = (transformer() if system == "spatial_transformer" else show_attend_tell()).to(device)
+        if compiled:
+            model.compile(dynamic=True, backend="inductor" if device.type == "cuda" else "eager")
+        of_batch = batch(0, 4).to(device)
+        context = ContextSet(of_batch.inputs, (3, 3))
+        random = BatchRandom(1, 0, of_batch.index)
+        loss = CrossEntropy()(model, context, of_batch, random)
+        loss.total.backward()
+        return loss.total.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+    for found, expected in zip(step(compiled=True), step(compiled=False), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def work(rank: int, file: Path, port: int, processes: int, device: str, backend: str) -> None:
+    """One of the processes of a training, each a node of its own with the same one device."""
+    place = {"LOCAL_RANK": 0, "NODE_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    torch.set_num_threads(1)
+    found = train(processes, device, strategy=DDPStrategy(process_group_backend=backend))
+    torch.save(found, file.with_suffix(f".{rank}"))
+
+
+def train(processes: int, device: str, **settings: Any) -> dict[str, Tensor]:
+    """Weights and likelihood after two epochs of three batches of four images, divided among the processes."""
+    splits = {"train": examples(11), "val": examples(5), "test": examples(5)}
+    objective = CrossEntropy(doubly_stochastic=1.0)
+    found = module(show_attend_tell(), objective, splits)
+    accelerator = "gpu" if device == "cuda" else "cpu"
+    run = trainer(accelerator=accelerator, devices=1, num_nodes=processes, max_epochs=2, **settings)
+    run.fit(found, data(splits, batch_size=4 // processes, eval_batch_size=2))
+    return {"weights": flat(found.model).cpu(), "val/nll": run.callback_metrics["val/nll"].double().cpu()}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_processes_on_one_device_train_as_one(processes: int, device: torch.device, tmp_path: Path) -> None:
+    """One by NCCL, and two by gloo, as NCCL gives each process a GPU of its own."""
+    backend = "nccl" if processes == 1 and device.type == "cuda" else "gloo"
+    given = (tmp_path / "found", find_free_network_port(), processes, device.type, backend)
+    method = "spawn" if device.type == "cuda" else START  # a forked process cannot use a GPU that was used before
+    started = torch.multiprocessing.start_processes(work, given, processes, join=False, start_method=method)
+    expected = train(1, "cpu")
+    while not started.join():
+        pass
+    for rank in range(processes):
+        found = torch.load(tmp_path / f"found.{rank}", weights_only=True)
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-6, atol=1e-8, msg=f"{name} of rank {rank}")
+
+
+@pytest.fixture
+def resumable(device: torch.device, tmp_path: Path) -> list[str]:
+    """A command that trains in mixed precision for some seconds, in `tmp_path`."""
+    settings = [setting for setting in SHAPES if not setting.startswith("trainer")]
+    settings += [f"trainer={'gpu' if device.type == 'cuda' else 'cpu'}", "trainer.precision=bf16-mixed"]
+    settings += ["trainer.max_epochs=20", "trainer.check_val_every_n_epoch=20", "callbacks.resume.every_n_steps=3"]
+    return [sys.executable, "-m", "captioning.run", *settings, "metrics.test=[CIDEr]", "optimizer.lr=0.003"]
+
+
+def test_a_training_in_bfloat16_is_killed_and_resumes(resumable: list[str], tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    first = subprocess.Popen(resumable, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    saved, begin = tmp_path / "runs", time.monotonic()
+    while not list(saved.glob("*/checkpoints/last.ckpt")):
+        assert first.poll() is None, "it ended before it saved anything"
+        assert time.monotonic() - begin < LIMIT
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    assert first.wait() == -signal.SIGKILL
+    again = subprocess.run(
+        [*resumable, "resume=true"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert ", of which " in again.stdout, again.stdout  # steps that are done
+    (folder,) = saved.iterdir()
+    assert all(line["caption"] for line in captions_of(folder))
+    lines = (folder / "metrics.csv").read_text().splitlines()
+    column = lines[0].split(",").index("train/nll")
+    nll = [float(line.split(",")[column]) for line in lines[1:] if line.split(",")[column]]
+    assert nll[-1] < nll[0]
