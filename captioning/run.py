@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.check import DATA, FROM_CHECKPOINT, SETTINGS, apply_debug, check
 from captioning.config.command import command, start
+from captioning.config.monitors import LOSS, choose_loss
 from captioning.config.registry import CONF, build, without_weights
 from captioning.download.named import checkpoint_path
 from captioning.errors import CaptioningError, quoted
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 def main(config: DictConfig) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
     apply_debug(config)
+    if choose_loss(config) and is_first():
+        log.info("metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s", LOSS)
     return train(config, check(config))
 
 
@@ -170,6 +173,7 @@ def build_module(
         scorers={
             split: Scorer(reference_texts(splits[split]), settings["metrics"][split], timeout, language=language)
             for split in ("val", "test")
+            if settings["metrics"][split]
         },
         vocabulary=vocabulary,
         optimizer=build("optimizer", parts["optimizer"], None),
