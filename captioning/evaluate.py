@@ -32,6 +32,7 @@ from captioning.download.named import checkpoint_path, given_path, is_elsewhere
 from captioning.files import write_json
 from captioning.metrics.bootstrap import paired
 from captioning.metrics.scorer import Metrics, left_out
+from captioning.metrics.statistics import is_constant
 from captioning.metrics.wording import Said, of_model, wording
 from captioning.progress import counter
 from captioning.report.tables import print_comparison, print_summary, print_views
@@ -81,6 +82,8 @@ def main(config: DictConfig) -> None:
 
     folder = new_folder(config, Path(config.runs) / config.name)
     told = [describe(len(images), len(source.references), given), *left_out(config.metrics, source.language.code)]
+    if scoring.scorer and "CIDEr" in scoring.scorer.metrics and is_constant(scoring.scorer.references):
+        told.append("CIDEr is left out: it is 0 for any captions of one image, or of images with the same references")
     log.info("%s\nrun folder: %s", "\n".join(told), folder)
     first, *more = config.views
     ours, scores = scoring.score(folder / "captions.jsonl", first)

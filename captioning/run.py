@@ -1,6 +1,7 @@
 """Train a captioner and test it: `python -m captioning.run model=spatial_transformer`."""
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # train imports PyTorch and Lightning, which take seconds, af
     from torch import nn
 
     from captioning.backbones import Backbone
-    from captioning.data.example import Splits
+    from captioning.data.example import Example, Splits
     from captioning.data.module import CaptionData
     from captioning.data.views import RandomChange
     from captioning.data.vocabulary import Vocabulary
@@ -70,6 +71,7 @@ def train(config: DictConfig, parts: Mapping[str, Any]) -> float | None:
         initial = InitialWeights(checkpoint_path(config.init_from))
     backbone = build_backbone(parts, initial)
     splits = build_splits(parts, backbone)
+    monitor_what_moves(config, splits["val"])
     run = RunFolder(config, identity(config, splits, backbone, initial), parts["trainer"]["precision"])
     if not run.finished:
         tell_precision(config.trainer, parts["trainer"]["precision"], run.precision)
@@ -130,6 +132,25 @@ def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
     check_features(splits, backbone)
     learn_words(splits, backbone)
     return splits
+
+
+def monitor_what_moves(config: DictConfig, examples: "Sequence[Example]") -> None:
+    """Choose the checkpoint by the loss where CIDEr would, and is 0 for any captions of these validated images."""
+    from captioning.metrics.statistics import is_constant
+
+    size, limit = config.data.eval_batch_size, config.trainer.limit_val_batches
+    if limit is not None:
+        batches = limit if isinstance(limit, int) else int(limit * math.ceil(len(examples) / size))
+        examples = examples[: batches * size]
+    captions = [[reference.words for reference in example.references] for example in examples]
+    if not is_constant(captions) or not choose_loss(config, ["val/CIDEr"]):
+        return
+    images = f"{len(examples):,} validation image{'s' if len(examples) > 1 else ''}"
+    reason = f"CIDEr is 0 for any captions of {images} with the same references"
+    if config.decoding.get("select"):
+        raise CaptioningError(f"decoding.select compares scores, and {reason}: set decoding.select=null")
+    if is_first():
+        log.warning("%s: the best checkpoint is chosen by the loss, %s", reason, LOSS)
 
 
 def debug_subset(config: DictConfig, splits: Mapping[str, Sequence[T]]) -> Mapping[str, Sequence[T]]:

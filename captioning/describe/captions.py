@@ -13,11 +13,13 @@ import numpy as np
 from captioning.data.example import Example, Reference, Splits, photographs
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import SCRIPTS
+from captioning.metrics.statistics import is_constant
 
 Places = defaultdict[str, list[str]]
 """Captions or photographs by what is wrong with them, as they are shown."""
 LISTED, LONGEST = 50, 40  # words or captions that are listed; words of a caption, of which more count as these
 SHORT, FEW = 2, 0.01  # words; the share of captions that may be so, or of words that may be English elsewhere
+ENOUGH = 50  # images of a split (D); the standard error of a mean over fewer is a seventh of an image's deviation
 UNSPLIT = 6  # letters per word, of scripts without blanks; words of Thai have four or five, of Chinese two
 TOLERANCE = 1e-3  # of a box, in widths or heights of the photograph
 UNSPACED = re.compile(f"[{SCRIPTS}]")
@@ -85,6 +87,10 @@ def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
 def _places(splits: Splits, words: Iterable[str], max_words: int, root: str | Path | None) -> Places:
     places, captions = Places(list), 0
     for split, examples in splits.items():
+        if split != "train" and is_constant([[r.words for r in example.references] for example in examples]):
+            places["constant"].append(split)
+        elif split != "train" and len(examples) < ENOUGH:
+            places["tiny"].append(f"{split}: {len(examples)}")
         for example in examples:
             captions += len(example.references)
             if split == "train" and all(len(reference.words) > max_words for reference in example.references):

@@ -178,7 +178,8 @@ class CaptioningModule(L.LightningModule):
     def _log_scores(self, split: str, scores: CaptionScores) -> None:
         """Score the captions of all processes."""
         self.latest[split] = scores.compute()
-        self.log_dict({f"{split}/{name}": value for name, value in self.latest[split].corpus.items()})
+        corpus = self.latest[split].corpus.items()
+        self.log_dict({f"{split}/{name}": value for name, value in corpus if math.isfinite(value)})
         scores.reset()
 
     def configure_optimizers(self) -> Any:
