@@ -37,6 +37,10 @@ MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in thes
 IF_MANY = (
     "lower data.vocabulary.min_count, or for a language without blanks set data.language=zh data.tokens=characters"
 )
+IF_MANY_OF_CHECKPOINT = (
+    "data.vocabulary=checkpoint keeps the words of init_from, and no caption will have others. Choose a checkpoint of "
+    "similar captions, or leave both settings out to train with the words of these"
+)
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +251,8 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
     data = CaptionData(splits, inputs, module.vocabulary, views=more, seed=config.seed, **settings)
     log_info("%s", describe(data, module))
     if data.unknown > MANY_UNKNOWN and is_first():
-        log.warning("%.0f %% of the words of the training captions are unknown: %s", 100 * data.unknown, IF_MANY)
+        advice = IF_MANY_OF_CHECKPOINT if config.data.vocabulary == FROM_CHECKPOINT else IF_MANY
+        log.warning("%.0f %% of the words of the training captions are unknown: %s", 100 * data.unknown, advice)
     return data
 
 

@@ -16,7 +16,7 @@ from captioning.config.registry import CONF, build, each_part, judge, locate, mo
 from captioning.config.settings import check_folder, check_table, refuse
 from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
 from captioning.download.named import check_checkpoint
-from captioning.errors import CaptioningError
+from captioning.errors import INSTEAD, CaptioningError, no_setting
 from captioning.machine import device_of, has_bfloat16
 from captioning.metrics.scorer import Metric, Metrics
 from captioning.tokens import NAMES
@@ -181,6 +181,10 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
         "none: set decoding.select=null, or monitor a score": bool(select) and not is_score(chosen_by),
         f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), and "
         f"{no_best}": best and epochs is not None and 0 <= epochs < (every or 1),
+        **{
+            no_setting("trainer", name, ()): bool(trainer.get(name))
+            for name in (key.removeprefix("trainer.") for key in INSTEAD)
+        },
         **{
             f"with trainer.limit_{split}_batches=0 {no_best}": best and trainer.get(f"limit_{split}_batches") == 0
             for split in ("train", "val", "test")

@@ -124,6 +124,7 @@ def test_small_splits_are_found_and_large_ones_are_not(described: Any, elsewhere
 PLANTED: list[tuple[str, Sequence[str]]] = [
     ("unsplit", ["穿着连衣裙的小女孩。", "走上小屋的女孩。", "两只狗在路上打架。"]),
     ("short", ["a dog"]),
+    ("lists", ["['a dog runs', 'the dog is red']", '["a dog runs"]']),
     ("markup", ["a <b>dog</b> runs"]),
     ("markup", ["a dog &amp; a cat"]),
     ("markup", [r"a dog\nruns and runs"]),
