@@ -4,7 +4,7 @@ B images that both have.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import isfinite
 from pathlib import Path
@@ -18,14 +18,14 @@ from captioning.data.readers.objects import read_objects
 from captioning.data.readers.reading import ImageId, Text, at, by_image
 from captioning.data.words import ENGLISH, Language
 from captioning.download.named import given_path
-from captioning.errors import CaptioningError, did_you_mean, one_line
+from captioning.errors import CaptioningError, did_you_mean, one_line, quoted
 from captioning.metrics import SCORES, Scorer, score_called
 from captioning.metrics.hallucination import ENGLISH_OBJECTS, Chair
 from captioning.metrics.scorer import HEADLINE, scores_of
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.report.runs import read_record
 from captioning.runs.captions import CaptionRecord, add_references, add_scores
-from captioning.runs.settings import each_setting, read_settings
+from captioning.runs.settings import decisive_settings, each_setting, read_settings
 
 LENGTH = "length"
 CAPTIONS = "captions.jsonl"
@@ -59,6 +59,7 @@ class Side:
     signatures: Mapping[str, str]  # of the metrics in the file, where they are recorded
     root: Any  # folder of the photographs, where it is recorded
     data: Mapping[str, Any]  # settings of the run's data, where they are recorded
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the run that change its result
     scores: Sequence[str] = ()  # of the whole split, in a recorded experiment, whose lines do not have them
 
     @classmethod
@@ -78,7 +79,8 @@ class Side:
         found = read_record(record) if record.is_file() else None
         if own_references:
             add_references(entries, file.parent)
-        settings = dict(each_setting(read_settings(config))) if config.is_file() else {}
+        recorded = read_settings(config) if config.is_file() else {}
+        settings = dict(each_setting(recorded))
         data = {name: settings.get(f"data.{name}") for name in ("language", "tokens")}
         return cls(
             one_line(file.absolute().parent.name),
@@ -87,12 +89,22 @@ class Side:
             found.provenance.signatures if found else {},
             settings.get("data.reader.root"),
             data,
+            decisive_settings(recorded),
             [name for name in found.scores if found.provenance.references] if found else [],
         )
 
     @property
     def references(self) -> dict[ImageId, list[str]]:
         return {image: line.references for image, line in self.lines.items()}
+
+
+def differing_settings(one: Side, other: Side) -> dict[str, tuple[str, str]]:
+    """The settings in which two runs differ, with both values as text; null for one that a run does not have."""
+    if not (one.settings and other.settings):
+        return {}
+    keys = sorted(one.settings.keys() | other.settings.keys())
+    both = {key: (quoted(one.settings.get(key)), quoted(other.settings.get(key))) for key in keys}
+    return {key: values for key, values in both.items() if values[0] != values[1]}
 
 
 class Pair:

@@ -18,7 +18,7 @@ from captioning.files import write_text
 from captioning.metrics.scorer import Metric, scores_of
 from captioning.metrics.scorer import left_out as scores_left_out
 from captioning.report.runs import Run, find_runs
-from captioning.report.systems import compare, group
+from captioning.report.systems import compare, group, newest
 from captioning.report.tables import differences, markdown, published_rows, write_csv
 
 SETTINGS: Mapping[str, Any] = {
@@ -51,6 +51,8 @@ def main(config: DictConfig) -> None:
         raise CaptioningError(
             f"there is no tested run below runs={config.runs:.200}: captioning.run writes them{others}"
         )
+    runs, older = newest(runs)
+    left_out += older
     cache, modules = given_path(config.cache), list(config.modules)
     for run in runs:
         try:

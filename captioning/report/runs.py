@@ -84,6 +84,7 @@ class Run(BaseModel):
     tokens: Annotated[Any, Field(validation_alias=AliasPath("data", "tokens"))] = None
     settings: dict[Line, str]  # as text by key, without `FREE`
     folder: Path
+    tested: tuple[int, int, str]  # when, in ns; of copies that are equally old the highest number in the name
     scores: dict[str, float]  # of the test split, times 100
     provenance: Provenance
     history: SkipValidation[list[dict[str, float]]]  # rows of `metrics.csv`, without empty fields
@@ -216,6 +217,7 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
     read = {
         "settings": system_settings(found),
         "folder": folder,
+        "tested": ((folder / "scores.json").stat().st_mtime_ns, len(folder.name), folder.name),
         "scores": {name: score for name, score in record.scores.items() if score is not None},
         "provenance": record.provenance,
         "history": read_state(metrics, parse_history, ADVICE) if metrics.exists() else [],

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import yaml
 
@@ -104,6 +104,20 @@ def system_name(model: str) -> str:
     return str(yaml.safe_load(file.read_text(encoding="utf-8")).get("title", model))
 
 
+def newest(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """The run of each system and seed that was tested last, and a line for each other one."""
+
+    def same(run: Run) -> object:
+        return run.model, run.seed, run.provenance.data_digest, tuple(sorted(run.settings.items()))
+
+    last: dict[object, Path] = {}
+    for run in sorted(runs, key=lambda run: run.tested):
+        last[same(run)] = run.folder
+    kept = [run for run in runs if last[same(run)] == run.folder]
+    others = [run for run in runs if last[same(run)] != run.folder]
+    return kept, [f"{run.folder}: {last[same(run)]} is of the same system and seed, and newer" for run in others]
+
+
 def group(runs: Iterable[Run]) -> list[System]:
     """Group runs into systems, best first; partially tested ones and those without `HEADLINE` last."""
     runs = list(runs)
@@ -129,13 +143,6 @@ def group(runs: Iterable[Run]) -> list[System]:
             label += f" [test images: {'; '.join(parts)}]" if parts else ""
             same = sum(system.label.partition(" #")[0] == label for system in systems)  # so long that it was cut
             systems.append(System(f"{label} #{same + 1}" if same else label, tuple(members)))
-            seed, times = Counter(run.seed for run in members).most_common(1)[0]
-            if times > 1:
-                one, other, *_ = (run.folder for run in members if run.seed == seed)
-                raise CaptioningError(
-                    f"{one} and {other} are the same system with the same seed {seed}, and would count twice: move one "
-                    "of them out of runs="
-                )
     return sorted(systems, key=_rank)
 
 

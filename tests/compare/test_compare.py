@@ -82,6 +82,21 @@ def test_words_and_lengths_by_hand(command: Command) -> None:
     assert said.index("image 1: +") < said.index("image 3: -")
 
 
+def test_settings_in_which_two_runs_differ(command: Command) -> None:
+    """What changes no result, such as the folder, is not among them."""
+    for side, captions, rate in (("a", OURS, 0.001), ("b", THEIRS, 0.0003)):
+        lines(f"{side}/captions.jsonl", captions)
+        config = {"seed": 1, "folder": side, "optimizer": {"lr": rate}, "model": {"score": {"width": 8}}}
+        if side == "b":
+            del config["model"]
+        Path(f"{side}/config.yaml").write_text(json.dumps(config))
+    said = command("a", "b", *QUICK)
+    assert "settings that differ, A | B: model.score.width 8 | null, optimizer.lr 0.001 | 0.0003\n" in said
+    assert record()["settings"] == {"model.score.width": ["8", "null"], "optimizer.lr": ["0.001", "0.0003"]}
+    assert "settings that differ" not in command("a", "a", *QUICK)
+    assert "settings that differ" not in command("ours.json", "b", *QUICK)
+
+
 def test_chinese_by_character_as_a_run_has_recorded_it_or_by_settings(command: Command) -> None:
     results("ours.json", {1: "一只狗", 2: "两个人"})
     results("theirs.json", {1: "一只猫", 2: "两个人"})

@@ -233,10 +233,22 @@ def test_labels_and_curves_are_drawn_whatever_they_are(elsewhere: Path, report: 
     assert rows[5].startswith("| good (setting=${oc.env:PATH}) | 1 (seed 1) |")  # nothing of a run is resolved
 
 
+def test_of_two_runs_of_one_system_and_seed_the_newest_counts(elsewhere: Path, report: Callable[..., str]) -> None:
+    older, newer = (
+        write_run(elsewhere / "runs" / name, "sat_soft", bleu=bleu) for name, bleu in (("z", 11), ("a", 22))
+    )
+    for place, seconds in ((older, 1e9), (newer, 2e9)):
+        os.utime(place / "scores.json", (seconds, seconds))
+    write_run(elsewhere / "runs" / "z", "sat_soft", seed=2, bleu=24)
+    table = report()
+    assert f"| {SOFT} | 2 (seeds 1, 2) | 23.0 ± 1.4" in table
+    folders = "runs/z/flickr8k-sat_soft-seed1: runs/a/flickr8k-sat_soft-seed1"
+    assert f"left out: {folders} is of the same system and seed, and newer" in table
+
+
 REFUSED = {
     "runs=absent": "runs=absent",
     "runs=empty": "runs=empty",
-    "runs=twice": "the same seed 1",
     "runs=broken": "broken/flickr8k-sat_soft-seed1/scores.json",
     "runs=single output=empty/file/report": "empty/file/report",
     "cider=nan": "cider",
@@ -248,7 +260,7 @@ REFUSED = {
 def test_refused(elsewhere: Path, refused: Callable[..., str]) -> None:
     (elsewhere / "empty").mkdir()
     (elsewhere / "empty" / "file").touch()
-    for folder in ("single", "twice/one", "twice/two", "broken"):
+    for folder in ("single", "broken"):
         place = write_run(elsewhere / folder, "sat_soft")
     (place / "scores.json").write_text("{")
     for arguments, key in REFUSED.items():
