@@ -2,6 +2,7 @@
 
 import logging
 import math
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16, is_first
 from captioning.progress import duration
 from captioning.report.tables import print_summary
+from captioning.runs.folder import in_sweep
 from captioning.runs.run import RunFolder, identity
 
 if TYPE_CHECKING:  # train imports PyTorch and Lightning, which take seconds, after the first checks
@@ -93,8 +95,17 @@ def train(config: DictConfig, parts: Mapping[str, Any]) -> float | None:
                     trainer.test(module, data, verbose=False)
     if config.test and is_first():
         print_summary(run.path)
+        if not in_sweep():
+            print_next(config.runs, run.path, backbone)
     assert run.result is not None
     return run.result["best"]
+
+
+def print_next(runs: str, folder: Path, backbone: "Backbone") -> None:
+    """Print the commands that a user probably wants after a run."""
+    print("\nnext", f"captioning report {shlex.quote(f'runs={runs}')}", sep="\n")
+    if backbone.reads_photographs:
+        print(f"captioning predict PHOTOGRAPH {shlex.quote(f'checkpoint={folder}/checkpoints/best.ckpt')}")
 
 
 def tell_precision(trainer: DictConfig, fitting: str, used: str) -> None:

@@ -75,15 +75,18 @@ def test_what_a_run_leaves(shapes_run: Run) -> None:
 
 
 def test_what_a_new_user_reads(shapes_run: Run) -> None:
-    """Sizes, progress, the table, three captions, the folders; on standard error the drawing alone, no warnings."""
+    """Sizes, progress, the table, three captions, the folders, what is next; on standard error the drawing alone."""
     out = shapes_run.stdout
     assert re.search(r"images: train 64, val 20, test 5; vocabulary: \d+ \(\d\.\d % of words unknown\)\n", out)
     assert "parameters: model " in out
-    table = out[out.index("\nimage 200000") :]
+    table = out[out.index("\ntest score (0-100; ") :]
     for name in (*BLEU, "BLEU-1 (no brevity penalty)", "CIDEr", "pointing", "pointing (images shuffled)"):
         assert f"\n{name:<32}" in table
     assert table.count("\nimage 200000") == 3
+    assert table.index("\nCIDEr ") < table.index("\npointing ") < table.index("\nimage 200000")
     assert f"pictures of attention: runs/{NAME}/attention" in table
+    predict = f"captioning predict PHOTOGRAPH checkpoint=runs/{NAME}/checkpoints/best.ckpt"
+    assert table.endswith(f"\nnext\ncaptioning report runs=runs\n{predict}\n")
     bars = [line for line in shapes_run.stderr.replace("\r", "\n").splitlines() if line.strip()]
     assert all(line.startswith("Drawing shapes") for line in bars), bars
     assert "Warning" not in out

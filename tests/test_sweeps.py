@@ -79,6 +79,7 @@ def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> N
     assert ({name: after[name] for name in before} == before) is True
     # and each of them is found again
     again = sweep(tmp_path, "seed=1", "optimizer.lr=0.001,0.002,0.0003")
+    assert again.stdout.startswith("3 jobs: 3 of optimizer.lr; those that are finished are not repeated\n")
     assert again.stdout.count("this run is finished") == 3
     assert len(again.stdout.partition("\njobs by val/CIDEr\n")[2].splitlines()) == 3
     assert not list((tmp_path / "runs").glob(".sweep-*"))

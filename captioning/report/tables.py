@@ -212,21 +212,14 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
 
 
 def print_summary(folder: Path, title: str = "test score") -> None:
-    """Print captions with references, file locations, and scores, main ones last under `title`."""
+    """Print scores, main ones first under `title`, captions with references, and file locations."""
     file = folder / "captions.jsonl"
     record, captions = read_record(folder / "scores.json"), read_captions(file)
     references = read_references(file, bare=True)
-    for image_id, caption in islice(captions.items(), SHOWN):
-        print(f"\n{one_line(f'image {image_id}: {caption}')}")
-        for reference in references[image_id]:
-            print(f"    {one_line(f'reference: {reference}')}")
-    print(f"\nrun folder: {folder}")
-    if (folder / "attention").is_dir():
-        print(f"pictures of attention: {folder / 'attention'}")
     main = {name: value for name, value in record.scores.items() if score_called(name).group in (MAIN, BLEU_ALONE)}
     others = {name: value for name, value in record.scores.items() if name not in main}
     scales = f"0-100; {HEADLINE} {score_called(HEADLINE).unit}" if HEADLINE in main else "0-100"
-    for heading, found in (("also measured", others), (f"{title} ({scales})", main)):
+    for heading, found in ((f"{title} ({scales})", main), ("also measured", others)):
         if found:  # without references there are no main scores
             print(f"\n{heading}")
         for name, value in found.items():
@@ -236,6 +229,13 @@ def print_summary(folder: Path, title: str = "test score") -> None:
             print(f"{name:<32}{printed:>7}  {unit}".rstrip())
     if signed := record.provenance.signatures.values():
         print("", *signed, sep="\n")
+    for image_id, caption in islice(captions.items(), SHOWN):
+        print(f"\n{one_line(f'image {image_id}: {caption}')}")
+        for reference in references[image_id]:
+            print(f"    {one_line(f'reference: {reference}')}")
+    print(f"\nrun folder: {folder}")
+    if (folder / "attention").is_dir():
+        print(f"pictures of attention: {folder / 'attention'}")
 
 
 def print_comparison(folder: Path) -> None:

@@ -3,15 +3,18 @@
 import atexit
 import json
 import logging
+import math
 import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, Override
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -51,9 +54,13 @@ class Jobs(Callback):
         self._folder: Path | None = None
 
     def on_multirun_start(self, config: DictConfig, **settings: Any) -> None:
+        params = config.hydra.sweeper.get("params") or {}
         given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
         swept = [each.key_or_group for each in given if each.is_sweep_override()]
-        self._swept = [*(config.hydra.sweeper.get("params") or {}), *swept]
+        self._swept = [*params, *swept]
+        told = planned([f"{key}={value}" for key, value in params.items()], given)
+        if is_first() and told and "BasicSweeper" in config.hydra.sweeper._target_:  # a search has its own number
+            print(told, flush=True)
         unnamed = {*NAMED, *(each.key_or_group for each in given)} - ({*self._swept} - {*NAMED})
         with read_write(config), open_dict(config):
             config.hydra.overrides.hydra.append(
@@ -117,6 +124,19 @@ class Jobs(Callback):
         shutil.rmtree(self._folder, ignore_errors=True)
         if jobs:
             print(ranking(jobs))
+
+
+def planned(params: list[str], given: Sequence[Override]) -> str:
+    """Say how many jobs a sweep has, and of which settings; empty for intervals and patterns."""
+    chosen = {each.key_or_group: each for each in (*OverridesParser.create().parse_overrides(params), *given)}
+    swept = {key: each for key, each in chosen.items() if each.is_sweep_override()}
+    if not swept or not all(each.is_discrete_sweep() for each in swept.values()):
+        return ""
+    if any(isinstance(each.value(), Glob) for each in swept.values()):
+        return ""
+    numbers = {key: len(list(each.sweep_iterator())) for key, each in swept.items()}
+    factors = " x ".join(f"{number} of {key}" for key, number in numbers.items())
+    return f"{math.prod(numbers.values()):,} jobs: {factors}; those that are finished are not repeated"
 
 
 def ranking(jobs: list[dict[str, Any]]) -> str:

@@ -12,6 +12,10 @@ SCORES = {
     **{"length": 9.25, "of my own": 1.0, "x": None},
 }
 SHOWN = """
+test score (0-100; CIDEr x 100)
+BLEU-4                             77.2
+CIDEr                             104.5
+
 also measured
 pointing                            0.0  %
 attention entropy                  3.89  nats
@@ -19,10 +23,6 @@ attention movement                 0.42  0-1
 length                              9.2  words
 of my own                          1.00
 x                                     -
-
-test score (0-100; CIDEr x 100)
-BLEU-4                             77.2
-CIDEr                             104.5
 """
 
 
@@ -40,7 +40,8 @@ def test_table_three_captions_and_paths(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "attention").mkdir()
     print_summary(tmp_path)
     printed = capsys.readouterr().out
-    assert printed.endswith(f"\nrun folder: {tmp_path}\npictures of attention: {tmp_path / 'attention'}\n{SHOWN}")
+    assert printed.startswith(SHOWN)
+    assert printed.endswith(f"\nrun folder: {tmp_path}\npictures of attention: {tmp_path / 'attention'}\n")
     assert "image 1: caption 1\n    reference: first 1\n    reference: last 1\n" in printed
     assert "caption 2" not in printed
     assert all(character.isprintable() for character in printed.replace("\n", ""))

@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from support import composed, read_or_refused
@@ -25,7 +26,7 @@ from captioning.backbones.scratch import SmallCNN
 from captioning.data.example import Example, Reference, Splits
 from captioning.errors import CaptioningError, Stopped
 from captioning.runs.folder import MAX_SWEPT, lock, new_folder, run_folder
-from captioning.runs.jobs import ranking
+from captioning.runs.jobs import planned, ranking
 from captioning.runs.run import Record, RunFolder, identity
 from captioning.runs.settings import read_settings
 from captioning.training.loggers.metrics_file import MetricsFile
@@ -205,6 +206,22 @@ def test_a_folder_is_named_by_what_is_swept(swept: str, name: str) -> None:
     name = name.replace("HASH", hashlib.sha256(swept.encode()).hexdigest()[:8])
     assert run_folder(config).name == "shapes-spatial_transformer-seed7" + name
     assert len(name) <= MAX_SWEPT + 1
+
+
+@pytest.mark.parametrize(
+    ("params", "given", "said"),
+    [
+        (["model=a,b,c", "seed=1,2,3"], ["data=x", "seed=1,2"], "6 jobs: 3 of model x 2 of seed;"),
+        (["model=a,b,c", "seed=range(1,4)"], ["model=d"], "3 jobs: 3 of seed;"),  # one model was chosen
+        ([], ["seed=1,2", "lr=interval(0,1)"], ""),
+        ([], ["model=glob(*)"], ""),
+        ([], ["seed=1"], ""),
+    ],
+)
+def test_a_sweep_says_its_size(params: list[str], given: list[str], said: str) -> None:
+    found = planned(params, OverridesParser.create().parse_overrides(given))
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
 
 
 def test_the_best_job_comes_first_and_failed_ones_last() -> None:
