@@ -244,3 +244,14 @@ def test_in_bfloat16_the_bundled_captioner_says_nearly_the_same(monkeypatch: pyt
     monkeypatch.setattr(networks, "has_bfloat16", lambda device: False)
     with pytest.raises(CaptioningError, match="bfloat16=true is slower"):
         captioning.load(device="cpu", bfloat16=True)
+
+
+def test_the_bundled_captioner_writes_no_word_of_ethnicity() -> None:
+    captioner = captioning.load(device="cpu")
+    unwanted = {"asian", "african", "american", "indian", "oriental"}
+    assert unwanted <= {*captioner.vocabulary.words}
+    ids = captioner.vocabulary.encode(sorted(unwanted))
+    uniform = torch.zeros(1, 1, len(captioner.vocabulary))
+    words = captioner.search.keywords["filters"](uniform, torch.zeros(1, 1, 0, dtype=torch.long))
+    assert (words[..., ids] == -torch.inf).all()
+    assert (words > -torch.inf).sum() == len(captioner.vocabulary) - 10
