@@ -19,16 +19,26 @@ class Stopped(BaseException):
         return str(self.args[0])
 
 
-def did_you_mean(name: str, allowed: list[str]) -> str:
+def did_you_mean(name: str, allowed: Sequence[str]) -> str:
     """Return a hint at the closest of `allowed`, after a space, or an empty string."""
     close = get_close_matches(name, allowed, n=1)
     return f" Did you mean {close[0]}?" if close else ""
 
 
-def no_setting(path: str, name: str, allowed: list[str], elsewhere: Sequence[str] = ()) -> str:
+INSTEAD = {
+    "trainer.overfit_batches": "debug=true trainer.limit_train_batches=1.0 trainer.max_epochs=100 trains on a few "
+    "images again and again",
+    "trainer.fast_dev_run": "debug=true runs two batches of training, validation and test",
+}
+"""What does here what a setting of Lightning does elsewhere."""
+
+
+def no_setting(path: str, name: str, allowed: Sequence[str], elsewhere: Sequence[str] = ()) -> str:
     """The message for an unknown setting `name` below `path`; `elsewhere` are its namesakes."""
     where = f"in {path}" if path else "at the top level"
     full = f"{path}.{name}" if path else name
+    if full in INSTEAD:
+        return f"{full} of Lightning does not work here: {INSTEAD[full]}"
     hint = f" Did you mean {' or '.join(elsewhere)}?" if elsewhere else did_you_mean(name, allowed)
     return f"there is no setting {full}.{hint} Settings {where}: {', '.join(sorted(allowed))}"
 

@@ -7,6 +7,7 @@ A checkpoint captions its test split, or `images=FOLDER`, also in changed `views
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,10 +29,12 @@ from captioning.config.types import Name, PathText, Samples, Seconds, Seed
 from captioning.data.readers.captions import ImageId, common_images, read_captions, read_references
 from captioning.data.views import NAMED
 from captioning.data.words import Code, Language, Tokens
+from captioning.describe.findings import find_in_texts
 from captioning.download.named import checkpoint_path, given_path, is_elsewhere
 from captioning.files import write_json
 from captioning.metrics.bootstrap import paired
 from captioning.metrics.scorer import Metrics, left_out
+from captioning.metrics.statistics import is_constant
 from captioning.metrics.wording import Said, of_model, wording
 from captioning.progress import counter
 from captioning.report.tables import print_comparison, print_summary, print_views
@@ -81,7 +84,16 @@ def main(config: DictConfig) -> None:
 
     folder = new_folder(config, Path(config.runs) / config.name)
     told = [describe(len(images), len(source.references), given), *left_out(config.metrics, source.language.code)]
+    if scoring.scorer and "CIDEr" in scoring.scorer.metrics and is_constant(scoring.scorer.references):
+        told.append("CIDEr is left out: it is 0 for any captions of one image, or of images with the same references")
     log.info("%s\nrun folder: %s", "\n".join(told), folder)
+    texts = {name: [getattr(each, "text", each) for each in file.values()] for name, file in given.items()}
+    texts["references" if config.references is None else f"references={config.references}"] = list(
+        chain.from_iterable(source.references.values())
+    )
+    for name, each in texts.items():
+        for finding in find_in_texts(each):
+            log.warning("%s, %s; they are scored as they are", name, finding)
     first, *more = config.views
     ours, scores = scoring.score(folder / "captions.jsonl", first)
     if source.kept:

@@ -1,6 +1,7 @@
 """Train a captioner and test it: `python -m captioning.run model=spatial_transformer`."""
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.check import DATA, FROM_CHECKPOINT, SETTINGS, apply_debug, check
 from captioning.config.command import command, start
+from captioning.config.monitors import LOSS, choose_loss
 from captioning.config.registry import CONF, build, without_weights
 from captioning.download.named import checkpoint_path
 from captioning.errors import CaptioningError, quoted
@@ -23,7 +25,7 @@ if TYPE_CHECKING:  # train imports PyTorch and Lightning, which take seconds, af
     from torch import nn
 
     from captioning.backbones import Backbone
-    from captioning.data.example import Splits
+    from captioning.data.example import Example, Splits
     from captioning.data.module import CaptionData
     from captioning.data.views import RandomChange
     from captioning.data.vocabulary import Vocabulary
@@ -35,6 +37,10 @@ MANY_UNKNOWN = 0.15  # (D) more show that the words are not what repeats in thes
 IF_MANY = (
     "lower data.vocabulary.min_count, or for a language without blanks set data.language=zh data.tokens=characters"
 )
+IF_MANY_OF_CHECKPOINT = (
+    "data.vocabulary=checkpoint keeps the words of init_from, and no caption will have others. Choose a checkpoint of "
+    "similar captions, or leave both settings out to train with the words of these"
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +49,8 @@ log = logging.getLogger(__name__)
 def main(config: DictConfig) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
     apply_debug(config)
+    if choose_loss(config) and is_first():
+        log.info("metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s", LOSS)
     return train(config, check(config))
 
 
@@ -67,6 +75,7 @@ def train(config: DictConfig, parts: Mapping[str, Any]) -> float | None:
         initial = InitialWeights(checkpoint_path(config.init_from))
     backbone = build_backbone(parts, initial)
     splits = build_splits(parts, backbone)
+    monitor_what_moves(config, splits["val"])
     run = RunFolder(config, identity(config, splits, backbone, initial), parts["trainer"]["precision"])
     if not run.finished:
         tell_precision(config.trainer, parts["trainer"]["precision"], run.precision)
@@ -129,6 +138,25 @@ def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
     return splits
 
 
+def monitor_what_moves(config: DictConfig, examples: "Sequence[Example]") -> None:
+    """Choose the checkpoint by the loss where CIDEr would, and is 0 for any captions of these validated images."""
+    from captioning.metrics.statistics import is_constant
+
+    size, limit = config.data.eval_batch_size, config.trainer.limit_val_batches
+    if limit is not None:
+        batches = limit if isinstance(limit, int) else int(limit * math.ceil(len(examples) / size))
+        examples = examples[: batches * size]
+    captions = [[reference.words for reference in example.references] for example in examples]
+    if not is_constant(captions) or not choose_loss(config, ["val/CIDEr"]):
+        return
+    images = f"{len(examples):,} validation image{'s' if len(examples) > 1 else ''}"
+    reason = f"CIDEr is 0 for any captions of {images} with the same references"
+    if config.decoding.get("select"):
+        raise CaptioningError(f"decoding.select compares scores, and {reason}: set decoding.select=null")
+    if is_first():
+        log.warning("%s: the best checkpoint is chosen by the loss, %s", reason, LOSS)
+
+
 def debug_subset(config: DictConfig, splits: Mapping[str, Sequence[T]]) -> Mapping[str, Sequence[T]]:
     """Cut each split to two batches with `debug=true`, so that no unused features are computed."""
     if not config.debug:
@@ -170,6 +198,7 @@ def build_module(
         scorers={
             split: Scorer(reference_texts(splits[split]), settings["metrics"][split], timeout, language=language)
             for split in ("val", "test")
+            if settings["metrics"][split]
         },
         vocabulary=vocabulary,
         optimizer=build("optimizer", parts["optimizer"], None),
@@ -222,7 +251,8 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
     data = CaptionData(splits, inputs, module.vocabulary, views=more, seed=config.seed, **settings)
     log_info("%s", describe(data, module))
     if data.unknown > MANY_UNKNOWN and is_first():
-        log.warning("%.0f %% of the words of the training captions are unknown: %s", 100 * data.unknown, IF_MANY)
+        advice = IF_MANY_OF_CHECKPOINT if config.data.vocabulary == FROM_CHECKPOINT else IF_MANY
+        log.warning("%.0f %% of the words of the training captions are unknown: %s", 100 * data.unknown, advice)
     return data
 
 

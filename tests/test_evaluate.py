@@ -114,6 +114,18 @@ def test_equal_to_pycocoevalcap_and_pycocotools(command: Command, monkeypatch: p
     assert min(score for name, score in scores.items() if name not in WORDING) > 0
 
 
+def test_leftovers_in_texts_are_told(command: Command) -> None:
+    """Markers of a tokenizer in captions, and a list that was written as one text in references."""
+    assert "scored as they are" not in command(*FILES, QUICK)
+    results("ours.json", OURS | {2: "<start> pizza on a table <end>"})
+    annotations("references.json", REFERENCES | {7: [str(REFERENCES[7])], 31: [json.dumps(REFERENCES[31])]})
+    said = command(*FILES, QUICK)
+    marked = "captions=ours.json, captions with markup, escapes or addresses: 1 of 5, such as <start> pizza on a table"
+    assert f"{marked} <end>; they are scored as they are\n" in said
+    listed = "references=references.json, captions that are a whole list, written as one text: 2 of 9, such as"
+    assert f"""{listed} ["A man's dog runs""" in said
+
+
 def test_what_it_leaves_and_prints(command: Command) -> None:
     results("ours.json", OURS | {2: "a 🍕\u2028on a table"})
     printed = command(*FILES, "metrics=[CIDEr,BLEU]")

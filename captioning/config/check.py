@@ -3,7 +3,7 @@
 import logging
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, MinLen
@@ -11,13 +11,14 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from captioning.config.monitors import is_score, monitor_rules
 from captioning.config.registry import CONF, build, each_part, judge, locate, modules_of, of_parts, without_weights
 from captioning.config.settings import check_folder, check_table, refuse
 from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
 from captioning.download.named import check_checkpoint
-from captioning.errors import CaptioningError
+from captioning.errors import INSTEAD, CaptioningError, no_setting
 from captioning.machine import device_of, has_bfloat16
-from captioning.metrics.scorer import Metrics, scores_of
+from captioning.metrics.scorer import Metric, Metrics
 from captioning.tokens import NAMES
 
 FROM_CHECKPOINT: Final = "checkpoint"  # in place of a vocabulary's settings: its words are those of `init_from`
@@ -29,7 +30,8 @@ SETTINGS: Mapping[str, Any] = {
     "resume": bool | None,
     **dict.fromkeys(("test", "data.skip_broken"), bool),
     **dict.fromkeys(("runs", "cache"), PathText),
-    **dict.fromkeys(("metrics.val", "metrics.test"), Metrics),
+    "metrics.val": Sequence[Metric],
+    "metrics.test": Metrics,
     "metrics.timeout": Seconds,
     **dict.fromkeys(("backbone", "model", "objective", "decoding", "optimizer", "schedule", "trainer"), Part),
     **dict.fromkeys(("data.reader", "data.view", "callbacks.checkpoint"), Part),
@@ -143,14 +145,13 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
     epochs, every = trainer.max_epochs, trainer.check_val_every_n_epoch
     limit, inputs = config.model.get("max_tokens"), data.max_words + 1
     learner, system = config.objective._target_, config.model._target_
-    rate, select = config.optimizer.get("backbone_lr"), decoding.get("select")
+    rate, chosen_by = config.optimizer.get("backbone_lr"), str(callbacks.checkpoint.get("monitor"))
+    select = decoding.get("select")
     backbones = list(each_part("", OmegaConf.to_container(config.backbone, resolve=True)))
     relative = (config.model.get("encoder") or {}).get("relative", "none")
     unplaced = relative != "none" and any(each["_target_"].endswith(".Precomputed") for _, each in backbones)
     trained = [backbone["trainable"] for _, backbone in backbones if "trainable" in backbone]
     started = int(os.environ.get("WORLD_SIZE", 1))
-    scores = [f"val/{name}" for name in scores_of(list(config.metrics.val), data.get("language", "en"))]
-    monitors = {name: callback.get("monitor") for name, callback in callbacks.items() if callback}
     no_best = f"there is no best checkpoint to test: set test=false{' and decoding.select=null' if select else ''}"
     best, no_gpu = bool(config.test or select), device.type == "cpu"
     many_jobs = "joblib" in str(HydraConfig.get().launcher._target_)
@@ -175,13 +176,15 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
         "decoding.select needs a search with decoding.width, such as decoding=beam": select and "width" not in decoding,
         "callbacks.results writes the test: without it set test=false": config.test and not callbacks.get("results"),
         "callbacks.learning_rate needs a logger: keep logger.csv, or set callbacks.learning_rate=null": unlogged,
-        **{
-            f"callbacks.{name}.monitor={monitor} is not computed with metrics.val={list(config.metrics.val)}; choose "
-            f"one of {', '.join(scores)}, or add its metric": monitor not in (None, *scores)
-            for name, monitor in monitors.items()
-        },
+        **monitor_rules(config, getattr(model, "attends", True)),
+        f"decoding.select={select} compares the scores of captions, and callbacks.checkpoint.monitor={chosen_by} is "
+        "none: set decoding.select=null, or monitor a score": bool(select) and not is_score(chosen_by),
         f"trainer.max_epochs={epochs} ends before the first validation (trainer.check_val_every_n_epoch={every}), and "
         f"{no_best}": best and epochs is not None and 0 <= epochs < (every or 1),
+        **{
+            no_setting("trainer", name, ()): bool(trainer.get(name))
+            for name in (key.removeprefix("trainer.") for key in INSTEAD)
+        },
         **{
             f"with trainer.limit_{split}_batches=0 {no_best}": best and trainer.get(f"limit_{split}_batches") == 0
             for split in ("train", "val", "test")

@@ -13,15 +13,18 @@ import numpy as np
 from captioning.data.example import Example, Reference, Splits, photographs
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import SCRIPTS
+from captioning.metrics.statistics import is_constant
 
 Places = defaultdict[str, list[str]]
 """Captions or photographs by what is wrong with them, as they are shown."""
 LISTED, LONGEST = 50, 40  # words or captions that are listed; words of a caption, of which more count as these
 SHORT, FEW = 2, 0.01  # words; the share of captions that may be so, or of words that may be English elsewhere
+ENOUGH = 50  # images of a split (D); the standard error of a mean over fewer is a seventh of an image's deviation
 UNSPLIT = 6  # letters per word, of scripts without blanks; words of Thai have four or five, of Chinese two
 TOLERANCE = 1e-3  # of a box, in widths or heights of the photograph
 UNSPACED = re.compile(f"[{SCRIPTS}]")
 MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|&#?\w+;|https?://|\\u[0-9a-fA-F]{4}|\\[nt]")
+LIST = re.compile(r"\s*\[\s*(['\"]).*\1\s*,?\s*\]\s*", re.DOTALL)  # as Python or JSON writes one
 # the replacement character, and UTF-8 that was read as Latin-1 or Windows-1252
 DAMAGED = re.compile("\ufffd|[\u00c2-\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00e2\u0080")
 OF_ENGLISH = ("the", "of", "is", "are", "with", "and")  # an eighth of Flickr8k's words
@@ -85,6 +88,10 @@ def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
 def _places(splits: Splits, words: Iterable[str], max_words: int, root: str | Path | None) -> Places:
     places, captions = Places(list), 0
     for split, examples in splits.items():
+        if split != "train" and is_constant([[r.words for r in example.references] for example in examples]):
+            places["constant"].append(split)
+        elif split != "train" and len(examples) < ENOUGH:
+            places["tiny"].append(f"{split}: {len(examples)}")
         for example in examples:
             captions += len(example.references)
             if split == "train" and all(len(reference.words) > max_words for reference in example.references):
@@ -104,22 +111,28 @@ def _places(splits: Splits, words: Iterable[str], max_words: int, root: str | Pa
     return places
 
 
-def _kinds(reference: Reference) -> Iterator[str]:
-    """Name the faults of a caption."""
-    text, words, ascii = reference.text, reference.words, reference.text.isascii()
-    letters = 0 if ascii else len(UNSPACED.findall("".join(words)))
+def text_faults(text: str, words: Sequence[str]) -> Iterator[str]:
+    """Name the faults of a caption and its words."""
+    letters = 0 if text.isascii() else len(UNSPACED.findall("".join(words)))
     if letters > UNSPLIT * len(words):
         yield "unsplit"
     elif len(words) <= SHORT and not letters:
         yield "short"
+    if LIST.fullmatch(text):
+        yield "lists"
     if MARKUP.search(text):
         yield "markup"
-    if not ascii and DAMAGED.search(text):
+    if not text.isascii() and DAMAGED.search(text):
         yield "damaged letters"
-    if not ascii and not unicodedata.is_normalized("NFC", " ".join((text, *words))):
+    if not text.isascii() and not unicodedata.is_normalized("NFC", " ".join((text, *words))):
         yield "decomposed"
+
+
+def _kinds(reference: Reference) -> Iterator[str]:
+    """Name the faults of a caption and its boxes."""
+    yield from text_faults(reference.text, reference.words)
     for noun in reference.nouns:
         left, top, right, bottom = noun.box
         inside = -TOLERANCE <= left < right <= 1 + TOLERANCE and -TOLERANCE <= top < bottom <= 1 + TOLERANCE
-        if not (inside and 0 <= noun.word < len(words)):
+        if not (inside and 0 <= noun.word < len(reference.words)):
             yield "boxes"

@@ -1,19 +1,24 @@
 """Findings that would silently hurt a run, with advice: the sentences of `findings.csv`."""
 
 import csv
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 from captioning.data.words import ENGLISH
-from captioning.describe.captions import FEW, Places
+from captioning.describe.captions import FEW, Places, text_faults
+from captioning.errors import quoted
 
 GRADES = {
     "serious": "a run stops, or its scores are not what they seem",
     "check": "it probably costs quality",
     "note": "it may be as it should be",
 }
+
+OF_TEXTS = ("lists", "damaged letters", "markup", "decomposed")
+"""Faults that change the scores of captions or of references."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,25 @@ def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[
     }
     words = {"refusal": refusal, "size": size, "caption": caption, "images": images}
     words |= {"max_words": numbers["settings"]["max_words"], "most": train["words per caption"][3]}
-    rows = csv.DictReader((files(__package__) / "findings.csv").read_text(encoding="utf-8").splitlines())
     return [
         Finding(kind, row["grade"], row["what"].format(n=n, **words), row["advice"].format(**words), places[kind])
-        for row in rows
+        for row in _sentences()
         if (n := amounts.get(kind := row["kind"], 0)) > float(row["above"])
     ]
+
+
+def find_in_texts(texts: Sequence[str]) -> list[str]:
+    """The findings of `OF_TEXTS` about texts to be scored, each with the first text that has it."""
+    found = defaultdict(list)
+    for text in texts:
+        for kind in text_faults(text, text.split()):
+            found[kind].append(text)
+    return [
+        f"{row['what'].format(n=len(where))} of {len(texts):,}, such as {quoted(where[0])}"
+        for row in _sentences()
+        if row["kind"] in OF_TEXTS and (where := found[row["kind"]])
+    ]
+
+
+def _sentences() -> Iterator[dict[str, str]]:
+    return csv.DictReader((files(__package__) / "findings.csv").read_text(encoding="utf-8").splitlines())

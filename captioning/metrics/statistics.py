@@ -6,7 +6,7 @@ BLEU and METEOR of a corpus are computed from sums of counts, hallucination and 
 ROUGE-L, CIDEr and SPICE are means of image scores.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,13 +77,20 @@ def rouge_l(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> C
 
 
 def cider(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:
-    """CIDEr-D, 0-10, with the document frequencies of these references (one image gives 0)."""
+    """CIDEr-D, 0-10, with the document frequencies of these references; NaN where it is 0 for any captions."""
+    if is_constant(references):
+        return Computed({"CIDEr": np.nan}, {"CIDEr": [np.nan] * len(candidates)}, None)
     scorer = CiderScorer()
     for captions, candidate in zip(references, candidates, strict=True):
         scorer += (candidate, captions)
     # CiderScorer.compute_score is these two steps and a check that fails where no reference has a word.
     scorer.compute_doc_freq()
     return mean("CIDEr", scorer.compute_cider())
+
+
+def is_constant(references: Sequence[Collection[Hashable]]) -> bool:
+    """Return True if CIDEr is 0 for any captions: all images have the same references, so no n-gram has a weight."""
+    return len({frozenset(captions) for captions in references}) == 1
 
 
 def error_rate(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> Computed:

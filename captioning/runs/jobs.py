@@ -21,6 +21,7 @@ from captioning.config.command import prepare
 from captioning.config.explain import explain
 from captioning.files import write_json
 from captioning.machine import end_with, is_first
+from captioning.metrics.scorer import score_called
 
 NAMED = ("name", "model", "seed")
 """Settings that every run folder is called by."""
@@ -123,8 +124,9 @@ def ranking(jobs: list[dict[str, Any]]) -> str:
     sign = -1 if jobs[0]["mode"] == "max" else 1
     ordered = sorted(jobs, key=lambda job: (job["score"] is None, sign * (job["score"] or 0), job["settings"]))
     width = max(len(job["settings"]) for job in jobs)
+    printed = score_called(jobs[0]["monitor"].removeprefix("val/")).printed
     lines = [f"\njobs by {jobs[0]['monitor']}"]
     for place, job in enumerate(ordered, start=1):
-        score = "-" if job["score"] is None else f"{job['score']:.1f}"
+        score = "-" if job["score"] is None else printed(job["score"])
         lines.append(f"{place:>4}{score:>8}  {job['settings']:<{width}}  {job['folder'] or ''}".rstrip())
     return "\n".join(lines)

@@ -191,9 +191,12 @@ def _find_earlier(config: DictConfig, identity: Mapping[str, str]) -> Path | Non
         if record.digests and record.digests.get(name) != identity.get(name):
             problems.append(f"that began from {meaning}")
     if problems:
+        given = "resume=false"
+        if record.result is not None:  # its training has ended: nothing is left to continue
+            given += f" and its weights, init_from={latest / 'checkpoints' / 'best.ckpt'}"
         raise CaptioningError(
             f"resume=true continues {latest}, but {problems[0]}. Restore what it began with, or start a new run with "
-            "resume=false"
+            f"{given}"
         )
     if record.digests and record.result is None:
         log.warning("the backbone has changed since %s began: its result will belong to neither version", latest)

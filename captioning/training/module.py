@@ -35,7 +35,7 @@ class CaptioningModule(L.LightningModule):
     """Trains by `objective`, validates and tests by scores of freely decoded captions.
 
     Args:
-        scorers: `val` and `test`, each with the references of its split.
+        scorers: `val` and `test`, each with the references of its split; without `val`, validation decodes no captions.
         optimizer: made from the trainable parameters.
         backbone_lr: learning rate of the backbone; None: the same as for the model.
         schedule: made from the optimiser and the number of optimiser steps of the training.
@@ -60,7 +60,8 @@ class CaptioningModule(L.LightningModule):
         self.backbone, self.model, self.objective, self.search = backbone, model, objective, search
         self.vocabulary, self.config = vocabulary, dict(config)
         self._optimizer, self._backbone_lr, self._schedule = optimizer, backbone_lr, schedule
-        self.val_scores, self.test_scores = CaptionScores(scorers["val"]), CaptionScores(scorers["test"])
+        self.val_scores = CaptionScores(scorers["val"]) if "val" in scorers else None
+        self.test_scores = CaptionScores(scorers["test"])
         self.latest: dict[str, Scores] = {}  # of the last complete pass over `val` and `test`
         self.quantiles: list[float] = []  # of the scores by which the search ranked the last validation's captions
         self._ranked: dict[int, float] = {}
@@ -136,7 +137,8 @@ class CaptioningModule(L.LightningModule):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_validation_epoch_start(self) -> None:
-        self.val_scores.start()
+        if self.val_scores is not None:
+            self.val_scores.start()
 
     def on_test_epoch_start(self) -> None:
         self.test_scores.start()
@@ -147,12 +149,16 @@ class CaptioningModule(L.LightningModule):
         loss = self._loss(context, batch)
         if loss.words:
             self.nll.update(loss.terms["nll"] / loss.words, loss.words)
+        if self.val_scores is None:
+            return []
         captions = self._decode(context, batch, self.val_scores)
         self._ranked |= {row: caption.score for row, caption in zip(batch.index.tolist(), captions, strict=True)}
         return captions
 
     def on_validation_epoch_end(self) -> None:
         self.log("val/nll", self.nll)
+        if self.val_scores is None:
+            return
         every = ChainMap(*gathered(self._ranked))  # some processes have repeated images
         self.quantiles, self._validated, self._ranked = quantiles_of(every.values()), self.global_step, {}
         self._log_scores("val", self.val_scores)
@@ -172,7 +178,8 @@ class CaptioningModule(L.LightningModule):
     def _log_scores(self, split: str, scores: CaptionScores) -> None:
         """Score the captions of all processes."""
         self.latest[split] = scores.compute()
-        self.log_dict({f"{split}/{name}": value for name, value in self.latest[split].corpus.items()})
+        corpus = self.latest[split].corpus.items()
+        self.log_dict({f"{split}/{name}": value for name, value in corpus if math.isfinite(value)})
         scores.reset()
 
     def configure_optimizers(self) -> Any:

@@ -19,6 +19,7 @@ from captioning.config.explain import explain
 from captioning.errors import CaptioningError
 from captioning.models import Recurrent
 
+BY_LOSS = ["callbacks.checkpoint.monitor=val/nll", "callbacks.checkpoint.mode=min"]
 REFUSALS = (CaptioningError, OmegaConfBaseException)
 
 
@@ -34,11 +35,17 @@ REFUSALS = (CaptioningError, OmegaConfBaseException)
         ["+trainer.val_check_interval='00:15:00:00'", "trainer.max_steps=100"],
         ["+callbacks.checkpoint.save_top_k=2", "callbacks.early_stopping.patience=0"],
         ["logger=wandb"],
+        ["+trainer.overfit_batches=0.0", "+trainer.fast_dev_run=false"],
         ["~callbacks.early_stopping"],
         ["~callbacks.pointing", "~callbacks.attention", "~callbacks.stopwatch"],
         ["logger.csv=null", "callbacks.learning_rate=null"],
         ["callbacks.results=null", "test=false"],
         ["metrics.val=[BLEU]", "callbacks.checkpoint.monitor=val/BLEU-4"],
+        ["metrics.val=[BLEU]", "callbacks.checkpoint.monitor='val/BLEU-1 (no brevity penalty)'"],
+        ["metrics.val=[]", *BY_LOSS],
+        ["callbacks.early_stopping.monitor=train/nll", "callbacks.early_stopping.mode=min"],
+        ["callbacks.early_stopping.monitor='val/attention entropy'"],
+        ["callbacks.early_stopping.monitor='val/false captions'", "callbacks.early_stopping.mode=min"],
         ["trainer.max_epochs=1", "trainer.check_val_every_n_epoch=2", "test=false"],
         ["trainer.max_epochs=-1", "trainer.limit_train_batches=3", "trainer.gradient_clip_val=1"],
         ["model.max_tokens=31", "data.max_words=30", "decoding.max_length=31"],
@@ -75,7 +82,11 @@ def test_what_works_passes(overrides: list[str]) -> None:
         ),
         (["metrics.val=[BLEU]"], ["callbacks.checkpoint.monitor=val/CIDEr", "val/BLEU-4"]),
         (["callbacks.early_stopping.monitor=val/CIDER"], ["callbacks.early_stopping.monitor=val/CIDER", "val/ROUGE-L"]),
-        (["callbacks.checkpoint.monitor=val/nll"], ["callbacks.checkpoint.monitor=val/nll", "val/CIDEr"]),
+        (["callbacks.checkpoint.monitor=val/nll"], ["monitor=val/nll", "callbacks.checkpoint.mode=max: set it to min"]),
+        (["callbacks.early_stopping.monitor=val/pointing"], ["one of val/BLEU-1", "val/CIDEr, val/nll"]),
+        (["model=show_tell", "callbacks.early_stopping.monitor='val/attention entropy'"], ["attention entropy"]),
+        (["metrics.val=[]", "callbacks.checkpoint.monitor=val/length"], ["val/length", "one of val/nll"]),
+        (["decoding.select=[1,3]", *BY_LOSS], ["decoding.select=[1, 3]", "val/nll", "decoding.select=null"]),
         (["callbacks.checkpoint=null"], ["callbacks.checkpoint"]),
         (["~callbacks.results"], ["callbacks.results", "test=false"]),
         (["~logger.csv"], ["callbacks.learning_rate", "logger"]),
@@ -93,7 +104,9 @@ def test_what_works_passes(overrides: list[str]) -> None:
         ),
         (["optimizer.backbone_lr=1e-5", "backbone=side_by_side"], ["backbone_lr=1e-05", "backbone.trainable=true"]),
         (["+optimizer.foreach=true"], ["optimizer: `fused` and `foreach` cannot be `True` together."]),
-        (["+trainer.overfit_batches=-1"], ["trainer: "]),
+        (["+trainer.limit_predict_batches=-1"], ["trainer: "]),
+        (["+trainer.overfit_batches=1"], ["overfit_batches", "debug=true trainer.limit_train_batches=1.0"]),
+        (["+trainer.fast_dev_run=true"], ["trainer.fast_dev_run of Lightning does not work here: debug=true"]),
         (["+trainer.val_check_interval=0"], ["trainer.val_check_interval=0"]),
         (["+callbacks.checkpoint.save_top_k=0"], ["callbacks.checkpoint.save_top_k=0"]),
         (["+callbacks.checkpoint.every_n_train_steps=5", "+callbacks.checkpoint.every_n_epochs=5"], ["mutually excl"]),
@@ -114,7 +127,7 @@ def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> 
 
 # by each kind of judgement: our table, the type of a parameter, the part that is built; rooms have tests of bounds
 REFUSED = """
-seed=-1 seed=1.5 resume=maybe test=1 name=null runs= cache=5 metrics=null metrics.val=[] metrics.test=[1]
+seed=-1 seed=1.5 resume=maybe test=1 name=null runs= cache=5 metrics=null metrics.test=[] metrics.test=[1]
 metrics.timeout=inf metrics.timeout=nan data.batch_size=0 data.eval_batch_size=100000000 data.num_workers=-1
 data.views=true data.vocabulary=null data.vocabulary.min_count=0 data.reader=null data.reader.max_objects=5
 data.language=german data.tokens=letters

@@ -127,13 +127,25 @@ def test_bleu_by_hand():
     ("references", "candidates"),
     [
         *(([["a dog runs"], ["a cat"]], {0: empty, 1: empty}) for empty in ("", "...", "😀")),
-        ([["!"], ["?"]], {0: "a dog", 1: "a cat"}),
+        ([["!"], ["?"], ["a bird"]], {0: "a dog", 1: "a cat", 2: ""}),
     ],
 )
 def test_without_a_word_there_is_no_score(references, candidates):
     scores = Scorer(references, metrics=["BLEU", "ROUGE-L", "CIDEr"]).score(candidates).corpus
     assert all(score == pytest.approx(0, abs=1e-3) for score in scores.values())
     assert scores["CIDEr"] == 0
+
+
+@pytest.mark.parametrize("references", [[["a dog runs"]], [["a dog", "a cat"], ["a cat", "a dog"]]])
+def test_cider_that_is_zero_for_any_captions_is_no_score(references):
+    """No n-gram of references that all images share has a weight: pycocoevalcap gives 0 for a reference itself."""
+    captions = {row: texts[0] for row, texts in enumerate(references)}
+    by_image = dict(enumerate(references))
+    assert Cider().compute_score(by_image, {row: [text] for row, text in captions.items()})[0] == 0
+    scores = Scorer(references, metrics=["ROUGE-L", "CIDEr"]).score(captions)
+    assert math.isnan(scores.corpus["CIDEr"])
+    assert all(math.isnan(image["CIDEr"]) for image in scores.per_image)
+    assert [each.names for each in scores.statistics] == [("ROUGE-L",)]  # nothing to compare by
 
 
 def test_awkward_captions_keep_their_places():

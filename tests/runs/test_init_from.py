@@ -9,7 +9,7 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 from omegaconf import DictConfig, OmegaConf
-from support import composed, miniature
+from support import composed, flickr8k, miniature
 
 from captioning.config.check import check
 from captioning.config.command import NOT_HERE
@@ -143,6 +143,18 @@ def test_another_vocabulary_and_other_weights_are_refused(first: Path) -> None:
             initial.check_vocabulary(Vocabulary(others))
     with pytest.raises(CaptioningError, match=r"init_from=.*Missing key"):
         initial.fill("backbone", torch.nn.Sequential(torch.nn.Linear(2, 3)))
+
+
+def test_unknown_words_with_the_words_of_a_checkpoint_have_their_own_advice(
+    first: Path, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A lower min_count has no effect on them."""
+    monkeypatch.chdir(home)
+    flickr8k(home / "data")
+    photographs = ["data=flickr8k", "data.root=data", "backbone=small_cnn"]
+    main.__wrapped__(small(*photographs, f"init_from={first}", "data.vocabulary=checkpoint"))
+    assert "are unknown: data.vocabulary=checkpoint keeps the words of init_from" in caplog.text
+    assert "min_count" not in caplog.text
 
 
 @pytest.mark.parametrize("given", ["data.vocabulary=checkpoint", "data.vocabulary=words", "init_from=3"])

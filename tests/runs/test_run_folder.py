@@ -119,6 +119,8 @@ def test_a_run_is_found_again_with_its_precision_and_result(
     assert "the code has changed since" in caplog.text
     with pytest.raises(CaptioningError, match=r"data\.note=\"2\" \(it has \"2020-01-01\"\), trainer\.precision="):
         run("data.note='2'")
+    with pytest.raises(CaptioningError, match=rf"init_from={new.path}/checkpoints/best.ckpt$"):
+        run("trainer.precision=bf16-mixed", "trainer.max_epochs=99")  # more epochs of a finished run
 
 
 def test_runs_of_earlier_versions_are_found(elsewhere: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -50,7 +50,7 @@ class Progress(ProgressBar):
         self._total: float = trainer.estimated_stepping_batches  # infinite for unlimited training
         self._start: tuple[int, float] | None = None  # after the first step, which waits for workers and compiles
         self._kept: Any = trainer.checkpoint_callback
-        self._monitor = str(getattr(self._kept, "monitor", None) or "").removeprefix("val/")
+        self._monitor = str(getattr(self._kept, "monitor", None) or "")
         self._best: Any = getattr(self._kept, "best_model_score", None)
         epochs, steps = trainer.max_epochs or -1, trainer.num_training_batches
         steps = math.ceil(steps / trainer.accumulate_grad_batches)
@@ -75,7 +75,7 @@ class Progress(ProgressBar):
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         # before the module scores the captions, for which Java may take a minute
-        if self._on_bar or trainer.testing:
+        if self._decoded and (self._on_bar or trainer.testing):
             self._evaluating(f"scoring {self._decoded:,} captions ...")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -83,7 +83,7 @@ class Progress(ProgressBar):
             self._close()
             return
         scores = self._scores()
-        if (score := self._logged(f"val/{self._monitor}")) is not None:
+        if (score := self._logged(self._monitor)) is not None:
             best = (score,) if self._best is None else (self._best, score)
             self._best = float(max(best) if self._kept.mode == "max" else min(best))
         if self._on_bar:
@@ -96,6 +96,12 @@ class Progress(ProgressBar):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._close(leave=True)
+        for stop in trainer.early_stopping_callbacks if self._is_training else ():
+            if stop.stopped_epoch and stop.wait_count >= stop.patience:
+                last = f"training ends early, after epoch {stop.stopped_epoch + 1}"
+                self._write(f"{last}: {stop.monitor} did not improve in {stop.wait_count} validations")
+            elif stop.stopped_epoch:
+                self._write(f"training ends early: {stop.stopping_reason_message}")
         self._is_training = False
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
@@ -125,7 +131,8 @@ class Progress(ProgressBar):
         if scores:
             parts += [f"{name} {value}" for name, value in scores.items()]
         if self._best is not None:
-            parts.append(f"best {self._monitor} {score_called(self._monitor).printed(self._best)}")
+            name = self._monitor.removeprefix("val/")
+            parts.append(f"best {name} {score_called(name).printed(self._best)}")
         if not scores:
             parts += [f"lr {optimizer.param_groups[0]['lr']:.1e}" for optimizer in self.trainer.optimizers]
         if (rate := self._logged("train/captions per second")) is not None:
@@ -133,7 +140,8 @@ class Progress(ProgressBar):
         return ", ".join(parts)
 
     def _scores(self) -> dict[str, str]:
-        values = {name: self._logged(f"val/{name}") for name in dict.fromkeys([*SHOWN.values(), self._monitor])}
+        columns = dict.fromkeys([*(f"val/{name}" for name in SHOWN.values()), self._monitor])
+        values = {name.removeprefix("val/"): self._logged(name) for name in columns}
         return {name: score_called(name).printed(value) for name, value in values.items() if value is not None}
 
     def _logged(self, name: str) -> float | None:

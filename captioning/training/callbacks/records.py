@@ -47,6 +47,7 @@ class Results(L.Callback):
         source = origin(trainer) | {
             "decoding": pl_module.config["decoding"],
             **pl_module.objective.origin(),
+            "monitor": getattr(trainer.checkpoint_callback, "monitor", None),  # which chose the tested weights
             "seconds_trained": stopwatch and stopwatch.trained,
             "seconds_to_best": stopwatch and stopwatch.to_best,
             "signatures": pl_module.test_scores.scorer.signatures,

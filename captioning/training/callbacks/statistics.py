@@ -46,8 +46,10 @@ class CaptionCallback(L.Callback):
         pass
 
     def _split(self, trainer: L.Trainer) -> str | None:
+        module: Any = trainer.lightning_module
         split = "test" if trainer.testing else "val"
-        return split if split in self.splits and not trainer.sanity_checking else None
+        decoded = trainer.testing or module.val_scores is not None
+        return split if decoded and split in self.splits and not trainer.sanity_checking else None
 
     def on_validation_epoch_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         if self._split(trainer):
