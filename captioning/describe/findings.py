@@ -9,6 +9,7 @@ from typing import Any
 from captioning.data.words import ENGLISH
 from captioning.describe.captions import FEW, Places
 
+MOST = 0.5  # of the training captions: more that are too long are serious (D)
 GRADES = {
     "serious": "a run stops, or its scores are not what they seem",
     "check": "it probably costs quality",
@@ -46,6 +47,8 @@ def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[
         "copied": test["also in training"] / test["captions"],
         "one reference": test["captions per photograph"][2] == 1,
     }
+    if amounts["long"] > MOST:
+        amounts["too long"] = amounts.pop("long")
     words = {"refusal": refusal, "size": size, "caption": caption, "images": images}
     words |= {"max_words": numbers["settings"]["max_words"], "most": train["words per caption"][3]}
     rows = csv.DictReader((files(__package__) / "findings.csv").read_text(encoding="utf-8").splitlines())
