@@ -232,7 +232,9 @@ def _named(decoding: Mapping[str, Any]) -> Iterator[str]:
 
 def _with_settings(saved: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     if "_target_" in given:
-        return {**given, "_partial_": True}
+        # captions are as long as the run's, whatever the search; one's own may know no such limit
+        ours = given["_target_"].startswith("captioning.") and "max_length" in saved
+        return {**({"max_length": saved["max_length"]} if ours else {}), **given, "_partial_": True}
     filters = dict(given.get("filters") or {})
     if "_target_" not in filters:
         filters = {"_target_": USUAL_FILTERS, **(saved.get("filters") or {}), **filters}

@@ -123,6 +123,7 @@ def check(config: DictConfig) -> None:
     with open_dict(config):
         for name in FOR_TRAINING:
             config.pop(name, None)
+        config.data.pop("max_words", None)  # of another data set: the run's own bounds its captions
     check_table(SETTINGS, config)
     trained = config.checkpoint is not None or config.decoding.get("ensemble") is not None
     altered = config.bfloat16 or config.shuffled or settings_given(config.decoding)

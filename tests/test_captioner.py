@@ -102,8 +102,13 @@ def test_a_captioner_is_frozen_takes_no_random_numbers_and_says_what_it_is(shape
     assert re.fullmatch(rf"TrainedCaptioner\({system}; {known} words; cpu\)", repr(captioner))
 
 
-def test_decoding_settings_replace_those_of_the_run(shapes_run: Run, captioner: TrainedCaptioner) -> None:
+def test_decoding_settings_replace_those_of_the_run(
+    shapes_run: Run, captioner: TrainedCaptioner, tmp_path: Path
+) -> None:
     """Words of filters by their text; a search that takes all of the machine is the user's to ask for."""
+
+    def shorten(saved: Any) -> None:
+        saved["captioning"]["config"]["decoding"]["max_length"] = 3
 
     def decoded(**settings: Any) -> list[list[str]]:
         other = captioning.load(shapes_run.checkpoint, "cpu", decoding=settings)
@@ -113,6 +118,8 @@ def test_decoding_settings_replace_those_of_the_run(shapes_run: Run, captioner: 
     greedy = decoded(**GREEDY, max_length=15)
     assert decoded(width=1, length_penalty=0) == greedy
     assert max(map(len, greedy)) > 2
+    shorter = changed(shapes_run.checkpoint, tmp_path, shorten)
+    assert {len(each.words) for each in captioning.load(shorter, "cpu", GREEDY).caption(shapes_run.photographs)} == {3}
     assert {len(words) for words in decoded(max_length=2)} == {2}
     said = {word for caption in shapes_run.captions for word in caption.split()}
     some = sorted(said - {"blue", "the"})[:3]
@@ -244,3 +251,14 @@ def test_in_bfloat16_the_bundled_captioner_says_nearly_the_same(monkeypatch: pyt
     monkeypatch.setattr(networks, "has_bfloat16", lambda device: False)
     with pytest.raises(CaptioningError, match="bfloat16=true is slower"):
         captioning.load(device="cpu", bfloat16=True)
+
+
+def test_the_bundled_captioner_writes_no_word_of_ethnicity() -> None:
+    captioner = captioning.load(device="cpu")
+    unwanted = {"asian", "african", "american", "indian", "oriental"}
+    assert unwanted <= {*captioner.vocabulary.words}
+    ids = captioner.vocabulary.encode(sorted(unwanted))
+    uniform = torch.zeros(1, 1, len(captioner.vocabulary))
+    words = captioner.search.keywords["filters"](uniform, torch.zeros(1, 1, 0, dtype=torch.long))
+    assert (words[..., ids] == -torch.inf).all()
+    assert (words > -torch.inf).sum() == len(captioner.vocabulary) - 10

@@ -29,7 +29,7 @@ def run(chapter: Path, folder: Path, miniature: bool) -> None:
     """Run the code cells in order as one script, below a copy of the folders that they read."""
     place = folder / "tutorial"
     place.mkdir()
-    for name in ("photographs", "zoo_flickr8k"):
+    for name in ("photographs", "references", "zoo_flickr8k"):
         (folder / name).symlink_to(EXPERIMENTS / name)
     code = []
     for cell in cells(chapter):

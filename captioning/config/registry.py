@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from hydra._internal.utils import _locate as located  # `get_object` logs what it also raises
+from omegaconf import OmegaConf
 from pydantic import ValidationError
 
 from captioning.config.types import refusals, validated
@@ -22,6 +23,9 @@ PACKAGE = Path(__file__).parents[1]
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 BESIDE = {"model": "title", "optimizer": "backbone_lr", "decoding": "select"}  # which are no arguments of the part
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+# tokens of so many words and their end, or BOS; None where a command has no `data.max_words`
+OmegaConf.register_new_resolver("with_end", lambda words: words + 1 if isinstance(words, int) else words, replace=True)
 
 
 def of_parts(config: Mapping[str, Any]) -> dict[str, Any]:

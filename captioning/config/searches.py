@@ -17,7 +17,7 @@ WORDS: Mapping[str, Any] = {
     **dict.fromkeys(("prefix", "forbidden"), Sequence[str | int | float]),
     "no_bad_ending": bool,
 }
-LONGEST = 100
+LONGEST = 256
 OF_OTHERS: Mapping[str, Any] = {  # what a checkpoint or a visitor may ask for: more could take all of the machine
     **dict.fromkeys(("width", "groups", "n_best", "n"), Annotated[int, Interval(ge=1, le=32)]),
     "max_length": Annotated[int, Interval(ge=1, le=LONGEST)],
@@ -62,7 +62,8 @@ def build_search(
         raise CaptioningError(f"decoding.{error}") from error
     if isinstance(max_tokens, int) and longest > max_tokens:
         raise CaptioningError(
-            f"decoding.max_length={longest} is longer than this model can read: at most model.max_tokens={max_tokens}"
+            f"decoding.max_length={longest} is longer than this model can read: at most model.max_tokens={max_tokens}. "
+            "Unless set, it is data.max_words + 1"
         )
     return search
 

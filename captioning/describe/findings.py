@@ -11,6 +11,7 @@ from captioning.data.words import ENGLISH
 from captioning.describe.captions import FEW, Places, text_faults
 from captioning.errors import quoted
 
+MOST = 0.5  # of the training captions: more that are too long are serious (D)
 GRADES = {
     "serious": "a run stops, or its scores are not what they seem",
     "check": "it probably costs quality",
@@ -51,6 +52,8 @@ def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[
         "copied": test["also in training"] / test["captions"],
         "one reference": test["captions per photograph"][2] == 1,
     }
+    if amounts["long"] > MOST:
+        amounts["too long"] = amounts.pop("long")
     words = {"refusal": refusal, "size": size, "caption": caption, "images": images}
     words |= {"max_words": numbers["settings"]["max_words"], "most": train["words per caption"][3]}
     return [

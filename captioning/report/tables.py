@@ -26,6 +26,7 @@ from captioning.report.systems import Compared, System, Value, within_seeds
 BY_GROUP = {group: [name for name, score in SCORES.items() if score.group == group] for group in GROUPS}
 TABLED = [*BY_GROUP[MAIN], *BY_GROUP[BLEU_ALONE], *BY_GROUP[WORDING]]  # of all tables, whatever was scored
 SHOWN = 3  # captions that are printed at the end of a run
+MOSTLY = 90  # percent of captions that should end by themselves (D)
 VIEWS = "views.md"
 COLUMNS_OF_VIEWS = (HEADLINE, "repeated", "unseen pairs", "first word entropy", "word entropy")
 COSTS = ("parameters", "seconds trained", "captions per second")
@@ -227,6 +228,12 @@ def print_summary(folder: Path, title: str = "test score") -> None:
             printed = "-" if value is None else score.printed(value)
             unit = "" if value is None or name in main else score.unit
             print(f"{name:<32}{printed:>7}  {unit}".rstrip())
+    if (ended := record.scores.get("ended")) is not None and ended < MOSTLY:
+        longest = record.provenance.decoding.get("max_length")
+        print(
+            f"\nwarning: {100 - ended:.0f} % of the captions did not end by themselves: decoding.max_length={longest}"
+            " cut them. It is data.max_words + 1 unless set"
+        )
     if signed := record.provenance.signatures.values():
         print("", *signed, sep="\n")
     for image_id, caption in islice(captions.items(), SHOWN):

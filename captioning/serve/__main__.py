@@ -15,7 +15,7 @@ from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import check_table
 from captioning.config.types import PathText
-from captioning.download.named import check_checkpoint, checkpoint_path
+from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.errors import CaptioningError, Stopped
 from captioning.machine import on_signal
 from captioning.serve.server import FolderHandler, Handler, Server, report_folder
@@ -37,9 +37,9 @@ SETTINGS: Mapping[str, Any] = {
 def main(config: DictConfig) -> None:
     """Print the page's address and serve it until a signal comes."""
     check_table(SETTINGS, config)
-    if (config.report is None) is (config.checkpoint in (None, [])):
-        raise CaptioningError("nothing to serve, or too much: give either report=FOLDER or checkpoint=FILE")
     report = config.report
+    if report is not None and config.checkpoint not in (None, []):
+        raise CaptioningError("report=FOLDER and checkpoint=FILE are two pages: give one of them")
     handler = _captions(config) if report is None else partial(FolderHandler, directory=report_folder(report))
     with Server(config.host, config.port, handler) as server:
         with while_read():
@@ -50,7 +50,8 @@ def main(config: DictConfig) -> None:
 
 
 def _captions(config: DictConfig) -> Callable[..., Handler]:
-    given = [config.checkpoint] if isinstance(config.checkpoint, str) else list(config.checkpoint)
+    named = config.checkpoint or PRETRAINED
+    given = [named] if isinstance(named, str) else list(named)
     for checkpoint in given:
         check_checkpoint("checkpoint", checkpoint)
     from captioning.serve.captions import Captions, CaptionsHandler, load_captioners  # here, as PyTorch takes seconds

@@ -52,7 +52,7 @@ def choices(own: Mapping[str, Any], longest: int) -> list[Choice]:
     for path in sorted(folder.glob("[!_]*.yaml")):
         text = path.read_text(encoding="utf-8")
         node = _with_own(yaml.load(f"{base}\n{text}", LOADER), own)
-        node["max_length"] = min(node["max_length"], longest)
+        node["max_length"] = min(own.get("max_length", longest), longest)
         comments = dict(re.findall(r"^ *(\w+):.*?  # (.*)$", f"{base}\n{text}", re.M))
         own_controls = _controls("decoding", node, comments)
         filters = _controls("decoding.filters", node["filters"], comments)

@@ -48,7 +48,7 @@ REFUSALS = (CaptioningError, OmegaConfBaseException)
         ["callbacks.early_stopping.monitor='val/false captions'", "callbacks.early_stopping.mode=min"],
         ["trainer.max_epochs=1", "trainer.check_val_every_n_epoch=2", "test=false"],
         ["trainer.max_epochs=-1", "trainer.limit_train_batches=3", "trainer.gradient_clip_val=1"],
-        ["model.max_tokens=31", "data.max_words=30", "decoding.max_length=31"],
+        ["data.max_words=30"],
         ["+trainer.strategy=ddp", "trainer=cpu", "trainer.devices=2"],
         ["model=sat_hard", "objective=cross_entropy"],
         ["model=sat_soft", "~model/score", "objective.doubly_stochastic=0"],
@@ -59,10 +59,22 @@ def test_what_works_passes(overrides: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "longest", "max_tokens"),
+    [([], 15, 15), (["data.max_words=60"], 61, 61), (["data.max_words=60", "decoding.max_length=20"], 20, 61)],
+)
+@pytest.mark.parametrize("search", ["beam", "greedy", "sample", "diverse_beam"])
+def test_lengths_follow_the_captions_of_training(
+    search: str, overrides: list[str], longest: int, max_tokens: int
+) -> None:
+    settings = check(composed(f"decoding={search}", *overrides))
+    assert (settings["decoding"]["max_length"], settings["model"]["max_tokens"]) == (longest, max_tokens)
+
+
+@pytest.mark.parametrize(
     ("overrides", "parts"),
     [
         (
-            ["data.max_words=15"],
+            ["data.max_words=15", "model.max_tokens=15", "decoding.max_length=15"],
             ["data.max_words=15", "model.max_tokens=15", "model.max_tokens=16", "data.max_words=14"],
         ),
         (["objective=reinforce"], ["Reinforce", "Transformer", "model=sat_hard"]),
@@ -73,6 +85,7 @@ def test_what_works_passes(overrides: list[str]) -> None:
             ["objective.kl_weight", "init_from=CHECKPOINT", "objective.kl_weight=0"],
         ),
         (["model=sat_hard", "objective.credit=word"], ["objective.credit=word", "caption"]),
+        (["data.max_words=15", "model.max_tokens=15"], ["max_length=16", "Unless set, it is data.max_words + 1"]),
         (["decoding.max_length=16"], ["decoding.max_length=16", "model.max_tokens=15"]),
         (["data.tokens=characters"], ["tokens=characters", "language=en"]),
         (["data.tokens=no_module.split"], ["data.tokens=no_module.split"]),

@@ -179,6 +179,7 @@ def test_faults_of_many_captions() -> None:
     assert list(found(CLEAN | {"test": [["a red cat"]]})) == ["one reference"]
     long = [["a dog runs", "a dog " + "runs and " * 10]]
     assert list(found(CLEAN | {"train": long})) == ["long"]
+    assert list(found(CLEAN | {"train": [long[0][1:]]})) == ["too long", "left out"]
     assert found(CLEAN | {"train": [["a dog runs"], long[0][1:]]}) == {"left out": ["train1.jpg"], "long": []}
 
 

@@ -49,6 +49,19 @@ def test_table_three_captions_and_paths(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"\nimage {shown}: {shown}\n    reference: {shown}\n" in printed
 
 
+@pytest.mark.parametrize(("ended", "cut"), [(90.0, None), (89.0, "11 %"), (0.0, "100 %")])
+def test_captions_that_were_cut_are_a_warning(
+    ended: float, cut: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provenance = {"decoding": {"max_length": 15}}
+    caption = {"image_id": 1, "caption": "a dog", "references": []}
+    write(tmp_path, caption, scores={"BLEU-4": 2.9, "ended": ended}, provenance=provenance)
+    print_summary(tmp_path)
+    printed = capsys.readouterr().out
+    assert ("warning" in printed) == (cut is not None)
+    assert cut is None or f"{cut} of the captions did not end by themselves: decoding.max_length=15 cut them" in printed
+
+
 def test_a_comparison_and_views_have_their_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"ours": 24.34, "theirs": 25.09, "difference": -0.75, "low": -1.26, "high": -0.04, "p": 0.0619}
     record = {"against": {"file": "other.json"}, "images": 5000, "samples": 1000, "scores": {"BLEU-4": row}}

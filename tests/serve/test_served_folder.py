@@ -99,11 +99,10 @@ def test_other_requests_are_refused_and_a_visitor_who_goes_away_is_no_error(
 
 
 REFUSED = {
-    "": "report=FOLDER or checkpoint=FILE",
-    "report=a checkpoint=b": "report=FOLDER or checkpoint=FILE",
+    "report=a checkpoint=b": "report=FOLDER and checkpoint=FILE",
+    "port=70000": "port=70000",
     "report=absent": "report=absent",
     "checkpoint=[absent.ckpt]": "checkpoint=absent.ckpt",
-    "report=. port=70000": "port=70000",
     "report=. upload.megabytes=0": "upload.megabytes=0",
     "report=. host=192.0.2.1": "host=192.0.2.1",
     "report=. port={taken}": "port=0",
@@ -117,14 +116,18 @@ def test_refused(elsewhere: Path, refused: Callable[..., str]) -> None:
             assert key in refused(main, *arguments.format(taken=other.getsockname()[1]).split())
 
 
-def test_a_report_is_served_without_pytorch_until_a_signal_comes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("settings", "page", "imported"), [(["report=."], "page", "set()"), ([], "", None)])
+def test_a_page_is_served_until_a_signal_comes(
+    tmp_path: Path, settings: list[str], page: str, imported: str | None
+) -> None:
+    """A report without PyTorch; with neither report nor checkpoint the bundled captioner."""
     (tmp_path / "index.html").write_text("page")
     # what is imported at the end of the process is printed by it
     code = (
         "import atexit, sys; from captioning.config.command import start; from captioning.serve.__main__ import main;"
         "atexit.register(lambda: print({'torch', 'lightning', 'PIL'} & set(sys.modules))); start(main)"
     )
-    command = [sys.executable, "-c", code, "report=.", "port=0"]
+    command = [sys.executable, "-c", code, *settings, "port=0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = os.environ | {"PYTHONPATH": PACKAGE}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:
@@ -133,9 +136,11 @@ def test_a_report_is_served_without_pytorch_until_a_signal_comes(tmp_path: Path)
         assert found, line
         with socket.create_connection(("127.0.0.1", int(found[1]))) as connection:
             connection.sendall(f"GET / HTTP/1.0\r\nHost: localhost:{found[1]}\r\n\r\n".encode())
-            assert connection.makefile("rb").read().endswith(b"\r\n\r\npage")
+            answer = connection.makefile("rb").read().decode()
+            assert answer.endswith(f"\r\n\r\n{page}") if page else "the bundled captioner" in answer
         process.send_signal(signal.SIGINT)
         printed, complained = process.communicate(timeout=600)
-    assert (process.returncode, printed) == (130, "set()\n")
+    assert process.returncode == 130
+    assert imported is None or printed == f"{imported}\n"
     assert "SIGINT" in complained
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]

@@ -112,7 +112,7 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
     (read_references, both(annotations=[]), CaptioningError, "no images"),
     (read_references, both({"file_name": "x"}), ValidationError, "images[0].id"),
     (read_references, both(IMAGE, {"id": 9}), CaptioningError, "references for 1 of 2 images: 9"),
-    (lines(read_references), {"image_id": 1, "caption": "a"}, ValidationError, "line 1: references"),
+    (lines(read_references), {"image_id": 1, "caption": "a"}, CaptioningError, "1 of 1 images: 1"),
     (lines(read_references), {"image_id": 1, "references": []}, CaptioningError, "1 of 1 images: 1"),
 ]
 
