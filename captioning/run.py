@@ -118,9 +118,12 @@ def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
     from captioning.data.words import Language
     from captioning.features.inputs import check_features
     from captioning.features.sources import learn_words
+    from captioning.runs.data_set import log_skipped
 
     data = settings["data"]
-    splits = read(build("data.reader", data["reader"], None), backbone.reads_photographs, Language.of(data))
+    skipped: list[Exception] | None = [] if data["skip_broken"] else None
+    splits = read(build("data.reader", data["reader"], None), backbone.reads_photographs, Language.of(data), skipped)
+    log_skipped(skipped or ())
     # a frozen backbone computes features of every photograph before training anyway
     if backbone.reads_photographs and (backbone.trainable or data["skip_broken"]):
         splits = readable(splits, backbone.transform, Path(settings["cache"]) / "photographs", data["skip_broken"])

@@ -81,7 +81,7 @@ def _captions(path: Path) -> dict[str, list[str]]:
     captions: dict[str, list[str]] = defaultdict(list)
     rows = TypeAdapter(_Row)
     for place, line in lines if tokens else lines[1:]:
-        with reading.at(place):
+        with reading.or_skip(), reading.at(place):
             match = TOKEN.fullmatch(line)
             values = (match.groups() if match else ()) if tokens else _fields(line, delimiter)
             if len(values) != len(header):
