@@ -201,9 +201,10 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
     """The data module with what the backbone needs: photographs, or cached features at unit scale."""
     import torch
 
-    from captioning.data.module import CaptionData
+    from captioning.data.module import CaptionData, check_lengths
     from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
 
+    check_lengths(splits["train"], config.data.max_words)  # before features are computed
     backbone, cache, views = module.backbone, Path(config.cache), range(1, config.data.views)
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again
