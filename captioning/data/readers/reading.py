@@ -26,6 +26,7 @@ from captioning.errors import CaptioningError, listed, quoted
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
 MAX_CHARACTERS = 10_000
+TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".token")
 _SKIPPED: ContextVar[list[Exception] | None] = ContextVar("skipped", default=None)
 _WORDLESS = "{} has no caption with a word; remove it or give it one"
 T = TypeVar("T")
@@ -166,7 +167,13 @@ def read(
             )
         return splits
     except FileNotFoundError as error:
-        error.add_note("set data.root to the folder of the data set, or name this file in data.reader")
+        advice = "set data.root to the folder of the data set, or name this file in data.reader"
+        path = Path(error.filename or "")
+        for folder in (path.parents[1], path.parent) if len(path.parents) > 1 else ():
+            found = sorted(file.name for file in folder.glob("*.*") if file.is_file() and file.suffix in TEXTS)
+            if found:
+                advice += f"; {quoted(folder)} has {listed(found, 5)}"
+        error.add_note(advice)
         raise
     finally:
         _SKIPPED.reset(outer)

@@ -126,6 +126,15 @@ def test_photographs_in_another_folder_are_found(tmp_path: Path) -> None:
         read(reader)
 
 
+def test_an_absent_file_is_told_with_those_that_are_near(tmp_path: Path) -> None:
+    (tmp_path / "Images").mkdir()
+    (tmp_path / "captions.txt").touch()
+    reader = KarpathyReader(tmp_path / "Images", tmp_path / "Images" / "dataset.json")
+    with pytest.raises(FileNotFoundError) as error:
+        read(reader)
+    assert f"{tmp_path} has captions.txt" in explain(error.value)
+
+
 def test_nothing_is_collected_while_a_reader_reads() -> None:
     def reader() -> Splits:
         raise CaptioningError(f"collecting: {gc.isenabled()}")
