@@ -181,7 +181,7 @@ def of_files(config: DictConfig) -> Source:
     language, texts = Language.of(config), read_captions(given_path(config.captions))
     captions = {image_id: Said(text, language.words_of(text)) for image_id, text in texts.items()}
     return Source(
-        read_references(given_path(config.references)),
+        read_references(given_path(config.references), captions=captions),
         lambda view: captions,
         lambda captions: wording([caption.words for caption in captions], language.code),
         {name: file_record(config[name]) for name in ("captions", "references")},

@@ -138,9 +138,12 @@ def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
     from captioning.data.words import Language
     from captioning.features.inputs import check_features
     from captioning.features.sources import learn_words
+    from captioning.runs.data_set import log_skipped
 
     data = settings["data"]
-    splits = read(build("data.reader", data["reader"], None), backbone.reads_photographs, Language.of(data))
+    skipped: list[Exception] | None = [] if data["skip_broken"] else None
+    splits = read(build("data.reader", data["reader"], None), backbone.reads_photographs, Language.of(data), skipped)
+    log_skipped(skipped or ())
     # a frozen backbone computes features of every photograph before training anyway
     if backbone.reads_photographs and (backbone.trainable or data["skip_broken"]):
         splits = readable(splits, backbone.transform, Path(settings["cache"]) / "photographs", data["skip_broken"])
@@ -238,9 +241,10 @@ def build_data(config: DictConfig, splits: "Splits", module: "CaptioningModule")
     """The data module with what the backbone needs: photographs, or cached features at unit scale."""
     import torch
 
-    from captioning.data.module import CaptionData
+    from captioning.data.module import CaptionData, check_lengths
     from captioning.features.inputs import cached_bytes, inputs_of, to_unit_scale
 
+    check_lengths(splits["train"], config.data.max_words)  # before features are computed
     backbone, cache, views = module.backbone, Path(config.cache), range(1, config.data.views)
     if torch.cuda.is_available():
         backbone.cuda()  # for features; the trainer moves it again

@@ -70,6 +70,13 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(trainable: bool, monke
     assert len(list((folder / "attention").glob("*.png"))) == 1
 
 
+def test_captions_that_are_all_too_long_are_refused_before_features_are_computed() -> None:
+    chosen = ["backbone=squeezenet1_1", "backbone.weights=null", "data.max_words=1"]
+    with pytest.raises(CaptioningError, match=r"data\.max_words=1 words, the shortest has \d"):
+        trained(*chosen)
+    assert not Path("cache/features").exists()
+
+
 def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_photographs() -> None:
     Path("features").mkdir()
     for number in range(4):

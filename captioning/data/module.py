@@ -16,6 +16,16 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
 
 
+def check_lengths(examples: Sequence[Example], max_words: int) -> None:
+    """Refuse training captions that all have more than `max_words` words."""
+    lengths = [len(reference.words) for example in examples for reference in example.references]
+    if all(length > max_words for length in lengths):
+        shortest = f", the shortest has {min(lengths)}" if lengths else ""
+        raise CaptioningError(
+            f"no training image has a caption of at most data.max_words={max_words} words{shortest}; raise it"
+        )
+
+
 class CaptionData(L.LightningDataModule):
     """Batches of `train`, `val` and `test`.
 
@@ -47,6 +57,7 @@ class CaptionData(L.LightningDataModule):
         super().__init__()
         self.splits, self.vocabulary = splits, vocabulary
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
+        check_lengths(splits["train"], max_words)
         self.num_workers, self.seed = num_workers, seed
         self._resumed = {"epoch": 0, "done": 0}
         self.datasets = {
@@ -62,8 +73,6 @@ class CaptionData(L.LightningDataModule):
             )
             for name, examples in splits.items()
         }
-        if not len(self.datasets["train"]):
-            raise CaptioningError(f"no training image has a caption of at most max_words={max_words} words; raise it")
 
     def examples(self, split: str) -> Sequence[Example]:
         """The examples that `Batch.index` refers to."""

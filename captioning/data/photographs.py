@@ -7,15 +7,16 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from filelock import FileLock
 from torch import Tensor
 
 from captioning.data.example import Example, Splits, photographs
+from captioning.data.readers.captions import Layout, layout_of
 from captioning.data.readers.coco import CocoSplit
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.reading import check_splits, read_json
+from captioning.data.readers.reading import check_splits
 from captioning.data.readers.table import table_examples
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES, photographs_below, write_json
@@ -137,11 +138,12 @@ def read_folder(folder: Path, references: Path | None) -> tuple[list[Example], i
 
 def examples_of(folder: Path, references: Path) -> list[Example]:
     """All examples of a caption file: JSON in COCO's or Karpathy's layout, otherwise a table."""
-    if references.suffix.lower() != ".json":
-        return table_examples(folder, references)
-    if "annotations" in read_json(references, dict[str, Any], "COCO's or Karpathy's layout"):
+    layout = layout_of(references)
+    if layout is Layout.COCO:
         return CocoSplit(folder, references)()
-    return KarpathyReader(folder, references).examples()
+    if layout is Layout.KARPATHY:
+        return KarpathyReader(folder, references).examples()
+    return table_examples(folder, references)
 
 
 def _raise(error: OSError) -> NoReturn:

@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from captioning.config.command import command, start, while_read
+from captioning.config.explain import explain
 from captioning.config.registry import CONF, build, judge
 from captioning.config.settings import check_folder, check_table
 from captioning.config.types import Length, Part, PathText
@@ -45,7 +46,8 @@ def main(config: DictConfig) -> None:
     judge("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
     reader = build("data.reader", data["reader"], None)
     language, drawn = Language.of(data), hasattr(reader, "writes_to")
-    splits = read(reader, photographs=False, language=language)
+    skipped: list[Exception] = []
+    splits = read(reader, photographs=False, language=language, skipped=skipped)
     root = reader.writes_to if drawn else data.get("root")
     training, refusal = (reference.words for example in splits["train"] for reference in example.references), ""
     try:
@@ -53,6 +55,7 @@ def main(config: DictConfig) -> None:
     except CaptioningError as error:  # the numbers show why
         vocabulary, refusal = Vocabulary([]), str(error)
     numbers, places = describe_captions(splits, vocabulary, data["max_words"], root)
+    places["skipped"] = list(map(explain, skipped))
     numbers["photographs"] = {}
     if config.photographs:
         numbers["photographs"], found = describe_photographs(splits, root, drawn)

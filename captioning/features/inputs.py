@@ -197,14 +197,14 @@ class FeatureFiles:
 @contextmanager
 def opened(path: Path) -> Iterator[FeatureFiles]:
     if path.is_dir():
-        files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in (".npy", ".npz")}
+        files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in (".npy", ".npz", ".pt")}
         yield FeatureFiles(files, lambda name: _own_array(files[name]))
         return
     kinds = {".npz": _archive, ".npy": _stacked, ".h5": _hdf5, ".hdf5": _hdf5}
     with ExitStack() as stack:
         with _reading(f"backbone.path={quoted(path)}"):
             if path.suffix not in kinds or not path.is_file():
-                raise ValueError(f"it is not a folder of .npy or .npz files, or a file of {', '.join(kinds)}")
+                raise ValueError(f"it is not a folder of .npy, .npz or .pt files, or a file of {', '.join(kinds)}")
             names, read = stack.enter_context(kinds[path.suffix](path))
         yield FeatureFiles(dict.fromkeys(names, path), read)
 
@@ -222,20 +222,26 @@ def _members(backbone: Backbone) -> list[Precomputed]:
 
 
 def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[str, Path]) -> list[str]:
-    possible = [(str(example.image_id), example.path.name, example.path.stem) for example in examples]
+    possible = [
+        # the last as in the files of the Meshed-Memory Transformer, beside _boxes and _cls_prob
+        (str(example.image_id), example.path.name, example.path.stem, f"{example.image_id}_features")
+        for example in examples
+    ]
     names = [next((name for name in each if name in files), "") for each in possible]
-    missing = [f"{image_id} ({file})" for (image_id, file, _), name in zip(possible, names, strict=True) if not name]
+    missing = [f"{image_id} ({file})" for (image_id, file, *_), name in zip(possible, names, strict=True) if not name]
     if missing:
         raise CaptioningError(
             f"backbone.path={backbone.path} has features of {len(files)} images, but not of {len(missing)} of the "
             f"{len(examples)}: {listed(missing, 5)}. They are looked up by image_id, by file name, "
-            "and by file name without its suffix"
+            f"and by file name without its suffix; it has {listed(list(map(quoted, files)), 5) or 'none'}"
         )
     return names
 
 
 def _own_array(file: Path) -> Numbers:
     with file.open("rb") as content:
+        if file.suffix == ".pt":
+            return np.asarray(torch.load(content, "cpu", weights_only=True).float())
         loaded = np.load(content, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded

@@ -23,6 +23,7 @@ from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, listed, no_setting, quoted
+from captioning.machine import is_first
 from captioning.metrics.wording import TrainingCaptions
 from captioning.runs.results import file_record
 from captioning.runs.settings import relocate
@@ -40,10 +41,20 @@ def read_splits(data: Mapping[str, Any], backbones: Sequence[Backbone], cache: P
             "cache to the folder that the run had, or +data.reader.root=FOLDER"
         )
     language = Language.of(data, modules)
-    splits = read(reader, any(backbone.reads_photographs for backbone in backbones), language)
-    if data.get("skip_broken") and backbones[0].reads_photographs:  # as the run did, for its vocabulary
+    skipped: list[Exception] | None = [] if data.get("skip_broken") else None
+    splits = read(reader, any(backbone.reads_photographs for backbone in backbones), language, skipped)
+    log_skipped(skipped or ())
+    if data.get("skip_broken") and backbones and backbones[0].reads_photographs:  # as the run did, for its vocabulary
         splits = readable(splits, backbones[0].transform, cache / "photographs", skip_broken=True)
     return splits
+
+
+def log_skipped(skipped: Sequence[Exception]) -> None:
+    """Log what `read` has left out of a data set, on rank 0."""
+    for error in skipped if is_first() else ():
+        log.warning("skipped: %s", explain(error))
+    if skipped and is_first():
+        log.warning("data.skip_broken=true left out %d entries and photographs", len(skipped))
 
 
 def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> None:

@@ -106,7 +106,7 @@ def test_digest_follows_the_captions() -> None:
 
 def test_training_without_a_usable_caption_is_refused() -> None:
     splits = dict.fromkeys(SIZES, examples(2)[1:])  # captions of 2 words and more
-    with pytest.raises(CaptioningError, match="max_words=1"):
+    with pytest.raises(CaptioningError, match="max_words=1 words, the shortest has 2"):
         CaptionData(splits, dict.fromkeys(splits, Numbered()), Vocabulary(WORDS), max_words=1)
 
 

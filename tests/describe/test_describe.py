@@ -233,6 +233,12 @@ def test_each_fault_of_photographs_is_found_where_it_is(described: Any, elsewher
     assert numbers["without colour"] == 1
     assert "32 x 24" in dict(numbers["sizes"])  # upright
     assert text.splitlines()[1].startswith("serious ")
+    captions = elsewhere / "data" / "captions.txt"
+    whole = captions.read_text()
+    captions.write_text(f"{whole}\ntrain2.jpg\n")
+    text, record = described("data.max_words=20", "photographs=false")
+    assert where(record["findings"])["skipped"][0].startswith("data/captions.txt, line ")
+    captions.write_text(whole)
     text, record = described("data.max_words=20", "photographs=false")
     assert list(where(record["findings"])) == ["unknown", "wordless"]
     assert "Photographs read" not in text

@@ -105,9 +105,27 @@ def test_stacked_features_have_their_names_beside_them(tmp_path: Path) -> None:
         brought(tmp_path / "features.npy", tmp_path)
 
 
+def test_features_as_others_have_saved_them(tmp_path: Path) -> None:
+    """In the Meshed-Memory Transformer's HDF5 file, and by `torch.save`."""
+    found = arrays()
+    (tmp_path / "pt").mkdir()
+    for name, array in found.items():
+        torch.save(torch.from_numpy(array), tmp_path / "pt" / f"{name}.pt")
+    caches = [brought(tmp_path / "pt", tmp_path)]
+    with pytest.importorskip("h5py").File(tmp_path / "m2.hdf5", "w") as file:
+        for image_id, name in ((7, "7"), (8, "b.jpg")):
+            file[f"{image_id}_features"] = found[name]
+            file[f"{image_id}_boxes"] = np.zeros((1, 4))
+    backbone = Precomputed(str(tmp_path / "m2.hdf5"), D, L)
+    caches.append(own_features(EXAMPLES[:2], backbone, tmp_path / "cache", "features"))
+    for cache in caches:
+        for row, name in enumerate(("7", "b.jpg")):
+            assert np.array_equal(cache[row][: len(found[name])], found[name].astype(np.float16))
+
+
 def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Path) -> None:
     path = saved(tmp_path / "features", {"7": np.zeros((1, 1))})
-    wanted = r"features of 1 images, but not of 2 of the 3: 8 \(b\.jpg\), x/c\.jpg \(c\.jpg\)\. They are looked up by"
+    wanted = r"features of 1 images, but not of 2 of the 3: 8 \(b\.jpg\), x/c\.jpg \(c\.jpg\)\. They are looked up by .*; it has 7$"
     with pytest.raises(CaptioningError, match=wanted):
         check_features({"train": EXAMPLES[:2], "val": EXAMPLES[2:]}, Precomputed(str(path), D, L))
     both = SideBySide(Precomputed(str(saved(tmp_path / "whole", arrays())), D, L), Precomputed(str(path), D, L))

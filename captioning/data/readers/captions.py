@@ -8,16 +8,20 @@ Source: Chen et al., "Microsoft COCO Captions: Data Collection and Evaluation Se
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter
 
 from captioning.data.readers.coco import Annotation, CocoFile, Image
-from captioning.data.readers.reading import Each, ImageId, Text, at, by_image, read_json, read_json_lines
+from captioning.data.readers.karpathy import KarpathyReader
+from captioning.data.readers.reading import Each, ImageId, Text, at, by_image, read_json, read_json_lines, read_lines
+from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError, listed
 from captioning.files import read_state
 
@@ -25,6 +29,7 @@ REFERENCES = "references"
 ADVICE = "bring it back from a copy, or leave its folder out"
 RESULTS = 'a list of {"image_id", "caption"}'
 ANNOTATIONS = "COCO's annotations; captions.jsonl of a run has references too"
+NUMBER = re.compile(r"0*(\d+)\.\w+$")  # COCO_val2014_000000000042.jpg
 T = TypeVar("T")
 
 
@@ -72,8 +77,30 @@ class _Images(dict[ImageId, RecordedImage]):
         raise CaptioningError(f"{self.file} has no references for the image {image_id!r:.60}")
 
 
+class Layout(Enum):
+    """The layouts of files of captions."""
+
+    COCO = "COCO's"
+    KARPATHY = "Karpathy's"
+    TABLE = "a table's"
+
+
+def layout_of(path: Path) -> Layout:
+    """The layout of a file: JSON in COCO's or Karpathy's, otherwise a table."""
+    if path.suffix.lower() != ".json":
+        return Layout.TABLE
+    content: Any = read_json(path, dict[str, Any] | list[Any], "COCO's, Karpathy's or a table's layout")  # type: ignore
+    if isinstance(content, list):
+        return Layout.TABLE
+    return Layout.COCO if "annotations" in content else Layout.KARPATHY
+
+
 def read_captions(path: Path) -> dict[ImageId, str]:
     """The caption of each image, in the file's order."""
+    if path.suffix not in (".json", ".jsonl"):
+        texts = table_captions(path)
+        with at(path):
+            return by_image((image, text) for image, captions in texts.items() for text in captions)
     results = read_entries(path, Annotation)
     with at(path):
         return by_image((each.image_id, each.caption) for each in results)
@@ -86,9 +113,14 @@ def read_entries(path: Path, layout: type[T]) -> list[T]:
     return read_json(path, Each[layout], RESULTS)  # type: ignore[valid-type]
 
 
-def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
-    """The references of each image, in order; `bare` allows images without references."""
-    if path.suffix == ".jsonl":
+def read_references(path: Path, bare: bool = False, captions: Collection[ImageId] = ()) -> dict[ImageId, list[str]]:
+    """The references of each image, in order; `bare` allows images without references.
+
+    Layouts are COCO's, Karpathy's, and those of tables. The images are called as in `captions` if those ids are file
+    names, text instead of numbers, or the numbers at the end of file names.
+    """
+    # metadata.jsonl is a table: its images are files
+    if path.suffix == ".jsonl" and not any('"file_name"' in line for _, line in read_lines(path)[:1]):
         lines = read_json_lines(path, _References)
         recorded = recorded_references(path.parent) if any(line.references is None for line in lines) else None
         with at(path):
@@ -97,14 +129,45 @@ def read_references(path: Path, bare: bool = False) -> dict[ImageId, list[str]]:
                 for line in lines
             )
     else:
-        file = read_json(path, CocoFile[Image], ANNOTATIONS)
+        entries = _entries(path)
+        key = _shared_key(entries, captions)
         with at(path):
-            references = file.captions()
+            references = by_image((key(image_id, file), texts) for image_id, file, texts in entries)
     without = [] if bare else [image_id for image_id, texts in references.items() if not texts]
     if without or not references:
         what = f"references for {len(without)} of {len(references)} images: {_listed(without)}" if without else "images"
         raise CaptioningError(f"{path} has no {what}")
     return references
+
+
+def _entries(path: Path) -> list[tuple[ImageId, str, list[str]]]:
+    """The id, the file name and the captions of each image of a file in any layout."""
+    layout = layout_of(path)
+    if layout is Layout.COCO:
+        file = read_json(path, CocoFile[Image], ANNOTATIONS)
+        names = {image.id: image.file_name for image in file.images}
+        with at(path):
+            return [(key, str(names[key] or ""), texts) for key, texts in file.captions().items()]
+    if layout is Layout.KARPATHY:
+        examples = KarpathyReader("", path).examples()
+        return [(e.image_id, e.path.name, [r.text for r in e.references]) for e in examples]
+    return [(name, name, texts) for name, texts in table_captions(path).items()]
+
+
+def _shared_key(
+    entries: Sequence[tuple[ImageId, str, list[str]]], captions: Collection[ImageId]
+) -> Callable[[ImageId, str], ImageId]:
+    """The way to call images under which most of `captions` have references, by preference the file's own."""
+    keys: list[Callable[[ImageId, str], ImageId]] = [
+        lambda image_id, file: image_id,
+        lambda image_id, file: file,
+        lambda image_id, file: Path(file).name,
+        lambda image_id, file: str(image_id),
+        lambda image_id, file: int(image_id) if str(image_id).isdecimal() else image_id,
+        lambda image_id, file: int(found[0]) if (found := NUMBER.findall(file)) else image_id,
+    ]
+    known = set(captions)
+    return max(keys, key=lambda key: len(known & {key(image_id, file) for image_id, file, _ in entries}))
 
 
 def recorded_references(folder: Path) -> Mapping[ImageId, RecordedImage] | None:
@@ -136,9 +199,9 @@ def _read_recorded(file: Path, digest: str) -> _Images:
 
 
 def read_photographs(path: Path) -> dict[ImageId, str]:
-    """The file name of each image in a COCO annotation file, where it has one; none of other files."""
-    images = [] if path.suffix == ".jsonl" else read_json(path, CocoFile[Image], ANNOTATIONS).images
-    return {image.id: image.file_name for image in images if isinstance(image.file_name, str)}
+    """The file name of each image, where the file has one."""
+    entries = [] if path.suffix == ".jsonl" else _entries(path)
+    return {image_id: file for image_id, file, _ in entries if file}
 
 
 def common_images(

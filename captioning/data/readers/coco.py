@@ -53,9 +53,10 @@ class CocoFile(Generic[AnyImage]):
         """The captions of each image, in the order of the images."""
         captions = reading.by_image((image.id, list[str]()) for image in self.images)
         for position, each in enumerate(self.annotations):
-            if each.image_id not in captions:
-                raise CaptioningError(f"annotations[{position}]: no image has the id {each.image_id!r:.200}")
-            captions[each.image_id].append(each.caption)
+            with reading.or_skip():
+                if each.image_id not in captions:
+                    raise CaptioningError(f"annotations[{position}]: no image has the id {each.image_id!r:.200}")
+                captions[each.image_id].append(each.caption)
         return captions
 
 

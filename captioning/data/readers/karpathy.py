@@ -56,11 +56,12 @@ class KarpathyReader:
         images = self._images()
         with reading.at(self.annotations):
             for position, image in enumerate(images):
-                if image.split not in (*SPLITS, "restval"):
-                    place = f"images[{position}].split={quoted(image.split)}"
-                    raise CaptioningError(f"{place}: must be train, val, test or restval")
-                if split := self.restval if image.split == "restval" else image.split:
-                    splits[split].append(self._example(image))
+                with reading.or_skip():
+                    if image.split not in (*SPLITS, "restval"):
+                        place = f"images[{position}].split={quoted(image.split)}"
+                        raise CaptioningError(f"{place}: must be train, val, test or restval")
+                    if split := self.restval if image.split == "restval" else image.split:
+                        splits[split].append(self._example(image))
         reading.check_splits(splits, self.annotations)
         return splits
 

@@ -51,9 +51,10 @@ class LanguagesReader:
             splits[split] = common
             if own := captions.get(self._language):
                 with reading.at(self._files[self._language]):
-                    splits[split] = [
-                        reading.make_example(each.image_id, each.path, map(Sentence, own[each.path.name]))
-                        for each in common
-                    ]
+                    splits[split] = []
+                    for each in common:
+                        with reading.or_skip():
+                            sentences = map(Sentence, own[each.path.name])
+                            splits[split].append(reading.make_example(each.image_id, each.path, sentences))
         reading.check_splits(splits, ", ".join(map(str, self._files.values())))
         return splits

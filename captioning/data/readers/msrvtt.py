@@ -64,7 +64,8 @@ class MsrVttReader:
                         raise CaptioningError(f"sentences[{position}]: no video has the id {each.video_id!r:.200}")
                     captions[each.video_id].append(Sentence(each.caption))
                 for video in file.videos:
-                    example = reading.make_example(video.video_id, self.root / video.video_id, captions[video.video_id])
-                    splits[OURS[video.split]].append(example)
+                    with reading.or_skip():
+                        path, sentences = self.root / video.video_id, captions[video.video_id]
+                        splits[OURS[video.split]].append(reading.make_example(video.video_id, path, sentences))
         reading.check_splits(splits, ", ".join(map(str, self.annotations)))
         return splits

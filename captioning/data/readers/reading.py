@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +26,8 @@ from captioning.errors import CaptioningError, listed, quoted
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
 MAX_CHARACTERS = 10_000
+TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".token")
+_SKIPPED: ContextVar[list[Exception] | None] = ContextVar("skipped", default=None)
 _WORDLESS = "{} has no caption with a word; remove it or give it one"
 T = TypeVar("T")
 
@@ -100,8 +103,11 @@ def choose_examples(
 ) -> list[Example]:
     """The examples of the images in the file `source` that belong to a split, see `choose`."""
     with at(source):
-        chosen = choose(part, list(captions), source)
-        return [make_example(each, paths[each], map(Sentence, captions[each])) for each in chosen]
+        chosen, examples = choose(part, list(captions), source), []
+        for each in chosen:
+            with or_skip():
+                examples.append(make_example(each, paths[each], map(Sentence, captions[each])))
+        return examples
 
 
 def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]:
@@ -116,17 +122,27 @@ def choose(part: Part, images: Sequence[ImageId], source: Path) -> list[ImageId]
         return [image for image in images if image in chosen]
     known = {str(image): image for image in images}
     lines = [(place, line.strip()) for place, line in read_lines(Path(part).expanduser())]
+    chosen_ids = []
     for place, name in lines:
-        if name not in known:
-            raise CaptioningError(f"{place}: {name:.200} is not among the {len(images)} images of {source}")
-    return [known[name] for _, name in lines]
+        with or_skip():
+            if name not in known:
+                raise CaptioningError(f"{place}: {name:.200} is not among the {len(images)} images of {source}")
+            chosen_ids.append(known[name])
+    return chosen_ids
 
 
-def read(reader: Callable[[], Splits], photographs: bool = True, language: Language = USUAL) -> Splits:
-    """Call a reader, and split its captions anew unless they are in English words.
+def read(
+    reader: Callable[[], Splits],
+    photographs: bool = True,
+    language: Language = USUAL,
+    skipped: list[Exception] | None = None,
+) -> Splits:
+    """Call a reader, and split its captions again unless they are in English words.
 
-    The photographs must be on disk if a backbone reads `photographs`.
+    The photographs must be on disk if a backbone reads `photographs`. Malformed entries, images without captions and
+    absent photographs are errors, or are left out and listed in `skipped`.
     """
+    outer = _SKIPPED.set(skipped)
     # Readers produce no garbage, and for COCO the garbage collector would take half of the time.
     collecting = gc.isenabled()
     gc.disable()
@@ -134,27 +150,59 @@ def read(reader: Callable[[], Splits], photographs: bool = True, language: Langu
         splits = reader()
         paths = [example.path for examples in splits.values() for example in examples if photographs]
         if absent := absent_files(paths):
-            names = listed([quoted(path) for path in absent])
-            advice = "set data.root to the folder that holds them"
-            raise CaptioningError(f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}")
-        if language == USUAL:
-            return splits
-        return {name: [_in_words(example, language) for example in examples] for name, examples in splits.items()}
+            if skipped is None or len(absent) == len(paths):
+                names = listed([quoted(path) for path in absent])
+                advice = (
+                    _advice(absent[0]) if len(absent) == len(paths) else "leave them out with data.skip_broken=true"
+                )
+                raise CaptioningError(f"{len(absent)} of {len(paths)} photographs are not on disk: {names}; {advice}")
+            skipped += [CaptioningError(f"{quoted(path)} is not on disk") for path in absent]
+            gone = {*absent}
+            splits = {name: [e for e in examples if e.path not in gone] for name, examples in splits.items()}
+        if language != USUAL:
+            splits = {name: _in_words(examples, language) for name, examples in splits.items()}
+        if empty := [name for name, examples in splits.items() if skipped and not examples]:
+            raise CaptioningError(
+                f"no images for {', '.join(empty)} are left of those that are on disk and have captions"
+            )
+        return splits
     except FileNotFoundError as error:
-        error.add_note("set data.root to the folder of the data set, or name this file in data.reader")
+        advice = "set data.root to the folder of the data set, or name this file in data.reader"
+        path = Path(error.filename or "")
+        for folder in (path.parents[1], path.parent) if len(path.parents) > 1 else ():
+            found = sorted(file.name for file in folder.glob("*.*") if file.is_file() and file.suffix in TEXTS)
+            if found:
+                advice += f"; {quoted(folder)} has {listed(found, 5)}"
+        error.add_note(advice)
         raise
     finally:
+        _SKIPPED.reset(outer)
         if collecting:
             gc.enable()
 
 
-def _in_words(example: Example, language: Language) -> Example:
-    """The example with words of `language`, without captions that have none; nouns count other words."""
-    found = [(reference.text, language.split(reference.text)) for reference in example.references]
-    references = tuple(Reference(text, words) for text, words in found if words)
-    if not references:
-        raise CaptioningError(_WORDLESS.format(example.path.name[:200]))
-    return replace(example, references=references, wordless=example.wordless + len(found) - len(references))
+def _advice(path: Path) -> str:
+    """Name the folder near an absent photograph that holds it, if there is one."""
+    root = path.parents[1]
+    folders = [root, *(each for near in (path.parent, root) if near.is_dir() for each in sorted(near.iterdir()))]
+    found = next((each for each in folders if each != path.parent and (each / path.name).is_file()), None)
+    if found is None:
+        return "set data.root to the folder of the data set, or data.reader.root to that of the photographs"
+    return f"{quoted(path.name)} is in {quoted(found)}: set data.reader.root={quoted(found)}"
+
+
+def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
+    """The examples with words of `language`, without captions that have none; nouns count other words."""
+    worded = []
+    for example in examples:
+        found = [(reference.text, language.split(reference.text)) for reference in example.references]
+        references = tuple(Reference(text, words) for text, words in found if words)
+        wordless = example.wordless + len(found) - len(references)
+        with or_skip():
+            if not references:
+                raise CaptioningError(_WORDLESS.format(example.path.name[:200]))
+            worded.append(replace(example, references=references, wordless=wordless))
+    return worded
 
 
 def check_splits(splits: Mapping[str, Sequence[Example]], source: object) -> None:
@@ -214,6 +262,18 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
         raise
     lines = enumerate(text.split("\n"), start=1)
     return [(f"{path}, line {number}", line.removesuffix("\r")) for number, line in lines if line.strip()]
+
+
+@contextmanager
+def or_skip() -> Iterator[None]:
+    """Leave out a wrong entry, and list its error, where `read` was given a list for it."""
+    try:
+        yield
+    except (CaptioningError, ValidationError) as error:
+        skipped = _SKIPPED.get()
+        if skipped is None:
+            raise
+        skipped.append(error)
 
 
 @contextmanager

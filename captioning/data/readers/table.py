@@ -1,35 +1,48 @@
-"""Reader of captions in a table, one per line, with separate splits.
+"""Reader of captions in a table, one per row, with separate splits.
 
-Two forms: CSV or TSV with a header that names the columns `image` and `caption`, as Kaggle distributes Flickr8k and
-Flickr30k; and `name.jpg#0<TAB>caption` without a header, as the authors of Flickr8k and Flickr30k published them
-(Hodosh, Young and Hockenmaier, "Framing Image Description as a Ranking Task", 2013).
+A row has an image and a caption; `IMAGE` and `CAPTION` are the names of their columns, others are ignored. A table is
+
+- text with a header, separated by commas, tabs, bars or semicolons, as Kaggle distributes Flickr8k and Flickr30k, or
+  without a header (`1.jpg,a dog`);
+- `name.jpg#0<TAB>caption`, as the authors of Flickr8k and Flickr30k published them (Hodosh, Young and Hockenmaier,
+  "Framing Image Description as a Ranking Task", 2013);
+- a JSON list of objects, or one object per line (`metadata.jsonl`), whose caption may be a list of captions, such as
+  BLIP's files and AI Challenger's.
 """
 
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, TypeAdapter
 
 from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
-from captioning.data.readers.reading import SPLITS, FileName, OfEachSplit, Part, Text
-from captioning.errors import CaptioningError
+from captioning.data.readers.reading import SPLITS, Each, FileName, OfEachSplit, Part, Text
+from captioning.errors import CaptioningError, quoted
+from captioning.files import SUFFIXES
 
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
-COLUMNS = ["image", "caption"]
-EXAMPLE = 'the first line must be image,caption, and a caption with a comma must be quoted: 1.jpg,"a dog, running"'
+IMAGE = ("image", "image_name", "file_name", "filename", "path", "image_id")
+CAPTION = ("caption", "comment", "text", "raw")
+SEPARATORS = ",\t|;"
+WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
+NAME = "a list of objects with an image and a caption"
+EXAMPLE = (
+    f"the first line must be image,caption (images may also be called {', '.join(IMAGE[1:])}, and captions "
+    f'{", ".join(CAPTION[1:])}), and a caption with a comma must be quoted: 1.jpg,"a dog, running"'
+)
 
 
 @dataclass(slots=True)
 class _Row:
-    image: Annotated[FileName, BeforeValidator(str.strip)]
-    caption: Text
+    image: Annotated[FileName, BeforeValidator(lambda name: name.strip() if isinstance(name, str) else name)]
+    caption: Text | list[Text]
 
 
 class TableReader:
@@ -64,36 +77,78 @@ def table_examples(root: Path, captions: Path) -> list[Example]:
 
 
 def _examples(root: Path, table: Path, parts: Iterable[Part]) -> Iterator[list[Example]]:
-    captions = _captions(table)
+    captions = table_captions(table)
     paths = {name: root / name for name in captions}
     return (reading.choose_examples(part, captions, paths, table) for part in parts)
 
 
-def _captions(path: Path) -> dict[str, list[str]]:
-    """The captions of each photograph, in the table's order."""
-    lines = reading.read_lines(path)
-    place, first = lines[0] if lines else (str(path), "")
-    tokens, delimiter = TOKEN.fullmatch(first), "\t" if "\t" in first else ","
-    header = COLUMNS if tokens else [name.strip() for name in _fields(first, delimiter)]
-    with reading.at(place):
-        if any(header.count(name) != 1 for name in COLUMNS):
-            raise CaptioningError(f"{first!r:.60} does not name the columns; {EXAMPLE}")
+def table_captions(path: Path) -> dict[str, list[str]]:
+    """The captions of each image, in the table's order."""
     captions: dict[str, list[str]] = defaultdict(list)
     rows = TypeAdapter(_Row)
-    for place, line in lines if tokens else lines[1:]:
-        with reading.at(place):
-            match = TOKEN.fullmatch(line)
-            values = (match.groups() if match else ()) if tokens else _fields(line, delimiter)
-            if len(values) != len(header):
-                raise CaptioningError(f"{line!r:.60} does not have the columns {', '.join(header)}; {EXAMPLE}")
-            row = rows.validate_python(dict(zip(header, values, strict=True)))
-            captions[row.image].append(row.caption)
+    with path.open("rb") as file:
+        begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    for place, values in _json_rows(path, begin == b"[") if begin in (b"[", b"{") else _text_rows(path):
+        with reading.or_skip(), reading.at(place):
+            image, caption = (_column(values, names) for names in (IMAGE, CAPTION))
+            if image is None or caption is None:
+                raise CaptioningError(f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}")
+            row = rows.validate_python({"image": values[image], "caption": values[caption]})
+            captions[row.image] += [row.caption] if isinstance(row.caption, str) else row.caption
     return captions
 
 
-def _fields(line: str, delimiter: str) -> list[str]:
+def _column(names: Iterable[str], known: Iterable[str]) -> str | None:
+    return next((name for name in known if name in names), None)
+
+
+def _json_rows(path: Path, as_list: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if as_list:
+        rows = reading.read_json(path, Each[dict[str, Any]], NAME)
+    else:
+        rows = reading.read_json_lines(path, dict[str, Any])
+    return ((f"{path}: [{position}]", row) for position, row in enumerate(rows))
+
+
+def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    lines = reading.read_lines(path)
+    place, first = lines[0] if lines else (str(path), "")
+    if TOKEN.fullmatch(first):
+        header, separator = WITHOUT_HEADER[2], "#"
+    else:
+        separator = min(SEPARATORS, key=lambda each: first.find(each) if each in first else len(first))
+        header = [name.strip() for name in _fields(first, separator)]
+        named, headless = _header(header), WITHOUT_HEADER.get(len(header))
+        if not named and headless and header[0].lower().endswith(tuple(SUFFIXES)):
+            header = headless
+        else:
+            with reading.at(place):
+                if not named:
+                    raise CaptioningError(f"{first!r:.60} does not name the columns; {EXAMPLE}")
+            lines = lines[1:]
+    for place, line in lines:
+        with reading.or_skip(), reading.at(place):
+            match = TOKEN.fullmatch(line) if separator == "#" else None
+            fields = list(match.groups()) if match else [] if separator == "#" else _fields(line, separator)
+            # a line of Kaggle's Flickr30k lacks its second bar
+            if separator == "|" and len(fields) == len(header) - 1 and re.match(r"\s*\d+\s", fields[-1]):
+                fields[-1:] = fields[-1].strip().split(maxsplit=1)
+            if len(fields) != len(header):
+                raise CaptioningError(f"{line!r:.60} does not have the columns {', '.join(header)}; {EXAMPLE}")
+            yield place, dict(zip(header, fields, strict=True))
+
+
+def _header(names: list[str]) -> bool:
+    """Return True if the columns of images and captions are named, once each."""
+    found = [_column(names, known) for known in (IMAGE, CAPTION)]
+    return all(name is not None and names.count(name) == 1 for name in found)
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    if separator == "|":  # whose captions have unpaired quotes
+        return line.split("|")
     # Parse each line separately, so that an unclosed quote cannot swallow the lines after it.
     try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True))
+        return next(csv.reader([line], delimiter=separator, strict=True))
     except csv.Error:
         return []

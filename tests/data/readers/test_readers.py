@@ -83,10 +83,56 @@ def test_absent_photographs_are_named_after_one_listing_of_each_folder(
     listed: list[Path] = []
     listdir = os.listdir
     monkeypatch.setattr(os, "listdir", lambda folder: (listed.append(folder), listdir(folder))[1])
-    with pytest.raises(CaptioningError, match=r"4 of 8 .*/2\.jpg, .*/a/5\.jpg, .*/a/6\.jpg, \.\.\.; set data\.root"):
+    with pytest.raises(
+        CaptioningError, match=r"4 of 8 .*/2\.jpg, .*/a/5\.jpg, .*/a/6\.jpg, \.\.\.; leave .*skip_broken"
+    ):
         read(reader)
     assert sorted(listed) == [tmp_path, tmp_path / "a"]
     assert len(read(reader, photographs=False)["train"]) == 6
+
+
+def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path: Path) -> None:
+    """A malformed line, a caption without a word, an absent photograph, and a listed one that is not in the table."""
+    lines = "1.jpg,a dog\n2.jpg\n3.jpg,?\n4.jpg,a cat\n5.jpg,a cow\n6.jpg,an owl\n"
+    (tmp_path / "captions.txt").write_text(f"image,caption\n{lines}")
+    for name, ids in {"train": "1324", "val": "5", "test": "6"}.items():
+        (tmp_path / f"{name}.txt").write_text("".join(f"{i}.jpg\n" for i in ids))
+    for i in "1356":
+        (tmp_path / f"{i}.jpg").touch()
+    table = TableReader(tmp_path, tmp_path / "captions.txt", {name: tmp_path / f"{name}.txt" for name in SPLITS})
+    for photographs in (True, False):
+        with pytest.raises(CaptioningError, match=r"2\.jpg"):
+            read(table, photographs)
+    skipped: list[Exception] = []
+    found = read(table, skipped=skipped)
+    assert [[each.image_id for each in found[name]] for name in SPLITS] == [["1.jpg"], ["5.jpg"], ["6.jpg"]]
+    told = [explain(error) for error in skipped]
+    assert len(told) == 4
+    parts = ("captions.txt, line 3", "2.jpg is not among", "3.jpg has no caption", "4.jpg is not on disk")
+    assert all(part in line for part, line in zip(parts, told, strict=True))
+    (tmp_path / "6.jpg").unlink()
+    with pytest.raises(CaptioningError, match="no images for test are left"):
+        read(table, skipped=[])
+
+
+def test_photographs_in_another_folder_are_found(tmp_path: Path) -> None:
+    images = [record(f"{i}.jpg", split) for i, split in enumerate(SPLITS)]
+    reader = KarpathyReader(tmp_path / "images", karpathy(tmp_path, images).annotations)
+    (tmp_path / "Images").mkdir()
+    with pytest.raises(CaptioningError, match=r"3 of 3 .* or data\.reader\.root to that of the photographs"):
+        read(reader)
+    (tmp_path / "Images" / "0.jpg").touch()
+    with pytest.raises(CaptioningError, match=r"0\.jpg is in (.*/Images): set data\.reader\.root=\1"):
+        read(reader)
+
+
+def test_an_absent_file_is_told_with_those_that_are_near(tmp_path: Path) -> None:
+    (tmp_path / "Images").mkdir()
+    (tmp_path / "captions.txt").touch()
+    reader = KarpathyReader(tmp_path / "Images", tmp_path / "Images" / "dataset.json")
+    with pytest.raises(FileNotFoundError) as error:
+        read(reader)
+    assert f"{tmp_path} has captions.txt" in explain(error.value)
 
 
 def test_nothing_is_collected_while_a_reader_reads() -> None:

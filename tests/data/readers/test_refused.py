@@ -95,7 +95,7 @@ REFUSED: list[tuple[Callable[[Path], object], Any, type[Exception], str]] = [
     ),
     (languages, {"0.jpg": ["a"], "1.jpg": ["..."], "2.jpg": ["a"]}, CaptioningError, "1.jpg has no caption"),
     (table, "", CaptioningError, "image,caption"),
-    *((table, h, CaptioningError, "line 1") for h in ("image;caption\n1;A", "1.jpg,A dog", "image,caption,caption")),
+    *((table, h, CaptioningError, "line 1") for h in ("image.caption\n1;A", "1.txt,A dog", "image,caption,caption")),
     *((table, TABLE + each, CaptioningError, "line 3") for each in ("1.jpg", "1,A, b", '1,"A\n1,B', '1,"A" b')),
     (table, TABLE + "1.jpg," + LONG * 20, CaptioningError, "line 3"),
     *((table, TABLE + each, ValidationError, "line 3") for each in ("1.jpg," + LONG, "../1.jpg,A dog", ",A dog")),

@@ -1,0 +1,89 @@
+"""The layouts of caption files that users have, read for training and as references."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captioning.data.photographs import examples_of
+from captioning.data.readers.captions import read_captions, read_references
+
+DOG, CAT = "a dog , running", "a cat; on | the mat"
+KARPATHY = {
+    "images": [
+        {"filename": f"{i}.jpg", "imgid": i + 4, "split": "test", "sentences": [{"raw": text}]}
+        for i, text in ((1, DOG), (2, CAT))
+    ]
+}
+COCO = {
+    "images": [{"id": 7, "file_name": "1.jpg"}, {"id": 8, "file_name": "2.jpg"}],
+    "annotations": [{"image_id": 7, "caption": DOG}, {"image_id": 8, "caption": CAT}],
+}
+FILES = {
+    "kaggle8k.txt": f'image,caption\n1.jpg,"{DOG}"\n2.jpg,{CAT}\n',
+    "kaggle30k.csv": f'image_name,comment_number,comment\n1.jpg,0,"{DOG}"\n2.jpg,0,{CAT}\n',
+    # the second line lacks a bar, as one of the real file does
+    "results.csv": f"image_name| comment_number| comment\n1.jpg| 0| {DOG}\n2.jpg| 4   a cat; on the mat\n",
+    "semicolons.csv": f'image;caption\n1.jpg;{DOG}\n2.jpg;"{CAT}"\n',
+    "ids.tsv": f"id\tpath\traw\n0\t1.jpg\t{DOG}\n1\t2.jpg\t{CAT}\n",
+    "no_header.txt": f'1.jpg,"{DOG}"\n2.jpg,{CAT}\n',
+    "numbers.txt": f"1.jpg\t0\t{DOG}\n2.jpg\t0\t{CAT}\n",
+    "token.txt": f"1.jpg#0\t{DOG}\n2.jpg#0\t{CAT}\n",
+    "metadata.jsonl": "".join(
+        json.dumps({"file_name": f, "text": t}) + "\n" for f, t in zip(("1.jpg", "2.jpg"), (DOG, CAT), strict=True)
+    ),
+    "blip.json": json.dumps(
+        [{"image": "1.jpg", "caption": [DOG]}, {"image": "2.jpg", "caption": CAT, "image_id": "b"}]
+    ),
+    "challenger.json": json.dumps(
+        [{"url": "?", "image_id": "1.jpg", "caption": [DOG]}, {"image_id": "2.jpg", "caption": [CAT]}]
+    ),
+    "karpathy.json": json.dumps(KARPATHY),
+    "coco.json": json.dumps(COCO),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_layout_gives_the_same_captions(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(FILES[name])
+    cat = CAT.replace(" |", "") if name == "results.csv" else CAT
+    found = examples_of(tmp_path, file)
+    assert [(e.path.name, [r.text.strip() for r in e.references]) for e in found] == [
+        ("1.jpg", [DOG]),
+        ("2.jpg", [cat]),
+    ]
+    references = read_references(file, captions=["1.jpg", "2.jpg"])
+    assert {image: [text.strip() for text in texts] for image, texts in references.items()} == {
+        "1.jpg": [DOG],
+        "2.jpg": [cat],
+    }
+
+
+@pytest.mark.parametrize(
+    ("references", "captions", "images"),
+    [
+        (KARPATHY, [5, 6], [5, 6]),
+        (KARPATHY, ["1.jpg"], ["1.jpg", "2.jpg"]),
+        (COCO, ["7", "8"], ["7", "8"]),
+        (COCO, [1, 2], [1, 2]),  # the numbers of file names
+        (COCO, ["unknown"], [7, 8]),
+        ([{"image": "val/COCO_val2014_000000000042.jpg", "caption": ["a dog"]}], [42], [42]),
+        ([{"image": "val/a.jpg", "caption": ["a dog"]}], ["a.jpg"], ["a.jpg"]),
+        ([{"image": "12", "caption": "a dog"}], [12], [12]),
+    ],
+)
+def test_images_are_called_as_in_the_captions(
+    references: Any, captions: Sequence[int | str], images: list[int | str], tmp_path: Path
+) -> None:
+    file = tmp_path / "references.json"
+    file.write_text(json.dumps(references))
+    assert list(read_references(file, captions=captions)) == images
+
+
+def test_captions_of_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "captions.csv"
+    file.write_text(FILES["kaggle8k.txt"])
+    assert read_captions(file) == {"1.jpg": DOG, "2.jpg": CAT}
