@@ -97,11 +97,13 @@ class Progress(ProgressBar):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._close(leave=True)
         for stop in trainer.early_stopping_callbacks if self._is_training else ():
-            if stop.stopped_epoch and stop.wait_count >= stop.patience:
-                last = f"training ends early, after epoch {stop.stopped_epoch + 1}"
-                self._write(f"{last}: {stop.monitor} did not improve in {stop.wait_count} validations")
-            elif stop.stopped_epoch:
-                self._write(f"training ends early: {stop.stopping_reason_message}")
+            epoch = stop.stopped_epoch + 1
+            if stop.stopping_reason_message is None or epoch == trainer.max_epochs:
+                continue
+            reason = stop.stopping_reason_message  # of a loss that is not finite, or of a threshold
+            if stop.wait_count >= stop.patience:
+                reason = f"{stop.monitor} did not improve in {stop.wait_count} validations"
+            self._write(f"training ends early, after epoch {epoch}: {reason}")
         self._is_training = False
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
