@@ -125,7 +125,7 @@ def test_features_as_others_have_saved_them(tmp_path: Path) -> None:
 
 def test_images_without_features_are_listed_before_anything_is_read(tmp_path: Path) -> None:
     path = saved(tmp_path / "features", {"7": np.zeros((1, 1))})
-    wanted = r"features of 1 images, but not of 2 of the 3: 8 \(b\.jpg\), x/c\.jpg \(c\.jpg\)\. .*; it has 7$"
+    wanted = r"features of 1 images, but not of 2 of the 3: 8 \(b\.jpg\), x/c\.jpg \(c\.jpg\)\. They are .*; it has 7$"
     with pytest.raises(CaptioningError, match=wanted):
         check_features({"train": EXAMPLES[:2], "val": EXAMPLES[2:]}, Precomputed(str(path), D, L))
     both = SideBySide(Precomputed(str(saved(tmp_path / "whole", arrays())), D, L), Precomputed(str(path), D, L))

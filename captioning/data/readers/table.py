@@ -11,6 +11,7 @@ A row has an image and a caption; `IMAGE` and `CAPTION` are the names of their c
 """
 
 import csv
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,10 +27,13 @@ from captioning.data.readers import reading
 from captioning.data.readers.reading import SPLITS, Each, FileName, OfEachSplit, Part, Text
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES
+from captioning.machine import is_first
 
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
 IMAGE = ("image", "image_name", "file_name", "filename", "path", "image_id")
 CAPTION = ("caption", "comment", "text", "raw")
+OTHER_NAMES = {"training": "train", "validation": "val", "valid": "val", "validate": "val", "dev": "val"}
+SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 SEPARATORS = ",\t|;"
 WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
 NAME = "a list of objects with an image and a caption"
@@ -37,6 +41,8 @@ EXAMPLE = (
     f"the first line must be image,caption (images may also be called {', '.join(IMAGE[1:])}, and captions "
     f'{", ".join(CAPTION[1:])}), and a caption with a comma must be quoted: 1.jpg,"a dog, running"'
 )
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -52,9 +58,10 @@ class TableReader:
 
     Args:
         root: folder of the photographs; a photograph is `root/image`.
-        captions: the table, in UTF-8.
+        captions: the table, in UTF-8; if it is absent, one of this name that ends in .csv, .tsv, .jsonl or .json.
         splits: for each of `train`, `val` and `test`, a file with one file name per line, or a share of the
-            photographs. Photographs in none of the three are left out.
+            photographs. Photographs in none of the three are left out. Without any of three such files, the column
+            `split` of the table decides, or `SHARES`.
     """
 
     @validated
@@ -64,9 +71,24 @@ class TableReader:
 
     def __call__(self) -> dict[str, list[Example]]:
         """Read `train`, `val` and `test`."""
-        examples = _examples(self.root, self.captions, self.splits.values())
-        splits: dict[str, list[Example]] = dict(zip(SPLITS, examples, strict=True))
-        reading.check_splits(splits, self.captions)
+        table = _beside(self.captions)
+        lists = [Path(part).expanduser() for part in self.splits.values() if isinstance(part, str | Path)]
+        unlisted = len(lists) == len(SPLITS) and not any(path.is_file() for path in lists)
+        if unlisted and (column := _split_column(table)):
+            captions = table_captions(table)
+            paths = {name: self.root / name for name in captions}
+            splits: dict[str, list[Example]] = {}
+            for split in SPLITS:
+                chosen = {name: captions[name] for name in captions if column.get(name) == split}
+                splits[split] = reading.choose_examples((0, 1), chosen, paths, table)
+        else:
+            parts = SHARES if unlisted else self.splits
+            examples = _examples(self.root, table, parts.values())
+            splits = dict(zip(SPLITS, examples, strict=True))
+        if unlisted and is_first():
+            how = "its column split" if column else "80 %, 10 % and 10 %, pseudorandom and always the same"
+            log.info("%s has no %s beside it: splits by %s", table, ", ".join(path.name for path in lists), how)
+        reading.check_splits(splits, table)
         return splits
 
 
@@ -86,9 +108,7 @@ def table_captions(path: Path) -> dict[str, list[str]]:
     """The captions of each image, in the table's order."""
     captions: dict[str, list[str]] = defaultdict(list)
     rows = TypeAdapter(_Row)
-    with path.open("rb") as file:
-        begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    for place, values in _json_rows(path, begin == b"[") if begin in (b"[", b"{") else _text_rows(path):
+    for place, values in _rows(path):
         with reading.or_skip(), reading.at(place):
             image, caption = (_column(values, names) for names in (IMAGE, CAPTION))
             if image is None or caption is None:
@@ -98,8 +118,32 @@ def table_captions(path: Path) -> dict[str, list[str]]:
     return captions
 
 
+def _beside(table: Path) -> Path:
+    """The table, or if it is absent, one of the same name in another form."""
+    others = (table.with_suffix(suffix) for suffix in (".csv", ".tsv", ".txt", ".jsonl", ".json"))
+    return table if table.is_file() else next((other for other in others if other.is_file()), table)
+
+
+def _split_column(table: Path) -> dict[str, str]:
+    """The split of each image by the column `split`, if there is one."""
+    found = {}
+    for _, values in _rows(table):
+        image = _column(values, IMAGE)
+        if image is not None and "split" in values:
+            name = str(values["split"]).strip().lower()
+            found[str(values[image]).strip()] = OTHER_NAMES.get(name, name)
+    return found
+
+
 def _column(names: Iterable[str], known: Iterable[str]) -> str | None:
     return next((name for name in known if name in names), None)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each row with its place."""
+    with path.open("rb") as file:
+        begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    return _json_rows(path, begin == b"[") if begin in (b"[", b"{") else _text_rows(path)
 
 
 def _json_rows(path: Path, as_list: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -126,6 +126,35 @@ def test_photographs_in_another_folder_are_found(tmp_path: Path) -> None:
         read(reader)
 
 
+@pytest.mark.parametrize(("name", "header"), [("captions.csv", "image,caption"), ("captions.tsv", "image\tcaption")])
+def test_without_lists_the_splits_are_shares(
+    name: str, header: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    separator = header[len("image")]
+    rows = [f"{i}.jpg{separator}a dog" for i in range(20)]
+    (tmp_path / name).write_text("\n".join([header, *rows]))
+    lists = {split: tmp_path / f"{split}.txt" for split in SPLITS}
+    found = TableReader(tmp_path, tmp_path / "captions.txt", lists)()
+    assert [len(found[split]) for split in SPLITS] == [16, 2, 2]
+    assert f"{name} has no train.txt, val.txt, test.txt beside it: splits by 80 %" in caplog.text
+
+
+def test_without_lists_the_splits_are_those_of_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    named = zip(("train", "test", "Validation", "train", "extra"), "abcad", strict=True)
+    table = "".join(f"{split},{image}.jpg,a dog\n" for split, image in named)
+    (tmp_path / "captions.txt").write_text(f"split,image,caption\n{table}")
+    reader = TableReader(tmp_path, tmp_path / "captions.txt", {split: tmp_path / f"{split}.txt" for split in SPLITS})
+    found = reader()
+    ids = {split: [(e.image_id, len(e.references)) for e in found[split]] for split in SPLITS}
+    assert ids == {"train": [("a.jpg", 2)], "val": [("c.jpg", 1)], "test": [("b.jpg", 1)]}
+    assert "its column split" in caplog.text
+    for split, image in zip(SPLITS, "cba", strict=True):
+        (tmp_path / f"{split}.txt").write_text(f"{image}.jpg\n")
+    assert [each.image_id for each in reader()["train"]] == ["c.jpg"]
+
+
 def test_an_absent_file_is_told_with_those_that_are_near(tmp_path: Path) -> None:
     (tmp_path / "Images").mkdir()
     (tmp_path / "captions.txt").touch()
