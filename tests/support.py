@@ -182,8 +182,8 @@ def make_photographs(folder: Path) -> Path:
     karpathy: list[dict[str, Any]] = [
         {"filename": f"{i}.jpg", "imgid": i, "split": split, "sentences": sentences} for i, split in enumerate(splits)
     ]
-    for name in ("flickr8k", "flickr30k"):
-        (folder / f"dataset_{name}.json").write_text(json.dumps({"images": karpathy}))
+    for name in ("dataset", "dataset_flickr8k", "dataset_flickr30k"):
+        (folder / f"{name}.json").write_text(json.dumps({"images": karpathy}))
     for code, captions in {"de": ["Ein Hund rennt .", "Hunde"], "zh": ["一只狗在跑。", "狗"]}.items():
         content = json.dumps({f"{i}.jpg": captions for i in range(len(splits))})
         (folder / f"captions_{code}.json").write_text(content)

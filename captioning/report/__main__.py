@@ -19,7 +19,7 @@ from captioning.metrics.scorer import Metric, scores_of
 from captioning.metrics.scorer import left_out as scores_left_out
 from captioning.report.runs import Run, find_runs
 from captioning.report.systems import compare, group, newest
-from captioning.report.tables import differences, markdown, published_rows, write_csv
+from captioning.report.tables import TEST_IMAGES, differences, markdown, published_rows, write_csv
 
 SETTINGS: Mapping[str, Any] = {
     "runs": PathText,
@@ -73,7 +73,8 @@ def main(config: DictConfig) -> None:
         members = [run for system in systems for run in system.runs]
         rows = published_rows({config.published})
         if config.published == "auto":
-            rows = published_rows({run.data for run in members}, {run.model for run in members})
+            known = [run for run in members if run.provenance.images_of_split in (None, TEST_IMAGES.get(run.data))]
+            rows = published_rows({run.data for run in known}, {run.model for run in known})
         compared, unlike = compare(systems, **bootstrap, modules=modules)
         page = markdown(title, systems, rows, config.cider)
         page += differences(systems, compared, compared_by, config.bootstrap.samples)

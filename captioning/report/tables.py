@@ -27,6 +27,7 @@ BY_GROUP = {group: [name for name, score in SCORES.items() if score.group == gro
 TABLED = [*BY_GROUP[MAIN], *BY_GROUP[BLEU_ALONE], *BY_GROUP[WORDING]]  # of all tables, whatever was scored
 SHOWN = 3  # captions that are printed at the end of a run
 MOSTLY = 90  # percent of captions that should end by themselves (D)
+TEST_IMAGES = {"flickr8k": 1000, "flickr30k": 1000, "coco": 5000}  # of the data sets in published.csv
 VIEWS = "views.md"
 COLUMNS_OF_VIEWS = (HEADLINE, "repeated", "unseen pairs", "first word entropy", "word entropy")
 COSTS = ("parameters", "seconds trained", "captions per second")

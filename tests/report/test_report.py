@@ -177,6 +177,18 @@ def test_other_data_have_another_table_and_their_published_rows(elsewhere: Path,
     assert f"| *{HARD}, [SAT] Table 1* | | *71.8* | *50.4* | *35.7* | *25* | *23.04* | | |" in table
 
 
+@pytest.mark.parametrize(("images", "rows"), [(1000, True), (4, False)])
+def test_published_rows_stand_beside_runs_on_those_data_alone(
+    images: int, rows: bool, elsewhere: Path, report: Callable[..., str]
+) -> None:
+    """By the size of the test split: one's own data may be called flickr8k."""
+    file = write_run(elsewhere / "runs", "sat_soft") / "scores.json"
+    record = json.loads(file.read_text())
+    record["provenance"]["images_of_split"] = images
+    file.write_text(json.dumps(record))
+    assert ("[SAT] Table 1" in report()) == rows
+
+
 DAMAGED = [
     ("config.yaml", "model: &a [*a]"),
     ("config.yaml", "model: !!python/object/apply:os.mkdir [harmed]"),
