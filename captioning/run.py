@@ -166,7 +166,8 @@ def monitor_what_moves(config: DictConfig, examples: "Sequence[Example]") -> Non
     images = f"{len(examples):,} validation image{'s' if len(examples) > 1 else ''}"
     reason = f"CIDEr is 0 for any captions of {images} with the same references"
     if config.decoding.get("select"):
-        raise CaptioningError(f"decoding.select compares scores, and {reason}: set decoding.select=null")
+        config.decoding.select = None
+        reason += ", so decoding.select has nothing to compare"
     if is_first():
         log.warning("%s: the best checkpoint is chosen by the loss, %s", reason, LOSS)
 

@@ -13,6 +13,8 @@ from support import QUIET, captions_of, composed, make_photographs, miniature
 
 import captioning
 from captioning import evaluate, predict, run
+from captioning.data.example import Example, Reference
+from captioning.data.module import check_lengths
 from captioning.errors import CaptioningError
 from captioning.runs.attention_file import read
 from captioning.training.objectives.cross_entropy import doubly_stochastic
@@ -70,11 +72,11 @@ def test_padded_photographs_are_looked_at_and_drawn_alone(trainable: bool, monke
     assert len(list((folder / "attention").glob("*.png"))) == 1
 
 
-def test_captions_that_are_all_too_long_are_refused_before_features_are_computed() -> None:
-    chosen = ["backbone=squeezenet1_1", "backbone.weights=null", "data.max_words=1"]
-    with pytest.raises(CaptioningError, match=r"data\.max_words=1 words, the shortest has \d"):
-        trained(*chosen)
-    assert not Path("cache/features").exists()
+def test_captions_that_are_all_too_long_are_refused() -> None:
+    example = Example(1, Path("1.jpg"), (Reference("a red dog", ("a", "red", "dog")),))
+    check_lengths([example], 3)
+    with pytest.raises(CaptioningError, match=r"data\.max_words=2 words, the shortest has 3"):
+        check_lengths([example], 2)
 
 
 def test_features_of_ones_own_train_are_evaluated_where_they_lie_and_take_no_photographs() -> None:

@@ -24,7 +24,6 @@ from captioning.config.command import prepare
 from captioning.config.explain import explain
 from captioning.files import write_json
 from captioning.machine import end_with, is_first
-from captioning.metrics.scorer import score_called
 
 NAMED = ("name", "model", "seed")
 """Settings that every run folder is called by."""
@@ -144,6 +143,8 @@ def ranking(jobs: list[dict[str, Any]]) -> str:
     sign = -1 if jobs[0]["mode"] == "max" else 1
     ordered = sorted(jobs, key=lambda job: (job["score"] is None, sign * (job["score"] or 0), job["settings"]))
     width = max(len(job["settings"]) for job in jobs)
+    from captioning.metrics.scorer import score_called  # here, because every command loads this module
+
     printed = score_called(jobs[0]["monitor"].removeprefix("val/")).printed
     lines = [f"\njobs by {jobs[0]['monitor']}"]
     for place, job in enumerate(ordered, start=1):
