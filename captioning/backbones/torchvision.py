@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 from captioning.backbones.base import Backbone, Trainable, feature_map
-from captioning.backbones.images import ImageTransform, Resize
+from captioning.backbones.images import FULL_RANGE, ImageTransform, Resize
 from captioning.backbones.weights import check_name, fill, fixed_draws, noted, place_strides
-from captioning.config.types import PixelSize, validated
+from captioning.config.types import PixelRange, PixelSize, validated
 
 Dilation = Literal[1, 2, 4]
 """Factor by which the grid is finer than the network's own."""
@@ -41,6 +41,7 @@ class TorchvisionBackbone(Backbone):
         size: PixelSize = 224,
         trainable: Trainable = False,
         resize: Resize = "squash",
+        pixel_range: PixelRange = FULL_RANGE,
         stride_in_1x1: bool | None = None,
         dilation: Dilation = 1,
     ) -> None:
@@ -57,7 +58,8 @@ class TorchvisionBackbone(Backbone):
         dim, height, width = feature_map(network, node, size)
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
         settings += f" dilation={dilation}" if dilation > 1 else ""
-        super().__init__(settings, network, dim, (height, width), ImageTransform(size, resize=resize), trainable)
+        transform = ImageTransform(size, resize=resize, pixel_range=pixel_range)
+        super().__init__(settings, network, dim, (height, width), transform, trainable)
         self.pretrained = weights is not None
 
 

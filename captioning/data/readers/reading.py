@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from annotated_types import MaxLen, MinLen
 from pydantic import AfterValidator, FailFast, Field, Strict, TypeAdapter, ValidationError
 
-from captioning.config.types import Probability
+from captioning.config.types import Probability, rising
 from captioning.data.example import Example, Reference, Splits
 from captioning.data.words import USUAL, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
@@ -38,12 +38,6 @@ def _below(name: str) -> str:
     return name
 
 
-def _rising(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] >= ends[1]:
-        raise ValueError("must be two numbers from 0 to 1, the smaller first")
-    return ends
-
-
 Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
 ImageId = int | Text
 Folder = Annotated[Text, AfterValidator(_below)]
@@ -53,7 +47,7 @@ Each = Annotated[list[T], FailFast()]
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
-Part = str | Path | Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(_rising)]
+Part = str | Path | Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
 """The images of a file that make a split: the two ends of a share, such as [0, 0.8], or a text file with one image id
 (or file name, if photographs have no ids) per line."""
 
