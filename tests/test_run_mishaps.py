@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,6 +82,27 @@ def test_a_broken_photograph_is_left_out_of_training_and_scoring(
     (checkpoint,) = elsewhere.glob("runs/flowing-*/checkpoints/best.ckpt")
     # which refuses a data set of other words
     assert skipped in printed(evaluate.main, f"checkpoint={checkpoint}", "metrics=[CIDEr]")
+
+
+def test_weights_are_downloaded_after_the_data_set_was_found(
+    elsewhere: Path, refused: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise urllib.error.URLError("no route")
+
+    monkeypatch.setenv("TORCH_HOME", str(elsewhere / "torch"))
+    monkeypatch.setattr("torch.hub.urlopen", unreachable)
+    flickr8k(elsewhere / "data")
+    wanted = [*PHOTOGRAPHS, "backbone.weights=DEFAULT"]
+    absent = (elsewhere / "data" / "images").rename(elsewhere / "elsewhere")
+    assert "photographs are not on disk" in refused(run.main, *wanted)
+    file = (elsewhere / "data" / "dataset_flickr8k.json").rename(elsewhere / "kept.json")
+    assert "data/dataset_flickr8k.json" in refused(run.main, *wanted)
+    file.rename(elsewhere / "data" / "dataset_flickr8k.json")
+    absent.rename(elsewhere / "data" / "images")
+    said = refused(run.main, *wanted, out=None)
+    assert "https://download.pytorch.org/models/squeezenet1_1-b8a52dc0.pth by other means" in said
+    assert "backbone.weights=FILE" in said
 
 
 def test_photographs_of_twelve_bits_are_read_by_their_range(elsewhere: Path, printed: Command) -> None:

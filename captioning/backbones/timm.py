@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.efficientnet_lite import VARIANTS, EfficientNetLite
 from captioning.backbones.images import FULL_RANGE, ImageTransform, Interpolation, Resize
-from captioning.backbones.weights import check_name, fill, fixed_draws, noted, place_strides
+from captioning.backbones.weights import check_name, downloading, fill, fixed_draws, place_strides
 from captioning.config.types import PixelRange, PixelSize, validated
 
 
@@ -83,8 +83,12 @@ def _network(name: str, weights: str | None, checkpointing: bool) -> Any:
 
     names = sorted({*timm.list_models(), *timm.list_models(pretrained=True)})
     check_name("backbone.name", name, names, "one of timm's networks, which timm.list_models() lists")
-    with noted(f"no weights of {name}; download them by other means and set backbone.weights=FILE"):
-        return timm.create_model(name, pretrained=weights == "DEFAULT")
+    if weights != "DEFAULT":
+        return timm.create_model(name)
+    source: Any = timm.get_pretrained_cfg(name)
+    address = f"https://huggingface.co/{source.hf_hub_id}/resolve/main/model.safetensors"
+    with downloading(name, address if source.hf_hub_id else str(source.url)):
+        return timm.create_model(name, pretrained=True)
 
 
 def _resize(network: Any, name: str, own: int, size: int | None) -> int:
