@@ -60,9 +60,10 @@ class MsrVttReader:
             with reading.at(path):
                 captions = reading.by_image((video.video_id, list[Sentence]()) for video in file.videos)
                 for position, each in enumerate(file.sentences):
-                    if each.video_id not in captions:
-                        raise CaptioningError(f"sentences[{position}]: no video has the id {each.video_id!r:.200}")
-                    captions[each.video_id].append(Sentence(each.caption))
+                    with reading.or_skip():
+                        if each.video_id not in captions:
+                            raise CaptioningError(f"sentences[{position}]: no video has the id {each.video_id!r:.200}")
+                        captions[each.video_id].append(Sentence(each.caption))
                 for video in file.videos:
                     with reading.or_skip():
                         path, sentences = self.root / video.video_id, captions[video.video_id]

@@ -7,7 +7,7 @@ import gc
 import json
 import os
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,8 +18,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import MaxLen, MinLen
 from pydantic import AfterValidator, FailFast, Field, Strict, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
 
-from captioning.config.types import Probability, rising
+from captioning.config.types import Probability, refusals, rising
 from captioning.data.example import Example, Reference, Splits
 from captioning.data.words import USUAL, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
@@ -86,9 +87,10 @@ def by_image(found: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
     """A dictionary by image id; duplicate ids are errors."""
     values: dict[ImageId, T] = {}
     for image_id, value in found:
-        if image_id in values:
-            raise CaptioningError(f"the image {image_id!r:.200} occurs twice")
-        values[image_id] = value
+        with or_skip():
+            if image_id in values:
+                raise CaptioningError(f"the image {image_id!r:.200} occurs twice")
+            values[image_id] = value
     return values
 
 
@@ -142,6 +144,8 @@ def read(
     gc.disable()
     try:
         splits = reader()
+        if skipped:  # one file of several splits is read for each
+            skipped[:] = {(str(error), *getattr(error, "__notes__", ())): error for error in skipped}.values()
         paths = [example.path for examples in splits.values() for example in examples if photographs]
         if absent := absent_files(paths):
             if skipped is None or len(absent) == len(paths):
@@ -199,19 +203,27 @@ def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
     return worded
 
 
-def check_splits(splits: Mapping[str, Sequence[Example]], source: object) -> None:
-    """Check that no split is empty and no image occurs twice; `source` names the file or files."""
+def check_splits(splits: Mapping[str, list[Example]], source: object) -> None:
+    """Check that no split is empty and no image occurs twice; `source` names the file or files.
+
+    Where `read` may leave out entries, the second of such images is removed.
+    """
     with at(source):
         if empty := [split for split, examples in splits.items() if not examples]:
             raise CaptioningError(f"no images for {', '.join(empty)}; every split needs at least one")
-        for key, other in (("image_id", "path"), ("path", "image_id")):
-            counts = Counter(getattr(example, key) for examples in splits.values() for example in examples)
-            ((value, count),) = counts.most_common(1)
-            if count > 1:
-                places = ((split, each) for split, examples in splits.items() for each in examples)
-                same = [f"{split} {getattr(each, other)}" for split, each in places if getattr(each, key) == value]
-                twice = f"{same[0]:.200} and {same[1]:.200}"
-                raise CaptioningError(f"the {key} {value!s:.200} occurs twice, for {twice}")
+        first: dict[int | str | Path, str] = {}
+        for split, examples in splits.items():
+            for example in tuple(examples):
+                with or_skip():
+                    for key, value, other in (
+                        ("image_id", example.image_id, example.path),
+                        ("path", example.path, example.image_id),
+                    ):
+                        told = f"{split} {other!s:.200}"
+                        if first.setdefault(value, told) is not told:
+                            examples.remove(example)
+                            twice = f"{first[value]} and {told}"
+                            raise CaptioningError(f"the {key} {value!s:.200} occurs twice, for {twice}")
 
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:
@@ -228,16 +240,50 @@ def absent_files(paths: Iterable[Path]) -> list[Path]:
 
 def read_json(path: Path, layout: type[T], name: str) -> T:
     """Parse a JSON file into `layout`, which errors call `name`."""
-    content = path.read_bytes()
+    content, adapter = path.read_bytes(), TypeAdapter(layout)
     with at(f"{path}, read as {name}"):
-        return TypeAdapter(layout).validate_json(content.decode(json.detect_encoding(content)), strict=True)
+        text: str | bytes = content.decode(json.detect_encoding(content))
+        while True:
+            try:
+                return adapter.validate_json(text, strict=True)
+            except ValidationError as error:
+                if _SKIPPED.get() is None:
+                    raise
+                text = _without_faulty(adapter, text, error)
+
+
+def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: ValidationError) -> bytes:
+    """The JSON without the entries that do not fit of the list with the first error; theirs are listed."""
+    place = error.errors(include_url=False)[0]["loc"]
+    depth = next((number for number, key in enumerate(place[:2]) if isinstance(key, int)), None)
+    if depth is None:  # the file has another layout
+        raise error
+    content = from_json(text)
+    emptied = {key: [] if isinstance(value, list) else value for key, value in content.items()} if depth else {}
+
+    def around(entries: list[Any], rest: Mapping[Any, Any]) -> bytes:
+        return to_json({**rest, place[0]: entries} if depth else entries)
+
+    entries, good = content[place[0]] if depth else content, []
+    for position, entry in enumerate(entries):
+        with or_skip():
+            try:
+                adapter.validate_json(around([entry], emptied), strict=True)
+            except ValidationError as wrong:
+                faults = wrong.errors(include_url=False)
+                named = [{**each, "loc": (*place[:depth], position, *each["loc"][depth + 1 :])} for each in faults]
+                raise CaptioningError(refusals("", named)) from wrong
+            good.append(entry)
+    if not good and len(entries) > 1:
+        raise error
+    return around(good, content if depth else {})
 
 
 def read_json_lines(path: Path, layout: type[T]) -> list[T]:
     """Parse each line as JSON."""
     adapter, found = TypeAdapter(layout), []
     for place, line in read_lines(path):
-        with at(place):
+        with or_skip(), at(place):
             found.append(adapter.validate_json(line, strict=True))
     return found
 
@@ -272,9 +318,14 @@ def or_skip() -> Iterator[None]:
 
 @contextmanager
 def at(place: object) -> Iterator[None]:
-    """Name a file, or a place in it, in errors about its content."""
+    """Name a file, or a place in it, in errors about its content, also in those of entries that are left out."""
+    skipped = _SKIPPED.get()
+    before = len(skipped or ())
     try:
         yield
+        for error in (skipped or ())[before:]:
+            if not any(str(place) in note for note in getattr(error, "__notes__", ())):
+                error.add_note(str(place))
     except (CaptioningError, ValidationError, UnicodeDecodeError) as error:
         error.add_note(str(place))
         raise
