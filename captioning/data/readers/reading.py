@@ -240,9 +240,9 @@ def absent_files(paths: Iterable[Path]) -> list[Path]:
 
 def read_json(path: Path, layout: type[T], name: str) -> T:
     """Parse a JSON file into `layout`, which errors call `name`."""
-    content, adapter = path.read_bytes(), TypeAdapter(layout)
+    adapter = TypeAdapter(layout)
     with at(f"{path}, read as {name}"):
-        text: str | bytes = content.decode(json.detect_encoding(content))
+        text: str | bytes = json_text(path)
         while True:
             try:
                 return adapter.validate_json(text, strict=True)
@@ -277,6 +277,17 @@ def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: Validat
     if not good and len(entries) > 1:
         raise error
     return around(good, content if depth else {})
+
+
+def json_text(path: Path) -> str:
+    """Decode a JSON file in any of its encodings."""
+    content = path.read_bytes()
+    return content.decode(json.detect_encoding(content))
+
+
+def has_list(text: str, name: str) -> bool:
+    """Return True if a JSON object has a list called `name`; a search is faster than parsing."""
+    return re.search(rf'"{name}"\s*:\s*\[', text) is not None
 
 
 def read_json_lines(path: Path, layout: type[T]) -> list[T]:
