@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field, TypeAdapter
 
@@ -24,7 +24,6 @@ from captioning.data.readers.reading import (
     Each,
     ImageId,
     Text,
-    at,
     by_image,
     has_list,
     json_text,
@@ -32,6 +31,7 @@ from captioning.data.readers.reading import (
     read_json_lines,
     read_lines,
 )
+from captioning.data.readers.skipping import at
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError, listed
 from captioning.files import read_state

@@ -8,9 +8,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -18,17 +16,16 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import MaxLen, MinLen
 from pydantic import AfterValidator, FailFast, Field, Strict, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
 
-from captioning.config.types import Probability, refusals, rising
+from captioning.config.types import Probability, rising
 from captioning.data.example import Example, Reference, Splits
+from captioning.data.readers.skipping import SKIPPED, at, or_skip, without_faulty
 from captioning.data.words import USUAL, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
 MAX_CHARACTERS = 10_000
 TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".token")
-_SKIPPED: ContextVar[list[Exception] | None] = ContextVar("skipped", default=None)
 _WORDLESS = "{} has no caption with a word; remove it or give it one"
 T = TypeVar("T")
 
@@ -138,7 +135,7 @@ def read(
     The photographs must be on disk if a backbone reads `photographs`. Malformed entries, images without captions and
     absent photographs are errors, or are left out and listed in `skipped`.
     """
-    outer = _SKIPPED.set(skipped)
+    outer = SKIPPED.set(skipped)
     # Readers produce no garbage, and for COCO the garbage collector would take half of the time.
     collecting = gc.isenabled()
     gc.disable()
@@ -174,7 +171,7 @@ def read(
         error.add_note(advice)
         raise
     finally:
-        _SKIPPED.reset(outer)
+        SKIPPED.reset(outer)
         if collecting:
             gc.enable()
 
@@ -247,36 +244,9 @@ def read_json(path: Path, layout: type[T], name: str) -> T:
             try:
                 return adapter.validate_json(text, strict=True)
             except ValidationError as error:
-                if _SKIPPED.get() is None:
+                if SKIPPED.get() is None:
                     raise
-                text = _without_faulty(adapter, text, error)
-
-
-def _without_faulty(adapter: TypeAdapter[Any], text: str | bytes, error: ValidationError) -> bytes:
-    """The JSON without the entries that do not fit of the list with the first error; theirs are listed."""
-    place = error.errors(include_url=False)[0]["loc"]
-    depth = next((number for number, key in enumerate(place[:2]) if isinstance(key, int)), None)
-    if depth is None:  # the file has another layout
-        raise error
-    content = from_json(text)
-    emptied = {key: [] if isinstance(value, list) else value for key, value in content.items()} if depth else {}
-
-    def around(entries: list[Any], rest: Mapping[Any, Any]) -> bytes:
-        return to_json({**rest, place[0]: entries} if depth else entries)
-
-    entries, good = content[place[0]] if depth else content, []
-    for position, entry in enumerate(entries):
-        with or_skip():
-            try:
-                adapter.validate_json(around([entry], emptied), strict=True)
-            except ValidationError as wrong:
-                faults = wrong.errors(include_url=False)
-                named = [{**each, "loc": (*place[:depth], position, *each["loc"][depth + 1 :])} for each in faults]
-                raise CaptioningError(refusals("", named)) from wrong
-            good.append(entry)
-    if not good and len(entries) > 1:
-        raise error
-    return around(good, content if depth else {})
+                text = without_faulty(adapter, text, error)
 
 
 def json_text(path: Path) -> str:
@@ -313,30 +283,3 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
         raise
     lines = enumerate(text.split("\n"), start=1)
     return [(f"{path}, line {number}", line.removesuffix("\r")) for number, line in lines if line.strip()]
-
-
-@contextmanager
-def or_skip() -> Iterator[None]:
-    """Leave out a wrong entry, and list its error, where `read` was given a list for it."""
-    try:
-        yield
-    except (CaptioningError, ValidationError) as error:
-        skipped = _SKIPPED.get()
-        if skipped is None:
-            raise
-        skipped.append(error)
-
-
-@contextmanager
-def at(place: object) -> Iterator[None]:
-    """Name a file, or a place in it, in errors about its content, also in those of entries that are left out."""
-    skipped = _SKIPPED.get()
-    before = len(skipped or ())
-    try:
-        yield
-        for error in (skipped or ())[before:]:
-            if not any(str(place) in note for note in getattr(error, "__notes__", ())):
-                error.add_note(str(place))
-    except (CaptioningError, ValidationError, UnicodeDecodeError) as error:
-        error.add_note(str(place))
-        raise

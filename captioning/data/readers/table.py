@@ -25,6 +25,7 @@ from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.reading import SPLITS, Each, FileName, OfEachSplit, Part, Text
+from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES
 from captioning.machine import is_first
@@ -110,7 +111,7 @@ def table_captions(path: Path) -> dict[str, list[str]]:
     captions: dict[str, list[str]] = defaultdict(list)
     rows = TypeAdapter(_Row)
     for place, values in _rows(path):
-        with reading.or_skip(), reading.at(place):
+        with or_skip(), at(place):
             image, caption = (_column(values, names) for names in (IMAGE, CAPTION))
             if image is None or caption is None:
                 raise CaptioningError(f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}")
@@ -172,7 +173,7 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not named and headless and header[0].lower().endswith(tuple(SUFFIXES)):
             header = headless
         else:
-            with reading.at(place):
+            with at(place):
                 if not named:
                     raise CaptioningError(f"{first!r:.60} does not name the columns; {EXAMPLE}")
             lines = lines[1:]
@@ -180,7 +181,7 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     while number < len(lines):
         place, line = lines[number]
         number += 1
-        with reading.or_skip(), reading.at(place):
+        with or_skip(), at(place):
             if separator == "#":
                 match = TOKEN.fullmatch(line)
                 fields = list(match.groups()) if match else []
