@@ -1,15 +1,23 @@
-"""Atomic writes, validated reads of small state files, and the files of photographs."""
+"""Atomic writes, bounded reads of regular files, and the files of photographs."""
 
+import errno
 import json
 import math
 import os
+import stat
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from captioning.errors import CaptioningError, quoted
 
+if TYPE_CHECKING:  # most commands have checked their settings before they need NumPy
+    import numpy as np
+
+LARGEST = 2**31
+"""Bytes of a file that is read whole; COCO's largest file of annotations has a fifth of them."""
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
 
@@ -72,6 +80,49 @@ def to_json(value: Any, **form: Any) -> str:
         return json.dumps(_finite(value), allow_nan=False, **form)
 
 
+@contextmanager
+def open_bounded(path: Path, largest: float = LARGEST) -> Iterator[BinaryIO]:
+    """Open a regular file of at most `largest` bytes; a pipe is not waited for.
+
+    Raises:
+        OSError: it is absent, of another kind or larger.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if status.st_size > largest:
+            reason = f"it has {status.st_size:,} bytes, and at most {largest:,} are read"
+            raise OSError(errno.EFBIG, reason, str(path))
+        yield file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_bytes(path: Path, largest: float = LARGEST) -> bytes:
+    """Read a regular file of at most `largest` bytes; see `open_bounded`."""
+    with open_bounded(path, largest) as file:
+        return file.read()
+
+
+def read_arrays(path: Path, largest: int = LARGEST) -> "dict[str, np.ndarray]":
+    """Read the arrays of a NumPy zip of at most `largest` bytes, packed and unpacked.
+
+    Nothing is unpickled. A damaged file raises nearly any exception.
+    """
+    import numpy as np
+
+    with open_bounded(path, largest) as file:
+        with zipfile.ZipFile(file) as archive:
+            if (size := sum(member.file_size for member in archive.infolist())) > largest:
+                raise ValueError(f"unpacked it has {size:,} bytes")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+
 def read_state(path: Path, parse: Callable[[str], T], advice: str, largest: int = LARGEST_STATE) -> T:
     """Read and parse a state file that may be damaged.
 
@@ -82,13 +133,10 @@ def read_state(path: Path, parse: Callable[[str], T], advice: str, largest: int 
         largest: bytes.
     """
     try:
-        if not path.is_file():
-            raise ValueError("it is a folder" if path.is_dir() else "there is no such file")
-        if (size := path.stat().st_size) > largest:
-            raise ValueError(f"it has {size:,} bytes")
-        return parse(path.read_bytes().decode())
+        return parse(read_bytes(path, largest).decode())
     except Exception as error:
-        raise CaptioningError(f"{path} cannot be read or is damaged ({quoted(error)}): {advice}") from error
+        reason = quoted(getattr(error, "strerror", None) or error)
+        raise CaptioningError(f"{path} cannot be read or is damaged ({reason}): {advice}") from error
 
 
 def _finite(value: Any) -> Any:

@@ -24,7 +24,7 @@ from captioning.config.types import refusals
 from captioning.decoding.confidence import are_quantiles
 from captioning.download.named import SUFFIX
 from captioning.errors import CaptioningError, quoted
-from captioning.files import atomic_write
+from captioning.files import atomic_write, open_bounded
 from captioning.runs.settings import renewed
 
 SECTIONS = ("backbone", "model", "decoding", "data")
@@ -146,7 +146,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
 def is_safetensors(path: Path) -> bool:
     """Recognise safetensors by the first bytes, or by name unless a zip archive."""
-    with path.open("rb") as file:
+    with open_bounded(path, math.inf) as file:
         start = file.read(9)
     return start[8:] == b"{" or (path.suffix == SUFFIX and not start.startswith(b"PK"))
 

@@ -23,6 +23,7 @@ from captioning.config.types import Probability
 from captioning.data.example import Example, Reference, Splits
 from captioning.data.words import USUAL, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
+from captioning.files import read_bytes
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
 MAX_CHARACTERS = 10_000
@@ -234,7 +235,7 @@ def absent_files(paths: Iterable[Path]) -> list[Path]:
 
 def read_json(path: Path, layout: type[T], name: str) -> T:
     """Parse a JSON file into `layout`, which errors call `name`."""
-    content = path.read_bytes()
+    content = read_bytes(path)
     with at(f"{path}, read as {name}"):
         return TypeAdapter(layout).validate_json(content.decode(json.detect_encoding(content)), strict=True)
 
@@ -253,7 +254,7 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
 
     Only line feeds end a line, because some characters that Python treats as line ends occur in captions.
     """
-    content = path.read_bytes()
+    content = read_bytes(path)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

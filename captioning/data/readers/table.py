@@ -26,7 +26,7 @@ from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.reading import SPLITS, Each, FileName, OfEachSplit, Part, Text
 from captioning.errors import CaptioningError, quoted
-from captioning.files import SUFFIXES
+from captioning.files import SUFFIXES, open_bounded
 from captioning.machine import is_first
 
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
@@ -141,7 +141,7 @@ def _column(names: Iterable[str], known: Iterable[str]) -> str | None:
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each row with its place."""
-    with path.open("rb") as file:
+    with open_bounded(path) as file:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return _json_rows(path, begin == b"[") if begin in (b"[", b"{") else _text_rows(path)
 
