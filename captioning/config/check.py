@@ -53,6 +53,7 @@ SETTINGS: Mapping[str, Any] = {
     "trainer.val_check_interval": Positive | str | dict[str, int] | None,
 }
 """Settings that are no argument of a part, and bounds that Lightning misses."""
+CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.CheckpointFiles"}
 DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")  # of its module
 
 
@@ -116,8 +117,15 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
         trainer["precision"] = "bf16-mixed" if has_bfloat16(device) else "32-true"
     # Lightning's own logger, as its import has left it, tells of devices, files and products; its warnings stay
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    build("trainer", trainer, None, callbacks=callbacks, logger=False)
+    build("trainer", with_checkpoint_files(trainer), None, callbacks=callbacks, logger=False)
     settings["decoding"] = with_words(decoding)
+
+
+def with_checkpoint_files(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a trainer with our plugin beside its own: others' checkpoints could not be read again."""
+    given = trainer.get("plugins") or []
+    plugins = given if isinstance(given, list) else [given]
+    return {**trainer, "plugins": [*(each for each in plugins if each != CHECKPOINT_FILES), CHECKPOINT_FILES]}
 
 
 def _networks(settings: Mapping[str, Any]) -> Any:
