@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from captioning.errors import CaptioningError, quoted
@@ -40,7 +41,7 @@ T = TypeVar("T")
 def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` once the block succeeds; the old one is renamed to `keep`."""
     part = path.with_name(f"{path.name}.part")
-    try:
+    with _naming(path):
         if path.exists() and not path.is_file():  # renaming would replace a device
             raise OSError("it is not a regular file")
         try:
@@ -53,6 +54,29 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Make a folder that becomes `path` once the block succeeds; if that has files, it gets those of the folder."""
+    with _naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as temporary:
+            draft = Path(temporary, path.name)
+            draft.mkdir()  # with the user's usual permissions, unlike the folder around it
+            yield draft
+            if not path.exists():
+                draft.rename(path)
+                return
+            for file in draft.iterdir():
+                file.replace(path / file.name)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file or folder, and what to do, where it cannot be written."""
+    try:
+        yield
     except OSError as error:
         raise CaptioningError(
             f"cannot write {path}: {error.strerror or error}. The old content is unharmed: free some space or permit "

@@ -50,6 +50,11 @@ class Checkpoint(BaseModel):
     def _usable(self) -> "Checkpoint":
         if lacking := [name for name in SECTIONS if not isinstance(self.config.get(name), dict)]:
             raise ValueError(f"its configuration lacks the sections {', '.join(lacking)}")
+        if bare := [name for name in SECTIONS[:3] if not isinstance(self.config[name].get("_target_"), str)]:
+            raise ValueError(f"its sections {', '.join(bare)} have no _target_")
+        chosen = self.config.get("choices", {})
+        if not isinstance(chosen, dict) or not all(isinstance(name, str | None) for name in chosen.values()):
+            raise ValueError(f"its choices {quoted(chosen)} are not names by group")
         if not are_quantiles(self.quantiles):
             raise ValueError("the quantiles of its scores are not ascending")
         if name := _infinite(self.state):
