@@ -93,7 +93,7 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
     from captioning.data.words import Language
 
     data, decoding, trainer = settings["data"], settings["decoding"], settings["trainer"]
-    judge("data", CaptionData, {"seed": settings["seed"], **{name: data[name] for name in DATA}})
+    judge("data", CaptionData, {"seed": settings["seed"], **{name: data.get(name) for name in DATA}})
     if data["vocabulary"] != FROM_CHECKPOINT:
         judge("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
     build("data.reader", data["reader"], modules_of(data["reader"]))
