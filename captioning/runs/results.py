@@ -33,8 +33,8 @@ def write_captions(
 ) -> None:
     """Write a JSON line per image: `image_id`, `caption`, `references`, and more if it is known.
 
-    That is `photograph`, the path of its file, unless it is a sentence; `scores`; and `hallucinated`, objects that the caption names and that
-    are not there.
+    That is `photograph`, the path of its file, but not of a sentence; `scores`; and `hallucinated`, objects that the
+    caption names and that are not there.
     """
     lines = []
     for row, (image_id, caption, texts) in enumerate(zip(image_ids, captions, references, strict=True)):
