@@ -290,7 +290,7 @@ def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":
 
     settings: Any = OmegaConf.to_container(config, resolve=True)
     callbacks, loggers = (
-        [build(f"{group}.{name}", part, None) for name, part in (settings[group] or {}).items() if part is not None]
+        [build(f"{group}.{name}", part, None) for name, part in (settings.get(group) or {}).items() if part is not None]
         for group in ("callbacks", "logger")
     )
     own = with_checkpoint_files(settings["trainer"]) | {

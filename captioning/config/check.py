@@ -44,6 +44,7 @@ SETTINGS: Mapping[str, Any] = {
     "logger": dict[str, Part | None] | None,
     # what Lightning takes and fails with in the middle of a run
     **dict.fromkeys(("trainer.check_val_every_n_epoch", "trainer.log_every_n_steps"), Annotated[int, Ge(1)] | None),
+    "trainer.accelerator": str,
     "trainer.max_epochs": Annotated[int, Ge(-1)] | None,
     "trainer.max_steps": OR_ENDLESS,
     "trainer.accumulate_grad_batches": Annotated[int, Ge(1)],
@@ -107,7 +108,7 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
     optimizer = build("optimizer", {**settings["optimizer"], **called}, None, [torch.nn.Parameter(torch.zeros(1))])
     build("schedule", {**settings["schedule"], **called}, None, optimizer, 1)
     callbacks = [build(f"callbacks.{name}", part, None) for name, part in settings["callbacks"].items() if part]
-    for name, part in (settings["logger"] or {}).items():
+    for name, part in (settings.get("logger") or {}).items():
         if part:
             build(f"logger.{name}", {**part, "_partial_": True}, None)  # they begin files and connections
 
