@@ -34,6 +34,13 @@ Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 Tested = Annotated[int, Field(ge=1)] | None
 
 
+def _further(choices: Any) -> Any:
+    """The choices that are not made in every run, as text."""
+    if not isinstance(choices, dict):
+        return choices
+    return {key: quoted(value) for key, value in choices.items() if key not in ("model", "data", "experiment")}
+
+
 class Provenance(BaseModel):
     model_config = ConfigDict(strict=True)
 
@@ -75,6 +82,8 @@ class Run(BaseModel):
     experiment: Annotated[Line | None, BeforeValidator(lambda name: "null" if name is None else name)] = Field(
         None, validation_alias=AliasPath("choices", "experiment")
     )
+    # parts and swept settings that differ from the system's defaults, by name: `score`, `optimizer.lr`
+    choices: Annotated[dict[Line, str], BeforeValidator(_further)] = {}
     title: Annotated[Line | None, Field(validation_alias=AliasPath("model", "title"))] = None
     # the folder of its photographs, and how one became the square that its attention maps lie on
     root: Annotated[Any, Field(validation_alias=AliasPath("data", "reader", "root"))] = None
