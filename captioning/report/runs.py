@@ -55,6 +55,7 @@ class Provenance(BaseModel):
     precision: Line | None = None
     signatures: dict[Line, Line] = {}
     versions: dict[Line, Line] = {}
+    source: dict[Line, Line] = {}  # digests of the user's own modules, by path
     decoding: dict[Line, Any] = {}
     references: Any = None  # the file that has them, unless `captions.jsonl` does
 
@@ -91,7 +92,7 @@ class Run(BaseModel):
     # of its captions, as `captioning.data.words` has them
     language: Annotated[Any, Field(validation_alias=AliasPath("data", "language"))] = None
     tokens: Annotated[Any, Field(validation_alias=AliasPath("data", "tokens"))] = None
-    settings: dict[Line, str]  # as text by key, without `FREE`
+    settings: dict[Line, str]  # as text by key, without `FREE`; and the beginning of each own module's digest
     folder: Path
     tested: tuple[int, int, str]  # when, in ns; of copies that are equally old the highest number in the name
     scores: dict[str, float]  # of the test split, times 100
@@ -224,7 +225,7 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         raise CaptioningError(f"{folder / 'scores.json'} has no data_digest, so it is not known what was scored")
     metrics = folder / "metrics.csv"
     read = {
-        "settings": system_settings(found),
+        "settings": system_settings(found) | {path: code[:8] for path, code in record.provenance.source.items()},
         "folder": folder,
         "tested": ((folder / "scores.json").stat().st_mtime_ns, len(folder.name), folder.name),
         "scores": {name: score for name, score in record.scores.items() if score is not None},

@@ -31,6 +31,8 @@ def add_choices(config: DictConfig) -> None:
 
     A part has the name of its file in `conf/`, `score: dot`, or of its class if that is set directly.
     """
+    if not GlobalHydra.instance().is_initialized():  # composed beneath the command line
+        return
     hydra = HydraConfig.get()
     system = [str(each.input_line) for each in _overrides() if each.key_or_group in SYSTEM]
     loader = GlobalHydra.instance().config_loader()
