@@ -26,7 +26,7 @@ LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 FREE = ("seed", "callbacks")  # decisive settings in which runs of one system may differ
 NOT_FREE = ("callbacks.weight_averaging",)  # those among them in which they may not: other weights are tested
 SPEED = "train/captions per second"
-SEED = re.compile(r"-seed\d+(?=/)")  # in the name of a run's folder
+SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 
 # Text that is printed as it is: no line breaks, no control characters, no halves of characters.
 Line = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=200)]

@@ -160,9 +160,10 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) 
 
 
 def test_seeds_that_go_on_from_seeds_of_another_system_are_one(elsewhere: Path) -> None:
-    for seed, began in (1, "smooth-sat-seed1"), (2, "smooth-sat-seed2"), (3, "sharp-sat-seed3"):
+    begun = ("smooth-sat-seed1", "smooth-sat-seed2", "sharp-sat-seed3", "sat-seed4-score=dot", "sat-seed5-score=dot")
+    for seed, began in enumerate(begun, start=1):
         write_run(elsewhere, "sat", seed, init_from=f"runs/{began}/checkpoints/best.ckpt")
-    assert sorted([run.seed for run in system.runs] for system in systems_of(elsewhere)) == [[1, 2], [3]]
+    assert sorted([run.seed for run in system.runs] for system in systems_of(elsewhere)) == [[1, 2], [3], [4, 5]]
 
 
 def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere: Path) -> None:
