@@ -39,9 +39,9 @@ class Value:
 class System:
     """Runs that differ only in their seed."""
 
-    # The model's title, and in brackets the settings in which systems of this model differ; where these are many, as
-    # few as tell the systems apart, and nothing where that is the name of most runs. A test of a part of the split is
-    # marked, `320 of 1,000`.
+    # The model's title, and in brackets its further choices and the settings in which systems of this model differ; of
+    # many as few as tell the systems apart, and nothing where that is the name of most runs. A test of a part of the
+    # split is marked, `320 of 1,000`.
     label: str
     runs: tuple[Run, ...]
 
@@ -142,7 +142,7 @@ def group(runs: Iterable[Run]) -> list[System]:
 def _told_apart(variants: Sequence[Sequence[Run]], usual: str | None) -> list[list[str]]:
     """What the label of each variant of a model says: its choices, and what else it takes to tell them apart."""
     chosen = [{key: value for run in runs for key, value in run.choices.items()} for runs in variants]
-    every = [runs[0].settings | choices for runs, choices in zip(variants, chosen, strict=True)]
+    every = [choices | runs[0].settings for runs, choices in zip(variants, chosen, strict=True)]
     names = sorted({key for choices in chosen for key in choices}, key=lambda key: ("." in key, key))
     for key in names:  # a system's own value has no name
         plain = [settings for settings, choices in zip(every, chosen, strict=True) if key not in choices]

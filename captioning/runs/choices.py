@@ -18,8 +18,6 @@ from captioning.runs.settings import FREE, is_in
 
 SYSTEM = ("model", "data", "experiment")
 """Choices of every run. Together they decide all parts that the command does not choose."""
-NAMED = ("name", "model", "seed")
-"""Settings that every run folder is called by."""
 NO_PARTS = (*FREE, "hydra", "trainer", "callbacks")
 """Groups that are no part of a system: they name a run only if they are swept."""
 MAX_FURTHER = 100
@@ -65,10 +63,10 @@ def _classes(config: DictConfig) -> dict[str, str]:
 
 def further(choices: Mapping[str, Any]) -> str:
     """The end of a run folder's name, `-KEY=VALUE` for each choice that is not made in every run."""
-    swept = [key for key in swept_keys() if key not in NAMED]
+    swept = swept_keys()
     shown = {key: value for key, value in choices.items() if key not in SYSTEM or key in swept}
-    texts = {key: quoted(value) if value is None or isinstance(value, bool) else value for key, value in shown.items()}
-    given = "-".join(f"{key}={text}" for key, text in texts.items())
+    words = {key: quoted(value) if value in (None, True, False) else value for key, value in shown.items()}
+    given = "-".join(f"{key}={word}" for key, word in words.items())
     name = re.sub(r"[^\w.=+-]+", "_", given, flags=re.ASCII).strip("_")
     if len(name) > MAX_FURTHER:  # a digest tells it apart
         name = f"{name[: MAX_FURTHER - 9]}-{hashlib.sha256(given.encode()).hexdigest()[:8]}"

@@ -25,7 +25,9 @@ from captioning.config.command import prepare
 from captioning.config.explain import explain
 from captioning.files import write_json
 from captioning.machine import end_with, is_first
-from captioning.runs.choices import NAMED
+
+NAMED = ("name", "model", "seed")
+"""Settings that every run folder is called by."""
 
 log = logging.getLogger(__name__)
 

@@ -187,8 +187,10 @@ def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere: Path
     assert found == {"": 2, " (optimizer.lr=0.2)": 2, " (objective=reinforce)": 2, both: 2}
     add(0.1, 1, 4, **other)
     add(0.3)  # without a sweep, it has no name
+    for lr in (0.4, 0.5):  # a stranger's choices are not what tells runs apart
+        add(lr, **{"optimizer.lr": "x"})
     assert {system.label.removeprefix(SOFT) for system in systems_of(elsewhere)} == {
-        *(f" (optimizer.lr={rate}, objective.weight=1)" for rate in (0.1, 0.2, 0.3)),
+        *(f" (optimizer.lr={rate}, objective.weight=1)" for rate in (0.1, 0.2, 0.3, 0.4, 0.5)),
         *(f" (objective=reinforce, optimizer.lr={rate}, objective.weight=2)" for rate in (0.1, 0.2)),
         " (objective=reinforce, optimizer.lr=0.1, objective.weight=4)",
     }
