@@ -37,7 +37,7 @@ def add_choices(config: DictConfig) -> None:
     default = loader.load_configuration(hydra.job.config_name, system, RunMode.RUN)
     usual, swept = default.hydra.runtime.choices, swept_keys()
     found: dict[str, Any] = {}
-    for group, name in hydra.runtime.choices.items():
+    for group, name in sorted(hydra.runtime.choices.items()):
         key = group.replace("/", ".")
         part = group in swept or not is_in(key, NO_PARTS)
         if part and group not in SYSTEM and "@" not in group and name != usual.get(group):

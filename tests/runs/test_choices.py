@@ -39,8 +39,8 @@ TABLE: list[tuple[list[str], list[str], dict[str, Any], str]] = [
     (
         ["model=sat_soft", "objective=cross_entropy", "backbone=patches"],
         [],
-        {"objective": "cross_entropy", "backbone": "patches"},
-        "shapes-sat_soft-seed1-objective=cross_entropy-backbone=patches",
+        {"backbone": "patches", "objective": "cross_entropy"},
+        "shapes-sat_soft-seed1-backbone=patches-objective=cross_entropy",
     ),
     (["model=sat_soft", "model.score._target_=my.Score"], [], {"score": "Score"}, "shapes-sat_soft-seed1-score=Score"),
     (["model._target_=my.Model"], [], {"class": "Model"}, "shapes-spatial_transformer-seed1-class=Model"),
