@@ -33,8 +33,10 @@ def add_choices(config: DictConfig) -> None:
         return
     hydra = HydraConfig.get()
     system = [str(each.input_line) for each in _overrides() if each.key_or_group in SYSTEM]
+    system += [each for each in hydra.overrides.hydra if each.startswith("hydra.searchpath=")]
     loader = GlobalHydra.instance().config_loader()
-    default = loader.load_configuration(hydra.job.config_name, system, RunMode.RUN)
+    # in this mode the command may have to choose what the system leaves open
+    default = loader.load_configuration(hydra.job.config_name, system, RunMode.MULTIRUN)
     usual, swept = default.hydra.runtime.choices, swept_keys()
     found: dict[str, Any] = {}
     for group, name in sorted(hydra.runtime.choices.items()):

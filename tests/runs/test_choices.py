@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,3 +95,11 @@ def test_a_long_name_is_cut_and_told_apart_by_a_digest() -> None:
     further = run_folder(config).name.removeprefix("shapes-spatial_transformer-seed1-")
     assert further == f"{f'data.note={root}'[:91]}-{digest}"
     assert len(further) == MAX_FURTHER
+
+
+def test_an_experiment_of_ones_own_may_leave_a_part_open(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\ndefaults:\n- override /backbone: ???\n- override /model: sat_soft\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(text + "name: mine\n")
+    config = chosen(f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine", "backbone=patches")
+    assert run_folder(config).name == "mine-sat_soft-seed1-backbone=patches"
