@@ -19,6 +19,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16, is_first
 from captioning.progress import duration
 from captioning.report.tables import print_summary
+from captioning.runs.choices import add_choices
 from captioning.runs.folder import in_sweep
 from captioning.runs.run import RunFolder, identity
 
@@ -51,6 +52,7 @@ log = logging.getLogger(__name__)
 def main(config: DictConfig) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
     apply_debug(config)
+    add_choices(config)
     if choose_loss(config) and is_first():
         log.info("metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s", LOSS)
     return train(config, check(config))
