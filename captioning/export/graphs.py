@@ -41,7 +41,7 @@ Axes = Mapping[int, str]
 SEARCHES = {"captioning.decoding.greedy": {"width": 1}, "captioning.decoding.beam_search": dict[str, Any]()}
 USUAL: dict[str, Any] = {
     name: inspect.signature(beam_search).parameters[name].default
-    for name in ("width", "max_length", "length_penalty", "normalisation", "n_best")
+    for name in ("width", "max_length", "length_penalty", "normalisation", "n_best", "early_stopping")
 }
 
 

@@ -53,7 +53,7 @@ FILTERS = [
         {},
         {"width": 1},
         {"width": 5, "n_best": 4, "length_penalty": 0.7},
-        {"width": 4, "n_best": 2, "length_penalty": 1.0, "normalisation": "gnmt"},
+        {"width": 4, "n_best": 2, "length_penalty": 1.0, "normalisation": "gnmt", "early_stopping": False},
         {"max_length": 3, "n_best": 3},
         *({"filters": each, "n_best": 2} for each in FILTERS),
     ],
