@@ -48,14 +48,14 @@ def beam_search(
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
     n_best: Count = 1,
-    early_stopping: bool = True,
+    early_stopping: bool = False,
 ) -> list[Caption]:
     """Find up to `n_best` captions per image with a beam of `width` hypotheses.
 
     At each step the continuations of all hypotheses are ranked together. An EOS among the best `width` ends its
     hypothesis; open hypotheses fill the beam. The search of an image ends when no open hypothesis can reach the
-    `n_best`, or with `early_stopping` after `width` complete captions. Captions cut at `max_length` compete by their
-    scores.
+    `n_best`, or with `early_stopping` after `width` complete captions, which makes a beam of one greedy search.
+    Captions cut at `max_length` compete by their scores.
 
     The score of a caption of T tokens, including EOS, is its log-probability divided by T^alpha with alpha =
     `length_penalty` (1 is the mean per token, 0 ranks by probability), or by ((5 + T) / 6)^alpha (`gnmt`: Wu et al.,
@@ -79,7 +79,7 @@ def diverse_beam_search(
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
-    early_stopping: bool = True,
+    early_stopping: bool = False,
 ) -> list[Caption]:
     """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity.
 

@@ -102,7 +102,7 @@ def test_by_hand(
     answers: Any, width: int, max_length: int, length_penalty: float, tokens: list[int], steps: int
 ) -> None:
     model = by_hand(answers)
-    (caption,) = beam_search(model, pictures([0]), width, max_length, length_penalty)
+    (caption,) = beam_search(model, pictures([0]), width, max_length, length_penalty, early_stopping=True)
     assert (caption.tokens, caption.finished, model.steps) == (tokens, tokens[-1] == EOS, steps)
     probability = math.prod(answers[tuple(tokens[:t])][token] for t, token in enumerate(tokens))
     assert caption.score == pytest.approx(math.log(probability) / len(tokens) ** length_penalty, rel=1e-12)
@@ -110,7 +110,7 @@ def test_by_hand(
 
 def test_without_early_stopping_it_goes_on_while_a_hypothesis_can_win() -> None:
     model = by_hand(LATE)
-    (caption,) = beam_search(model, pictures([0]), 2, 4, 0, early_stopping=False)
+    (caption,) = beam_search(model, pictures([0]), 2, 4, 0)
     assert (caption.tokens, model.steps) == ([RED, RED, EOS], 3)
 
 
