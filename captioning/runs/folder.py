@@ -28,7 +28,7 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 
 def plain_folder(config: DictConfig) -> Path:
     """`<runs>/<name>-<model>-seed<seed>`."""
-    return Path(config.runs) / f"{config.name}-{HydraConfig.get().runtime.choices['model']}-seed{config.seed}"
+    return Path(config.runs) / f"{config.name}-{config.choices.model}-seed{config.seed}"
 
 
 def run_folder(config: DictConfig) -> Path:
