@@ -20,6 +20,8 @@ from captioning.errors import CaptioningError, listed
 from captioning.files import write_text
 from captioning.machine import is_first
 
+SOURCE = "source"
+"""Folder in a run folder with the user's own modules that the run was made with."""
 MAX_SWEPT = 100
 """Characters of a folder's name for swept values."""
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
