@@ -85,8 +85,11 @@ def train(config: DictConfig, parts: Mapping[str, Any], initial: "InitialWeights
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # else it tells of devices, files and products
     L.seed_everything(config.seed, workers=True, verbose=False)
 
+    if initial is not None:
+        initial.check_architecture(parts)
+    splits = read_captions(parts)  # before a backbone's weights are downloaded
     backbone = build_backbone(parts, initial)
-    splits = build_splits(parts, backbone)
+    splits = check_inputs(parts, splits, backbone)
     monitor_what_moves(config, splits["val"])
     run = RunFolder(config, identity(config, splits, backbone, initial), parts["trainer"]["precision"])
     if not run.finished:
@@ -135,26 +138,33 @@ def build_backbone(settings: Mapping[str, Any], initial: "InitialWeights | None"
     if initial is None:
         backbone: Backbone = build("backbone", settings["backbone"], None)
         return backbone
-    initial.check_architecture(settings)
     with initial.limit("backbone"):
         backbone = build("backbone", without_weights(settings["backbone"]), None)
     initial.fill("backbone", backbone)
     return backbone
 
 
-def build_splits(settings: Mapping[str, Any], backbone: "Backbone") -> "Splits":
-    """The examples, without unreadable photographs if `data.skip_broken`; precomputed features must exist."""
-    from captioning.data.photographs import readable
+def read_captions(settings: Mapping[str, Any]) -> "Splits":
+    """The examples; photographs must be on disk if the backbone reads them, or are left out if `data.skip_broken`."""
     from captioning.data.readers.reading import read
     from captioning.data.words import Language
-    from captioning.features.inputs import check_features
-    from captioning.features.sources import learn_words
     from captioning.runs.data_set import log_skipped
 
     data = settings["data"]
     skipped: list[Exception] | None = [] if data["skip_broken"] else None
-    splits = read(build("data.reader", data["reader"], None), backbone.reads_photographs, Language.of(data), skipped)
+    reader = build("data.reader", data["reader"], None)
+    splits = read(reader, settings.get("reads_photographs", False), Language.of(data), skipped)
     log_skipped(skipped or ())
+    return splits
+
+
+def check_inputs(settings: Mapping[str, Any], splits: "Splits", backbone: "Backbone") -> "Splits":
+    """The examples without unreadable photographs if `data.skip_broken`; precomputed features must exist."""
+    from captioning.data.photographs import readable
+    from captioning.features.inputs import check_features
+    from captioning.features.sources import learn_words
+
+    data = settings["data"]
     # a frozen backbone computes features of every photograph before training anyway
     if backbone.reads_photographs and (backbone.trainable or data["skip_broken"]):
         splits = readable(splits, backbone.transform, Path(settings["cache"]) / "photographs", data["skip_broken"])

@@ -1,23 +1,27 @@
-"""What the README of the models shows complete works as it stands there."""
+"""What the READMEs of models and of data show complete works as it stands there."""
 
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from processes import forked, run
-from support import QUIET, SHAPES, composed, folder_of, miniature
+from support import QUIET, SHAPES, composed, folder_of, make_photographs, miniature
 
 import captioning
 from captioning.run import main
 
 pytestmark = QUIET
-README = (Path(captioning.__file__).parent / "models" / "README.md").read_text(encoding="utf-8")
+PACKAGE = Path(captioning.__file__).parent
+README, DATA = ((PACKAGE / name / "README.md").read_text(encoding="utf-8") for name in ("models", "data"))
 
 
 def shown(kind: str, first: str) -> str:
     """The block of code that begins with the line `first`."""
-    (block,) = [b for b in re.findall(rf"^```{kind}\n(.*?)^```", README, re.M | re.S) if b.startswith(f"{first}\n")]
+    blocks = re.findall(rf"^```{kind}\n(.*?)^```", README + DATA, re.M | re.S)
+    (block,) = [block for block in blocks if block.startswith(f"{first}\n")]
     return block
 
 
@@ -58,3 +62,24 @@ def test_a_score_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.Monk
     assert "bilinear.Bilinear" in next(tmp_path.rglob("config.yaml")).read_text()
     lines = shown("python", "# bilinear.py").partition("class ")[2].splitlines()
     assert len(lines) <= 15
+
+
+def test_a_reader_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "reports.py", "my_conf/data/reports.yaml")
+    make_photographs(tmp_path / "data")
+    entries = [
+        {"id": f"p{i}", "report": "No effusion . Heart is normal .", "image_path": [f"{i}.jpg"]} for i in range(8)
+    ]
+    splits = {"train": entries[:4], "val": entries[4:6], "test": [entries[6] | {"split": "test"}]}
+    (tmp_path / "data" / "annotation.json").write_text(json.dumps(splits))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (line,) = [line for line in DATA.splitlines() if "data=reports" in line]
+    *_, option, folder, data, root, backbone = shlex.split(line)
+    assert (option, root) == ("--config-dir", "data.root=FOLDER")
+    config = miniature(composed(data, "data.root=data", backbone, f"hydra.searchpath=[file://{tmp_path / folder}]"))
+    config.metrics.val = []
+    assert main.__wrapped__(config) is not None
+    saved = OmegaConf.load(next(tmp_path.glob("runs/*/config.yaml")))
+    assert (saved.data.reader._target_, saved.data.max_words) == ("reports.Reports", 60)
+    assert saved.data.batch_size == 16  # of _base

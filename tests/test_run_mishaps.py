@@ -3,14 +3,17 @@
 import json
 import os
 import sys
+import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from processes import forked
 from support import FROZEN, QUIET, TINY, flickr8k
 
+import captioning
 from captioning import evaluate, run
 
 pytestmark = [pytest.mark.usefixtures("elsewhere"), *QUIET]
@@ -79,6 +82,42 @@ def test_a_broken_photograph_is_left_out_of_training_and_scoring(
     (checkpoint,) = elsewhere.glob("runs/flowing-*/checkpoints/best.ckpt")
     # which refuses a data set of other words
     assert skipped in printed(evaluate.main, f"checkpoint={checkpoint}", "metrics=[CIDEr]")
+
+
+def test_weights_are_downloaded_after_the_data_set_was_found(
+    elsewhere: Path, refused: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise urllib.error.URLError("no route")
+
+    monkeypatch.setenv("TORCH_HOME", str(elsewhere / "torch"))
+    monkeypatch.setattr("torch.hub.urlopen", unreachable)
+    flickr8k(elsewhere / "data")
+    wanted = [*PHOTOGRAPHS, "backbone.weights=DEFAULT"]
+    absent = (elsewhere / "data" / "images").rename(elsewhere / "elsewhere")
+    assert "photographs are not on disk" in refused(run.main, *wanted)
+    file = (elsewhere / "data" / "dataset_flickr8k.json").rename(elsewhere / "kept.json")
+    assert "data/dataset_flickr8k.json" in refused(run.main, *wanted)
+    file.rename(elsewhere / "data" / "dataset_flickr8k.json")
+    absent.rename(elsewhere / "data" / "images")
+    said = refused(run.main, *wanted, out=None)
+    assert "https://download.pytorch.org/models/squeezenet1_1-b8a52dc0.pth by other means" in said
+    assert "backbone.weights=FILE" in said
+
+
+def test_photographs_of_twelve_bits_are_read_by_their_range(elsewhere: Path, printed: Command) -> None:
+    """By the checkpoint, too: a photograph of 8 bits and the same of 12 bits have equal captions."""
+    flickr8k(elsewhere / "data")
+    for photograph in (elsewhere / "data" / "images").iterdir():
+        deep = np.linspace(0, 4095, 2000).astype(np.uint16).reshape(40, 50)
+        Image.fromarray(deep).save(photograph, "PNG")
+    Image.fromarray((deep * 255.0 // 4095).astype(np.uint8)).save(elsewhere / "eight.png")
+    small = ["backbone=small_cnn", "backbone.size=32", "backbone.grid=4", "backbone.dim=8", "test=false"]
+    printed(run.main, *TINY, *small, "data=flickr8k", "data.root=data", "backbone.pixel_range=[0,4095]")
+    (checkpoint,) = elsewhere.glob("runs/*/checkpoints/best.ckpt")
+    captioner = captioning.load(checkpoint)
+    eight, twelve = captioner.caption([elsewhere / "eight.png", elsewhere / "data" / "images" / "5.jpg"])
+    assert (eight.caption, eight.score) == (twelve.caption, twelve.score)
 
 
 def test_a_training_that_ends_before_it_validates_keeps_its_weights(elsewhere: Path, refused: Command) -> None:

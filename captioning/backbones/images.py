@@ -33,6 +33,8 @@ TURNS = {
 """Transpositions that turn a photograph upright, by EXIF orientation; rotations are counterclockwise."""
 Resize = Literal["squash", "crop", "pad"]
 """Conversion of a photograph to a square, see `ImageTransform`."""
+FULL_RANGE = (0, 2**16 - 1)
+"""Values of black and white of a 16-bit image."""
 Source = str | Path | Image.Image
 """A file, or an image in memory."""
 Interpolation = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
@@ -67,6 +69,7 @@ class ImageTransform:
     std: tuple[float, float, float] = IMAGENET_STD  # divided by
     resize: Resize = "squash"
     interpolation: str = "bilinear"  # as in torchvision's presets for its weights (D)
+    pixel_range: tuple[int, int] = FULL_RANGE  # values that become black and white, of 16-bit images alone
     view: View | None = None  # changes the photograph before it is resized
 
     @property
@@ -75,6 +78,8 @@ class ImageTransform:
         numbers = " ".join(f"{value:.6g}" for value in (*self.mean, *self.std))
         view = "" if self.view is None else f", view {self.view.settings}"
         resizing = f"{self.resize} {self.size} {self.interpolation} antialias"
+        if self.pixel_range != FULL_RANGE:
+            resizing += f", 16-bit range {self.pixel_range}"
         return f"{resizing}, jpeg draft 2, alpha on white, mean std {numbers}{view}"
 
     def anew(self, epoch: int) -> "ImageTransform":
@@ -88,7 +93,7 @@ class ImageTransform:
         resolution, never below twice `size`.
         """
         with self._opened(source) as image:
-            image, square = _to_rgb(image), (self.size, self.size)
+            image, square = _to_rgb(image, self.pixel_range), (self.size, self.size)
             if self.view is not None:
                 # width and height of the photograph after resizing, inside or around the square
                 reference = {"squash": image.size, "crop": 2 * (min(image.size),), "pad": 2 * (max(image.size),)}
@@ -106,7 +111,7 @@ class ImageTransform:
     def whole(self, source: Source, longest: int) -> Tensor:
         """The upright photograph with its aspect ratio, uint8 `[3, H, W]`, no side above `longest`."""
         with self._opened(source) as image:
-            image = _to_rgb(image)
+            image = _to_rgb(image, self.pixel_range)
             image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
             return _tensor(image)
 
@@ -169,10 +174,11 @@ def turn(image: Image.Image) -> Image.Transpose | None:
         return None
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image, pixel_range: tuple[int, int]) -> Image.Image:
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow's own conversion would clip at 255
-        grey = np.clip(np.asarray(image) // 257, 0, 255).astype(np.uint8)
-        return Image.fromarray(grey).convert("RGB")
+        black = pixel_range[0]
+        grey = (np.asarray(image, np.int64) - black) * 255 // (pixel_range[1] - black)
+        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
         raise ValueError("floating-point pixels have no known range; save it with 8 or 16 bits")
     if image.has_transparency_data:

@@ -11,8 +11,8 @@ from annotated_types import Interval
 from torch import nn
 
 from captioning.backbones.base import Backbone
-from captioning.backbones.images import ImageTransform, Resize
-from captioning.config.types import PixelSize, Width, validated
+from captioning.backbones.images import FULL_RANGE, ImageTransform, Resize
+from captioning.config.types import PixelRange, PixelSize, Width, validated
 
 Cells = Annotated[int, Interval(ge=1, le=512)]
 
@@ -33,6 +33,7 @@ class SmallCNN(Backbone):
         grid: Cells = 14,
         trainable: bool = True,
         resize: Resize = "squash",
+        pixel_range: PixelRange = FULL_RANGE,
     ) -> None:
         stages = round(math.log2(size / grid))
         if stages < 1 or size != grid << stages:
@@ -46,7 +47,8 @@ class SmallCNN(Backbone):
         for before, after in itertools.pairwise(widths):
             stride = 1 if len(layers) == 3 * stages else 2
             layers += [nn.Conv2d(before, after, 3, stride, padding=1, bias=False), nn.GroupNorm(1, after), nn.ReLU()]
-        settings, transform = f"SmallCNN dim={dim} grid={grid}", ImageTransform(size, resize=resize)
+        settings = f"SmallCNN dim={dim} grid={grid}"
+        transform = ImageTransform(size, resize=resize, pixel_range=pixel_range)
         super().__init__(settings, nn.Sequential(*layers[:-1]), dim, (grid, grid), transform, trainable)
 
 
@@ -66,6 +68,7 @@ class Patches(Backbone):
         patch: PixelSize | None = None,
         trainable: bool = True,
         resize: Resize = "squash",
+        pixel_range: PixelRange = FULL_RANGE,
     ) -> None:
         stride, rest = divmod(size, grid)
         patch = stride if patch is None else patch
@@ -76,5 +79,6 @@ class Patches(Backbone):
         embedding = nn.Conv2d(3, dim, patch, stride)
         nn.init.normal_(embedding.weight, std=embedding.weight[0].numel() ** -0.5)
         network = nn.Sequential(nn.ZeroPad2d((before, after, before, after)), embedding)
-        settings, transform = f"Patches patch={patch} grid={grid} dim={dim}", ImageTransform(size, resize=resize)
+        settings = f"Patches patch={patch} grid={grid} dim={dim}"
+        transform = ImageTransform(size, resize=resize, pixel_range=pixel_range)
         super().__init__(settings, network, dim, (grid, grid), transform, trainable)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from captioning.backbones.base import Backbone, Trainable, feature_map
 from captioning.backbones.efficientnet_lite import VARIANTS, EfficientNetLite
-from captioning.backbones.images import ImageTransform, Interpolation, Resize
-from captioning.backbones.weights import check_name, fill, fixed_draws, noted, place_strides
-from captioning.config.types import PixelSize, validated
+from captioning.backbones.images import FULL_RANGE, ImageTransform, Interpolation, Resize
+from captioning.backbones.weights import check_name, downloading, fill, fixed_draws, place_strides
+from captioning.config.types import PixelRange, PixelSize, validated
 
 
 class TimmBackbone(Backbone):
@@ -32,6 +32,7 @@ class TimmBackbone(Backbone):
         size: PixelSize | None = None,
         trainable: Trainable = False,
         resize: Resize = "squash",
+        pixel_range: PixelRange = FULL_RANGE,
         checkpointing: bool = False,
         stride_in_1x1: bool | None = None,
         interpolation: Interpolation | None = None,
@@ -53,7 +54,7 @@ class TimmBackbone(Backbone):
         dim, height, width = feature_map(network, node, size, images=0 if isinstance(full, EfficientNetLite) else 1)
         settings = f"timm {name.partition('.')[0]} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
         mean, std, sampling = tuple(own["mean"]), tuple(own["std"]), interpolation or own["interpolation"]
-        transform = ImageTransform(size, mean, std, resize=resize, interpolation=sampling)
+        transform = ImageTransform(size, mean, std, resize, sampling, pixel_range)
         super().__init__(settings, network, dim, (height, width), transform, trainable)
         self.pretrained = weights is not None
 
@@ -82,8 +83,12 @@ def _network(name: str, weights: str | None, checkpointing: bool) -> Any:
 
     names = sorted({*timm.list_models(), *timm.list_models(pretrained=True)})
     check_name("backbone.name", name, names, "one of timm's networks, which timm.list_models() lists")
-    with noted(f"no weights of {name}; download them by other means and set backbone.weights=FILE"):
-        return timm.create_model(name, pretrained=weights == "DEFAULT")
+    if weights != "DEFAULT":
+        return timm.create_model(name)
+    source: Any = timm.get_pretrained_cfg(name)
+    address = f"https://huggingface.co/{source.hf_hub_id}/resolve/main/model.safetensors"
+    with downloading(name, address if source.hf_hub_id else str(source.url)):
+        return timm.create_model(name, pretrained=True)
 
 
 def _resize(network: Any, name: str, own: int, size: int | None) -> int:

@@ -5,6 +5,7 @@ B images, L context vectors of D features on a grid of (h, w).
 
 import hashlib
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +15,9 @@ from torch import Tensor, nn
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 from captioning.backbones.base import Backbone, Trainable, feature_map
-from captioning.backbones.images import ImageTransform, Resize
-from captioning.backbones.weights import check_name, fill, fixed_draws, noted, place_strides
-from captioning.config.types import PixelSize, validated
+from captioning.backbones.images import FULL_RANGE, ImageTransform, Resize
+from captioning.backbones.weights import check_name, downloading, fill, fixed_draws, place_strides
+from captioning.config.types import PixelRange, PixelSize, validated
 
 Dilation = Literal[1, 2, 4]
 """Factor by which the grid is finer than the network's own."""
@@ -41,6 +42,7 @@ class TorchvisionBackbone(Backbone):
         size: PixelSize = 224,
         trainable: Trainable = False,
         resize: Resize = "squash",
+        pixel_range: PixelRange = FULL_RANGE,
         stride_in_1x1: bool | None = None,
         dilation: Dilation = 1,
     ) -> None:
@@ -57,7 +59,8 @@ class TorchvisionBackbone(Backbone):
         dim, height, width = feature_map(network, node, size)
         settings = f"torchvision {name} {node}{' stride in 1x1' if stride_in_1x1 else ''}"
         settings += f" dilation={dilation}" if dilation > 1 else ""
-        super().__init__(settings, network, dim, (height, width), ImageTransform(size, resize=resize), trainable)
+        transform = ImageTransform(size, resize=resize, pixel_range=pixel_range)
+        super().__init__(settings, network, dim, (height, width), transform, trainable)
         self.pretrained = weights is not None
 
 
@@ -78,8 +81,8 @@ def _full_network(name: str, download: bool, fixed: bool) -> nn.Module:
     check_name("backbone.name", name, torchvision.models.list_models(torchvision.models), "a torchvision network")
     url = str(torchvision.models.get_model_weights(name).DEFAULT.url)
     place = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
-    advice = f"no weights of {name}; download {url} by other means as {place}, or set backbone.weights=FILE"
-    with fixed_draws(fixed), warnings.catch_warnings(), noted(advice):
+    told = downloading(name, url, str(place)) if download else nullcontext()
+    with fixed_draws(fixed), warnings.catch_warnings(), told:
         # Two old networks warn about slow random initialisation.
         warnings.filterwarnings("ignore", "The default weight initialization", FutureWarning)
         network: Any = torchvision.models.get_model(name, weights="DEFAULT" if download else None)

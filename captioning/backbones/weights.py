@@ -21,13 +21,16 @@ def check_name(key: str, name: str, allowed: Sequence[str], what: str) -> None:
 
 
 @contextmanager
-def noted(note: str) -> Iterator[None]:
-    """Add a note to exceptions raised in the context."""
+def downloading(name: str, address: str, place: str = "") -> Iterator[None]:
+    """Say in errors of a library's download which file it is; it is also found at `place`."""
     try:
         yield
-    except Exception as error:
-        error.add_note(note)
-        raise
+    except Exception as error:  # clients raise many kinds
+        use = f"put it at {place}, or set" if place else "set"
+        raise CaptioningError(
+            f"no weights of {name}: {quoted(error)} (backbone.weights=DEFAULT downloads them). Without a network, "
+            f"download {address} by other means and {use} backbone.weights=FILE"
+        ) from error
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from pydantic import Field, PrivateAttr
 from captioning.config.settings import refuse
 from captioning.data.readers.captions import common_images, read_entries, read_photographs, read_references
 from captioning.data.readers.objects import read_objects
-from captioning.data.readers.reading import ImageId, Text, at, by_image
+from captioning.data.readers.reading import ImageId, Text, by_image
+from captioning.data.readers.skipping import at
 from captioning.data.words import ENGLISH, Language
 from captioning.download.named import given_path
 from captioning.errors import CaptioningError, did_you_mean, one_line, quoted

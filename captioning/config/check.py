@@ -122,7 +122,7 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
     settings["decoding"] = with_words(decoding)
 
 
-def _networks(settings: Mapping[str, Any]) -> Any:
+def _networks(settings: dict[str, Any]) -> Any:
     """Return the model behind its backbone, or None if it needs data to be built."""
     import torch
 
@@ -131,6 +131,7 @@ def _networks(settings: Mapping[str, Any]) -> Any:
     try:
         with torch.device("meta"):
             built = build("backbone", backbone, modules_of(backbone))
+            settings["reads_photographs"] = built.reads_photographs
             if settings["data"]["views"] > 1:
                 built.viewed(changes.view(1))
             return build("model", model, modules_of(model), vocab_size=len(NAMES) + 1, **built.sizes)

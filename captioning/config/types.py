@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
-from annotated_types import Ge, Gt, Interval
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, validate_call
+from annotated_types import DocInfo, Ge, Gt, Interval
+from pydantic import AfterValidator, ConfigDict, Strict, TypeAdapter, ValidationError, validate_call
 
 from captioning.errors import CaptioningError, quoted
 
@@ -38,6 +38,20 @@ def _described(node: T) -> T:
     return node
 
 
+def rising(ends: tuple[T, T]) -> tuple[T, T]:
+    """Refuse two numbers of which the first is not the smaller."""
+    low, high = ends
+    if low >= high:  # type: ignore[operator]
+        raise ValueError("must be two numbers, the smaller first")
+    return ends
+
+
+PixelRange = Annotated[
+    tuple[int, int],
+    Strict(False),
+    AfterValidator(rising),
+    DocInfo("values of black and white, such as [0, 4095] for 12 bits"),
+]
 PathText = Annotated[str, AfterValidator(_named)]
 Name = Annotated[str | int | float, AfterValidator(_named)]
 Part = Annotated[dict[str, Any], AfterValidator(_described)]  # settings of an object that is built from them

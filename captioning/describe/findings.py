@@ -55,6 +55,7 @@ def find(numbers: Mapping[str, Any], places: Places, refusal: str = "") -> list[
     if amounts["long"] > MOST:
         amounts["too long"] = amounts.pop("long")
     words = {"refusal": refusal, "size": size, "caption": caption, "images": images}
+    words["low"], words["high"] = photographs.get("16-bit range") or (0, 0)
     words |= {"max_words": numbers["settings"]["max_words"], "most": train["words per caption"][3]}
     return [
         Finding(kind, row["grade"], row["what"].format(n=n, **words), row["advice"].format(**words), places[kind])

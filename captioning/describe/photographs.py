@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL.Image import Transpose as T
 
-from captioning.backbones.images import ImageTransform, opened, turn
+from captioning.backbones.images import FULL_RANGE, ImageTransform, opened, turn
 from captioning.data.example import Splits, photographs
 from captioning.data.readers.reading import absent_files
 from captioning.describe.captions import Places, quantiles
@@ -26,6 +26,7 @@ LISTED = 12  # sizes
 # One photograph in two sizes and compressions differs by up to 0.1 standard deviations of its pixels in the mean, and
 # in its colours by up to 2 of 255 (260 photographs of Flickr8k); two photographs by 0.18 and more.
 ALIKE, NEAR, GREY = 0.1, 2, 4
+PART = 0.5  # of the range of 16 bits: images that use less were made with fewer bits (D)
 
 
 class Photograph(NamedTuple):
@@ -37,6 +38,7 @@ class Photograph(NamedTuple):
     mode: str
     size: tuple[int, int]  # width and height, upright
     turned: bool  # by its EXIF data
+    extrema: tuple[int, int] | None  # least and largest value of a 16-bit image
     digest: bytes
     pixels: np.ndarray  # `[3, H, W]` uint8, upright
 
@@ -58,6 +60,11 @@ def describe_photographs(splits: Splits, root: str | Path | None, drawn: bool) -
     for kind, one, other in _pairs(good, drawn):
         where = "within a split" if one.split == other.split else "between splits"
         places[f"{kind} {where}"].append(f"{one.split} {one.name} = {other.split} {other.name}")
+    deep = [each for each in good if each.extrema]
+    extrema = [value for each in deep for value in each.extrema or ()]
+    low, high = (min(extrema), max(extrema)) if extrema else FULL_RANGE
+    if low < high and (high - low < PART * FULL_RANGE[1] or low < 0 or high > FULL_RANGE[1]):
+        places["16 bits"] = [f"{each.split} {each.name}" for each in deep]
     shapes, sizes = [each.size[0] / each.size[1] for each in good], Counter(each.size for each in good)
     return {
         "read": len(good),
@@ -65,6 +72,7 @@ def describe_photographs(splits: Splits, root: str | Path | None, drawn: bool) -
         "formats": dict(Counter(str(each.format) for each in good).most_common()),
         "modes": dict(Counter(each.mode for each in good).most_common()),
         "without colour": sum(int(np.ptp(each.pixels, 0).max()) <= GREY for each in good),
+        "16-bit range": (low, high) if deep else None,
         "turned by EXIF": sum(each.turned for each in good),
         "sizes": [(f"{width} x {height}", n) for (width, height), n in sizes.most_common(LISTED)],
         "different sizes": len(sizes),
@@ -81,7 +89,8 @@ def _look(file: tuple[str, str, Path]) -> Photograph | str:
         with opened(path) as image:
             turned = turn(image)
             size = image.size[::-1] if turned in SIDEWAYS else image.size
-            header = split, name, image.format, image.mode, size, turned is not None
+            extrema: Any = image.getextrema() if image.mode.startswith("I") else None
+            header = split, name, image.format, image.mode, size, turned is not None, extrema
         return Photograph(*header, hashlib.sha256(path.read_bytes()).digest(), SMALL.read(path).numpy())
     except CaptioningError as error:
         return str(error)

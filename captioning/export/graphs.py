@@ -39,6 +39,7 @@ SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
 Axes = Mapping[int, str]
 # the searches of the runner, as settings of a beam
 SEARCHES = {"captioning.decoding.greedy": {"width": 1}, "captioning.decoding.beam_search": dict[str, Any]()}
+PREPROCESSING = ("size", "resize", "interpolation", "pixel_range", "mean", "std")
 USUAL: dict[str, Any] = {
     name: inspect.signature(beam_search).parameters[name].default
     for name in ("width", "max_length", "length_penalty", "normalisation", "n_best")
@@ -70,7 +71,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
         "quantiles": list(captioner.quantiles),
         "longest": longest,
         "grid": backbone.grid,
-        "preprocessing": {n: getattr(transform, n) for n in ("size", "resize", "interpolation", "mean", "std")},
+        "preprocessing": {name: getattr(transform, name) for name in PREPROCESSING},
         "of_hypotheses": [name for name in traced["step"].inputs if name != "tokens" and not of_image(name)],
         "graphs": {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in traced.items()},
     }

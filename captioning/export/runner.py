@@ -182,7 +182,7 @@ class Captioner:
 
     def _pixels(self, image: Image.Image) -> Array:
         how = self.preprocessing
-        image, square = _rgb(_upright(image)), (how["size"], how["size"])
+        image, square = _rgb(_upright(image), how["pixel_range"]), (how["size"], how["size"])
         sampling = Image.Resampling[how["interpolation"].upper()]
         if how["resize"] == "crop":
             image = ImageOps.fit(image, square, sampling)
@@ -203,9 +203,11 @@ def _upright(image: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(Image.Transpose(turn))
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _rgb(image: Image.Image, pixel_range: tuple[int, int]) -> Image.Image:
     if image.mode.startswith("I"):  # 16-bit grey
-        return Image.fromarray(np.clip(np.asarray(image) // 257, 0, 255).astype(np.uint8)).convert("RGB")
+        black, white = pixel_range
+        grey = (np.asarray(image, np.int64) - black) * 255 // (white - black)
+        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
         raise ValueError("floating-point pixels have no known range; save it with 8 or 16 bits")
     if image.has_transparency_data:

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
 from PIL import Image, ImageOps
 
 from captioning.data.example import Box
@@ -178,7 +179,11 @@ def read_photograph(path: Path, side: int) -> tuple[bytes, tuple[int, int] | Non
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as image:
                 image.draft("RGB", (side, side))
-                upright = ImageOps.exif_transpose(image).convert("RGB")
+                upright = ImageOps.exif_transpose(image)
+                if image.mode.startswith("I"):  # 16 bits, shown up to the largest of its values
+                    grey = np.asarray(upright, np.float32)
+                    upright = Image.fromarray((grey * (255 / max(grey.max(), 1))).clip(0).astype(np.uint8))
+                upright = upright.convert("RGB")
         upright.thumbnail((side, side))
         return as_jpeg(upright), upright.size
     except Exception:  # Pillow's decoders raise nearly every exception there is on a broken file

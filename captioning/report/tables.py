@@ -203,7 +203,7 @@ def overview(systems: Sequence[System], short: bool = False) -> list[str]:
     """Sentences on a table: its sizes, the day, and the system that leads it."""
     runs = [run for system in systems for run in system.runs]
     images = max((run.images_tested or 0 for run in runs), default=0)
-    sizes = {"test photographs": images, "systems": len(systems), "runs": len(runs)}
+    sizes = {"test images": images, "systems": len(systems), "runs": len(runs)}
     counted = ", ".join(f"{n:,} {name if n > 1 else name[:-1]}" for name, n in sizes.items() if n)
     leader = systems[0]
     value = leader.score(HEADLINE) if leader.whole and len(systems) > 1 else None

@@ -32,7 +32,17 @@ FACTORIES = {"empty", "empty_strided", "zeros", "ones", "full", "arange", "linsp
 """PyTorch operations that allocate a size given as a number."""
 CAN_DIFFER = {
     "model": ("dropout", "choice", "bias", "energy_bias"),  # whether there is a bias is in the weights' names
-    "backbone": ("weights", "trainable", "checkpointing", "size", "resize", "dilation", "path", "regions"),
+    "backbone": (
+        "weights",
+        "trainable",
+        "checkpointing",
+        "path",
+        "regions",
+        "size",
+        "resize",
+        "pixel_range",
+        "dilation",
+    ),
 }
 """Settings that may change between the training of weights and a run that begins from them."""
 

@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 from captioning.data.words import Language
 from captioning.features.inputs import inputs_of
 from captioning.report.tables import markdown_table
-from captioning.run import build_backbone, build_splits
+from captioning.run import build_backbone, check_inputs, read_captions
 from captioning.runs.captions import add_references, add_scores, parse_lines
 
 PARTS = 5
@@ -28,7 +28,7 @@ PARTS = 5
 def nearest(config: DictConfig, cache: Path) -> dict[str, float]:
     """Of each test photograph the cosine of its nearest training photograph."""
     backbone = build_backbone(config)
-    splits = build_splits(config, backbone)
+    splits = check_inputs(config, read_captions(config), backbone)
     means: dict[str, Tensor] = {
         name: inputs_of(splits[name], backbone, cache, name).rows(range(len(splits[name]))).float().mean(dim=1)
         for name in ("train", "test")

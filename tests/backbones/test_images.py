@@ -100,6 +100,20 @@ def test_sixteen_bits_and_transparent_palettes(tmp_path: Path) -> None:
     assert pixels(tmp_path / "a.png") == [WHITE, WHITE, WHITE, BLUE]
 
 
+def test_a_part_of_sixteen_bits_becomes_black_to_white(tmp_path: Path) -> None:
+    """As of 12 bits: other values are cut off, 8 bits stay as they are, and features have another digest."""
+    Image.fromarray(np.array([[0, 1000], [4095, 60000]], dtype=np.uint16)).save(tmp_path / "a.png")
+    assert pixels(tmp_path / "a.png") == [(0,) * 3, (3,) * 3, (15,) * 3, (233,) * 3]
+    assert pixels(tmp_path / "a.png", pixel_range=(0, 4095)) == [(0,) * 3, (62,) * 3, WHITE, WHITE]
+    assert pixels(tmp_path / "a.png", pixel_range=(1000, 4095)) == [(0,) * 3, (0,) * 3, WHITE, WHITE]
+    assert pixels(FOUR, pixel_range=(0, 4095)) == [RED, GREEN, BLUE, WHITE]
+    shown = ImageTransform(2, pixel_range=(0, 4095)).whole(tmp_path / "a.png", 2)
+    assert shown[0].flatten().tolist() == [0, 62, 255, 255]
+    ranges = ((0, 65535), (0, 4095), (1, 4095))
+    assert len({ImageTransform(2, pixel_range=each).settings for each in ranges}) == 3
+    assert ImageTransform(2, pixel_range=(0, 65535)) == ImageTransform(2)
+
+
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp", "gif", "bmp", "tiff", "mpo"])
 def test_kinds_of_files(kind: str, tmp_path: Path) -> None:
     large = FOUR.resize((64, 64), Image.Resampling.NEAREST)  # JPEG and WebP blur colours over a few pixels

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import pickle
+import re
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from captioning.backbones import Backbone
 from captioning.backbones.scratch import Patches, SmallCNN
 from captioning.backbones.timm import TimmBackbone
 from captioning.backbones.torchvision import Dilation, TorchvisionBackbone, dilate
+from captioning.errors import CaptioningError
 
 NODE = "features.7"
 CLOSE = {"atol": 1e-4, "rtol": 1e-4}  # float32 sums in another order
@@ -256,10 +258,12 @@ def test_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.urlopen", unreachable)
-    with pytest.raises(Exception, match=r"backbone\.weights=FILE"):
+    vit = re.escape("https://huggingface.co/timm/test_vit.r160_in1k/resolve/main/model.safetensors")
+    with pytest.raises(CaptioningError, match=rf"no weights of test_vit.*{vit}.*backbone\.weights=FILE"):
         small("DEFAULT")
     place = tmp_path / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth"
-    with pytest.raises(urllib.error.URLError, match=f"squeezenet1_1-b8a52dc0.pth by other means as {place}"):
+    address = "https://download.pytorch.org/models/squeezenet1_1-b8a52dc0.pth"
+    with pytest.raises(CaptioningError, match=f"no route.*{address}.*put it at {place}, or set backbone.weights=FILE"):
         squeezenet("DEFAULT")
     full, commit = network("test_vit"), hashlib.sha1(b"").hexdigest()
     folder = tmp_path / "models--timm--test_vit.r160_in1k"

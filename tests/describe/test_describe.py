@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import ExifTags, Image
 from support import QUIET
@@ -242,6 +243,25 @@ def test_each_fault_of_photographs_is_found_where_it_is(described: Any, elsewher
     text, record = described("data.max_words=20", "photographs=false")
     assert list(where(record["findings"])) == ["unknown", "wordless"]
     assert "Photographs read" not in text
+
+
+@pytest.mark.parametrize(
+    ("values", "advice"),
+    [((0, 3900), "[0,3900]"), ((31_000, 33_000), "[31000,33000]"), ((0, 40_000), None), ((7, 7), None)],
+)
+def test_sixteen_bits_of_which_a_part_is_used(
+    values: tuple[int, int], advice: str | None, described: Any, elsewhere: Path
+) -> None:
+    root = write(elsewhere / "data")
+    assert "16 bits" not in where(described()[1]["findings"])
+    for number, file in enumerate(sorted((root / "images").iterdir())):
+        levels = np.linspace(*values, 48 * (60 + number)).astype(np.uint16)
+        Image.fromarray(levels.reshape(48, -1)).save(file, "PNG")
+    text, record = described()
+    found = where(record["findings"]).get("16 bits", [])
+    assert found[:2] == (["train images/train0.jpg", "train images/train1.jpg"] if advice else [])
+    assert (f"check   16-bit photographs with values from {values[0]} to {values[1]} alone: 5" in text) is bool(advice)
+    assert (f"set backbone.pixel_range={advice}." in " ".join(text.split())) is bool(advice)
 
 
 @pytest.mark.parametrize(

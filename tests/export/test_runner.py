@@ -19,6 +19,7 @@ from captioning.backbones.images import TURNS, ImageTransform
 from captioning.config.command import NOT_HERE
 from captioning.export import runner
 from captioning.export.__main__ import main
+from captioning.export.graphs import PREPROCESSING
 from captioning.runs.checkpoint import load, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
@@ -147,9 +148,9 @@ def photographs() -> list[Image.Image]:
 
 @pytest.mark.parametrize("resize", ["squash", "crop", "pad"])
 def test_pixels_are_the_backbones(resize: str, tmp_path: Path) -> None:
-    transform = ImageTransform(31, resize=resize, interpolation="bicubic")
+    transform = ImageTransform(31, resize=resize, interpolation="bicubic", pixel_range=(99, 40_000))
     ours = runner.Captioner.__new__(runner.Captioner)
-    ours.preprocessing = {"size": 31, "resize": resize, "interpolation": "bicubic", "mean": transform.mean}
+    ours.preprocessing = {name: getattr(transform, name) for name in PREPROCESSING}
     for image in photographs():
         assert np.array_equal(ours.read(image), transform.read(image).numpy())
     for orientation in range(10):

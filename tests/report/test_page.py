@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import io
 import json
 import re
 from dataclasses import astuple
@@ -104,6 +105,10 @@ def test_photographs_lie_beside_a_page_that_would_be_too_large(runs: Path, tmp_p
     (elsewhere / "text.png").write_text("no picture")
     for name in ("absent.png", "text.png", "a\0b", ""):
         assert read_photograph(elsewhere / name, 64) == (b"", None)
+    Image.fromarray(np.array([[0, 2048, 4095]], dtype=np.uint16)).save(elsewhere / "deep.png")
+    shown, _ = read_photograph(elsewhere / "deep.png", 64)
+    with Image.open(io.BytesIO(shown)) as picture:
+        np.testing.assert_allclose(np.asarray(picture)[0, :, 0], [0, 127, 255], atol=9)
 
 
 def test_maps_are_bytes_in_shares_of_their_peak(runs: Path, soft: Path) -> None:

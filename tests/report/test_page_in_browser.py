@@ -96,7 +96,7 @@ def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -
     tab.run("document.querySelector('.tools [name=words]').focus()")
     tab.call("Input.insertText", text="ZEB")
     assert tab.run(CARDS) == [31]
-    assert tab.run("document.querySelector('[name=count]').value") == "1 of 60 photographs"
+    assert tab.run("document.querySelector('[name=count]').value") == "1 of 60 images"
     choose("words", "ebra")  # no word begins so
     assert tab.run(CARDS) == []
     choose("words", "")

@@ -91,7 +91,7 @@ function drawHistogram(home, gallery) {
   [left.textContent, right.textContent] = [`${signed(-limit, 1)} and less`, `${signed(limit, 1)} and more`];
   const [ours, theirs] = gallery.data.systems.map(({ label }) => label);
   const higher = differing.filter((each) => each > 0).length;
-  home.querySelector(".hint").textContent = `${metric.selectedOptions[0]?.text}, ${ours} minus ${theirs}, of the photographs below: `
+  home.querySelector(".hint").textContent = `${metric.selectedOptions[0]?.text}, ${ours} minus ${theirs}, of the images below: `
     + `${ours} is higher on ${higher}, ${theirs} on ${differing.length - higher}; without difference are ${all.length - differing.length}, which are not drawn.`;
 }
 

@@ -14,13 +14,24 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field, TypeAdapter
 
 from captioning.data.readers.coco import Annotation, CocoFile, Image
 from captioning.data.readers.karpathy import KarpathyReader
-from captioning.data.readers.reading import Each, ImageId, Text, at, by_image, read_json, read_json_lines, read_lines
+from captioning.data.readers.reading import (
+    Each,
+    ImageId,
+    Text,
+    by_image,
+    has_list,
+    json_text,
+    read_json,
+    read_json_lines,
+    read_lines,
+)
+from captioning.data.readers.skipping import at
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError, listed
 from captioning.files import read_state
@@ -89,10 +100,10 @@ def layout_of(path: Path) -> Layout:
     """The layout of a file: JSON in COCO's or Karpathy's, otherwise a table."""
     if path.suffix.lower() != ".json":
         return Layout.TABLE
-    content: Any = read_json(path, dict[str, Any] | list[Any], "COCO's, Karpathy's or a table's layout")  # type: ignore
-    if isinstance(content, list):
+    text = json_text(path)
+    if text.lstrip().startswith("["):
         return Layout.TABLE
-    return Layout.COCO if "annotations" in content else Layout.KARPATHY
+    return Layout.COCO if has_list(text, "annotations") else Layout.KARPATHY
 
 
 def read_captions(path: Path) -> dict[ImageId, str]:
@@ -117,22 +128,22 @@ def read_references(path: Path, bare: bool = False, captions: Collection[ImageId
     """The references of each image, in order; `bare` allows images without references.
 
     Layouts are COCO's, Karpathy's, and those of tables. The images are called as in `captions` if those ids are file
-    names, text instead of numbers, or the numbers at the end of file names.
+    names, text instead of numbers, with other zeros in front, or the numbers at the end of file names.
     """
     # metadata.jsonl is a table: its images are files
     if path.suffix == ".jsonl" and not any('"file_name"' in line for _, line in read_lines(path)[:1]):
         lines = read_json_lines(path, _References)
         recorded = recorded_references(path.parent) if any(line.references is None for line in lines) else None
         with at(path):
-            references = by_image(
-                (line.image_id, recorded[line.image_id].references if recorded else line.references or [])
+            entries = [
+                (line.image_id, "", recorded[line.image_id].references if recorded else line.references or [])
                 for line in lines
-            )
+            ]
     else:
         entries = _entries(path)
-        key = _shared_key(entries, captions)
-        with at(path):
-            references = by_image((key(image_id, file), texts) for image_id, file, texts in entries)
+    key = _shared_key(entries, captions)
+    with at(path):
+        references = by_image((key(image_id, file), texts) for image_id, file, texts in entries)
     without = [] if bare else [image_id for image_id, texts in references.items() if not texts]
     if without or not references:
         what = f"references for {len(without)} of {len(references)} images: {_listed(without)}" if without else "images"
@@ -158,13 +169,13 @@ def _shared_key(
     entries: Sequence[tuple[ImageId, str, list[str]]], captions: Collection[ImageId]
 ) -> Callable[[ImageId, str], ImageId]:
     """The way to call images under which most of `captions` have references, by preference the file's own."""
+    by_number = {str(image_id).lstrip("0"): image_id for image_id in captions}  # of "001" and 1
     keys: list[Callable[[ImageId, str], ImageId]] = [
         lambda image_id, file: image_id,
         lambda image_id, file: file,
         lambda image_id, file: Path(file).name,
-        lambda image_id, file: str(image_id),
-        lambda image_id, file: int(image_id) if str(image_id).isdecimal() else image_id,
-        lambda image_id, file: int(found[0]) if (found := NUMBER.findall(file)) else image_id,
+        lambda image_id, file: by_number.get(str(image_id).lstrip("0"), image_id),
+        lambda image_id, file: by_number.get("".join(NUMBER.findall(file)).lstrip("0"), image_id),
     ]
     known = set(captions)
     return max(keys, key=lambda key: len(known & {key(image_id, file) for image_id, file, _ in entries}))

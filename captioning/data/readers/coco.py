@@ -13,6 +13,7 @@ from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.reading import SPLITS, Each, FileName, ImageId, OfEachSplit, Part, Text
+from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError
 
 NAME = "the layout of COCO's captions_*.json (data=coco_official)"
@@ -53,7 +54,7 @@ class CocoFile(Generic[AnyImage]):
         """The captions of each image, in the order of the images."""
         captions = reading.by_image((image.id, list[str]()) for image in self.images)
         for position, each in enumerate(self.annotations):
-            with reading.or_skip():
+            with or_skip():
                 if each.image_id not in captions:
                     raise CaptioningError(f"annotations[{position}]: no image has the id {each.image_id!r:.200}")
                 captions[each.image_id].append(each.caption)
@@ -79,7 +80,7 @@ class CocoSplit:
     def __call__(self) -> list[Example]:
         """Read the file."""
         file = reading.read_json(self.annotations, CocoFile[_Photograph], NAME)
-        with reading.at(self.annotations):
+        with at(self.annotations):
             captions = file.captions()
         paths = {image.id: self.root / image.file_name for image in file.images}
         return reading.choose_examples(self.part, captions, paths, self.annotations)

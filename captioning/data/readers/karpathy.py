@@ -11,6 +11,7 @@ from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.reading import SPLITS, Each, FileName, Folder, ImageId, Sentence, Split
+from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 
 NAME = "Karpathy's layout (data=flickr8k, flickr30k or coco)"
@@ -54,9 +55,9 @@ class KarpathyReader:
         """Read `train`, `val` and `test`, in the file's order."""
         splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
         images = self._images()
-        with reading.at(self.annotations):
+        with at(self.annotations):
             for position, image in enumerate(images):
-                with reading.or_skip():
+                with or_skip():
                     if image.split not in (*SPLITS, "restval"):
                         place = f"images[{position}].split={quoted(image.split)}"
                         raise CaptioningError(f"{place}: must be train, val, test or restval")
@@ -68,7 +69,7 @@ class KarpathyReader:
     def examples(self) -> list[Example]:
         """All images of the file, in its order, regardless of their split."""
         images = self._images()
-        with reading.at(self.annotations):
+        with at(self.annotations):
             return [self._example(image) for image in images]
 
     def photographs(self) -> list[Path]:

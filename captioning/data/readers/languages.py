@@ -13,6 +13,7 @@ from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.karpathy import KarpathyReader
 from captioning.data.readers.reading import Each, FileName, Sentence, Text
+from captioning.data.readers.skipping import at, or_skip
 from captioning.data.words import ENGLISH, Code
 from captioning.errors import CaptioningError
 
@@ -50,10 +51,10 @@ class LanguagesReader:
             common = [each for each in examples if all(each.path.name in found for found in captions.values())]
             splits[split] = common
             if own := captions.get(self._language):
-                with reading.at(self._files[self._language]):
+                with at(self._files[self._language]):
                     splits[split] = []
                     for each in common:
-                        with reading.or_skip():
+                        with or_skip():
                             sentences = map(Sentence, own[each.path.name])
                             splits[split].append(reading.make_example(each.image_id, each.path, sentences))
         reading.check_splits(splits, ", ".join(map(str, self._files.values())))

@@ -13,6 +13,7 @@ from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.reading import SPLITS, Each, FileName, Sentence, Text
+from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError
 
 NAME = "the layout of MSR-VTT's videodatainfo.json (data=msrvtt)"
@@ -57,14 +58,15 @@ class MsrVttReader:
         splits: dict[str, list[Example]] = {split: [] for split in SPLITS}
         for path in self.annotations:
             file = reading.read_json(path, _File, NAME)
-            with reading.at(path):
+            with at(path):
                 captions = reading.by_image((video.video_id, list[Sentence]()) for video in file.videos)
                 for position, each in enumerate(file.sentences):
-                    if each.video_id not in captions:
-                        raise CaptioningError(f"sentences[{position}]: no video has the id {each.video_id!r:.200}")
-                    captions[each.video_id].append(Sentence(each.caption))
+                    with or_skip():
+                        if each.video_id not in captions:
+                            raise CaptioningError(f"sentences[{position}]: no video has the id {each.video_id!r:.200}")
+                        captions[each.video_id].append(Sentence(each.caption))
                 for video in file.videos:
-                    with reading.or_skip():
+                    with or_skip():
                         path, sentences = self.root / video.video_id, captions[video.video_id]
                         splits[OURS[video.split]].append(reading.make_example(video.video_id, path, sentences))
         reading.check_splits(splits, ", ".join(map(str, self.annotations)))

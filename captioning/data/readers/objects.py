@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from captioning.data.readers.coco import Image
-from captioning.data.readers.reading import Each, ImageId, Text, at, by_image, read_json
+from captioning.data.readers.reading import Each, ImageId, Text, by_image, read_json
+from captioning.data.readers.skipping import at
 from captioning.errors import CaptioningError, listed
 
 NAME = "COCO's annotated objects, instances_*.json"

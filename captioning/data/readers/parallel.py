@@ -5,8 +5,8 @@ from pathlib import Path
 
 from captioning.config.types import validated
 from captioning.data.example import Example, Reference
-from captioning.data.readers import reading
 from captioning.data.readers.reading import SPLITS, FileName, OfEachSplit
+from captioning.data.readers.skipping import at
 from captioning.errors import CaptioningError
 
 
@@ -46,6 +46,6 @@ ParallelReader.__init__ = validated(ParallelReader.__init__)  # type: ignore[met
 
 def _lines(path: Path) -> dict[int, tuple[str, ...]]:
     """The words of each line by its number, without blank lines."""
-    with reading.at(path):
+    with at(path):
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     return {number: tuple(line.split()) for number, line in enumerate(lines, start=1) if line.split()}

@@ -7,10 +7,8 @@ import gc
 import json
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -19,15 +17,15 @@ from typing import Annotated, Any, Literal, TypeVar
 from annotated_types import MaxLen, MinLen
 from pydantic import AfterValidator, FailFast, Field, Strict, TypeAdapter, ValidationError
 
-from captioning.config.types import Probability
+from captioning.config.types import Probability, rising
 from captioning.data.example import Example, Reference, Splits
+from captioning.data.readers.skipping import SKIPPED, at, or_skip, without_faulty
 from captioning.data.words import USUAL, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
 MAX_CHARACTERS = 10_000
 TEXTS = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".token")
-_SKIPPED: ContextVar[list[Exception] | None] = ContextVar("skipped", default=None)
 _WORDLESS = "{} has no caption with a word; remove it or give it one"
 T = TypeVar("T")
 
@@ -36,12 +34,6 @@ def _below(name: str) -> str:
     if os.path.isabs(name) or "\0" in name or ".." in re.split(r"[/\\]", name):  # noqa: PTH117, because paths are slower
         raise ValueError("must be a path below the folder of photographs")
     return name
-
-
-def _rising(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] >= ends[1]:
-        raise ValueError("must be two numbers from 0 to 1, the smaller first")
-    return ends
 
 
 Text = Annotated[str, MaxLen(MAX_CHARACTERS)]
@@ -53,7 +45,7 @@ Each = Annotated[list[T], FailFast()]
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 OfEachSplit = Annotated[Mapping[Split, T], MinLen(3)]
-Part = str | Path | Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(_rising)]
+Part = str | Path | Annotated[tuple[Probability, Probability], Strict(False), AfterValidator(rising)]
 """The images of a file that make a split: the two ends of a share, such as [0, 0.8], or a text file with one image id
 (or file name, if photographs have no ids) per line."""
 
@@ -92,9 +84,10 @@ def by_image(found: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
     """A dictionary by image id; duplicate ids are errors."""
     values: dict[ImageId, T] = {}
     for image_id, value in found:
-        if image_id in values:
-            raise CaptioningError(f"the image {image_id!r:.200} occurs twice")
-        values[image_id] = value
+        with or_skip():
+            if image_id in values:
+                raise CaptioningError(f"the image {image_id!r:.200} occurs twice")
+            values[image_id] = value
     return values
 
 
@@ -142,12 +135,14 @@ def read(
     The photographs must be on disk if a backbone reads `photographs`. Malformed entries, images without captions and
     absent photographs are errors, or are left out and listed in `skipped`.
     """
-    outer = _SKIPPED.set(skipped)
+    outer = SKIPPED.set(skipped)
     # Readers produce no garbage, and for COCO the garbage collector would take half of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
         splits = reader()
+        if skipped:  # one file of several splits is read for each
+            skipped[:] = {(str(error), *getattr(error, "__notes__", ())): error for error in skipped}.values()
         paths = [example.path for examples in splits.values() for example in examples if photographs]
         if absent := absent_files(paths):
             if skipped is None or len(absent) == len(paths):
@@ -176,7 +171,7 @@ def read(
         error.add_note(advice)
         raise
     finally:
-        _SKIPPED.reset(outer)
+        SKIPPED.reset(outer)
         if collecting:
             gc.enable()
 
@@ -205,19 +200,27 @@ def _in_words(examples: Sequence[Example], language: Language) -> list[Example]:
     return worded
 
 
-def check_splits(splits: Mapping[str, Sequence[Example]], source: object) -> None:
-    """Check that no split is empty and no image occurs twice; `source` names the file or files."""
+def check_splits(splits: Mapping[str, list[Example]], source: object) -> None:
+    """Check that no split is empty and no image occurs twice; `source` names the file or files.
+
+    Where `read` may leave out entries, the second of such images is removed.
+    """
     with at(source):
         if empty := [split for split, examples in splits.items() if not examples]:
             raise CaptioningError(f"no images for {', '.join(empty)}; every split needs at least one")
-        for key, other in (("image_id", "path"), ("path", "image_id")):
-            counts = Counter(getattr(example, key) for examples in splits.values() for example in examples)
-            ((value, count),) = counts.most_common(1)
-            if count > 1:
-                places = ((split, each) for split, examples in splits.items() for each in examples)
-                same = [f"{split} {getattr(each, other)}" for split, each in places if getattr(each, key) == value]
-                twice = f"{same[0]:.200} and {same[1]:.200}"
-                raise CaptioningError(f"the {key} {value!s:.200} occurs twice, for {twice}")
+        first: dict[int | str | Path, str] = {}
+        for split, examples in splits.items():
+            for example in tuple(examples):
+                with or_skip():
+                    for key, value, other in (
+                        ("image_id", example.image_id, example.path),
+                        ("path", example.path, example.image_id),
+                    ):
+                        told = f"{split} {other!s:.200}"
+                        if first.setdefault(value, told) is not told:
+                            examples.remove(example)
+                            twice = f"{first[value]} and {told}"
+                            raise CaptioningError(f"the {key} {value!s:.200} occurs twice, for {twice}")
 
 
 def absent_files(paths: Iterable[Path]) -> list[Path]:
@@ -234,16 +237,34 @@ def absent_files(paths: Iterable[Path]) -> list[Path]:
 
 def read_json(path: Path, layout: type[T], name: str) -> T:
     """Parse a JSON file into `layout`, which errors call `name`."""
-    content = path.read_bytes()
+    adapter = TypeAdapter(layout)
     with at(f"{path}, read as {name}"):
-        return TypeAdapter(layout).validate_json(content.decode(json.detect_encoding(content)), strict=True)
+        text: str | bytes = json_text(path)
+        while True:
+            try:
+                return adapter.validate_json(text, strict=True)
+            except ValidationError as error:
+                if SKIPPED.get() is None:
+                    raise
+                text = without_faulty(adapter, text, error)
+
+
+def json_text(path: Path) -> str:
+    """Decode a JSON file in any of its encodings."""
+    content = path.read_bytes()
+    return content.decode(json.detect_encoding(content))
+
+
+def has_list(text: str, name: str) -> bool:
+    """Return True if a JSON object has a list called `name`; a search is faster than parsing."""
+    return re.search(rf'"{name}"\s*:\s*\[', text) is not None
 
 
 def read_json_lines(path: Path, layout: type[T]) -> list[T]:
     """Parse each line as JSON."""
     adapter, found = TypeAdapter(layout), []
     for place, line in read_lines(path):
-        with at(place):
+        with or_skip(), at(place):
             found.append(adapter.validate_json(line, strict=True))
     return found
 
@@ -262,25 +283,3 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
         raise
     lines = enumerate(text.split("\n"), start=1)
     return [(f"{path}, line {number}", line.removesuffix("\r")) for number, line in lines if line.strip()]
-
-
-@contextmanager
-def or_skip() -> Iterator[None]:
-    """Leave out a wrong entry, and list its error, where `read` was given a list for it."""
-    try:
-        yield
-    except (CaptioningError, ValidationError) as error:
-        skipped = _SKIPPED.get()
-        if skipped is None:
-            raise
-        skipped.append(error)
-
-
-@contextmanager
-def at(place: object) -> Iterator[None]:
-    """Name a file, or a place in it, in errors about its content."""
-    try:
-        yield
-    except (CaptioningError, ValidationError, UnicodeDecodeError) as error:
-        error.add_note(str(place))
-        raise

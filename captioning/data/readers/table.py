@@ -25,6 +25,7 @@ from captioning.config.types import validated
 from captioning.data.example import Example
 from captioning.data.readers import reading
 from captioning.data.readers.reading import SPLITS, Each, FileName, OfEachSplit, Part, Text
+from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
 from captioning.files import SUFFIXES
 from captioning.machine import is_first
@@ -35,6 +36,7 @@ CAPTION = ("caption", "comment", "text", "raw")
 OTHER_NAMES = {"training": "train", "validation": "val", "valid": "val", "validate": "val", "dev": "val"}
 SHARES: Mapping[str, Part] = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 SEPARATORS = ",\t|;"
+LONGEST = 20  # lines of a quoted caption
 WITHOUT_HEADER = {2: ["image", "caption"], 3: ["image", "comment_number", "caption"]}
 NAME = "a list of objects with an image and a caption"
 EXAMPLE = (
@@ -109,7 +111,7 @@ def table_captions(path: Path) -> dict[str, list[str]]:
     captions: dict[str, list[str]] = defaultdict(list)
     rows = TypeAdapter(_Row)
     for place, values in _rows(path):
-        with reading.or_skip(), reading.at(place):
+        with or_skip(), at(place):
             image, caption = (_column(values, names) for names in (IMAGE, CAPTION))
             if image is None or caption is None:
                 raise CaptioningError(f"{quoted(', '.join(map(str, values)))} does not name the columns; {EXAMPLE}")
@@ -143,6 +145,11 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each row with its place."""
     with path.open("rb") as file:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if begin == b"{" and reading.has_list(reading.json_text(path), "images"):
+        raise CaptioningError(
+            f"{path} is no table: a JSON in Karpathy's layout is read by data=karpathy data.json=FILE "
+            "data.images=FOLDER, one in COCO's by data=coco_official"
+        )
     return _json_rows(path, begin == b"[") if begin in (b"[", b"{") else _text_rows(path)
 
 
@@ -161,19 +168,26 @@ def _text_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         header, separator = WITHOUT_HEADER[2], "#"
     else:
         separator = min(SEPARATORS, key=lambda each: first.find(each) if each in first else len(first))
-        header = [name.strip() for name in _fields(first, separator)]
+        header = [name.strip() for name in _fields([first], separator)[0]]
         named, headless = _header(header), WITHOUT_HEADER.get(len(header))
         if not named and headless and header[0].lower().endswith(tuple(SUFFIXES)):
             header = headless
         else:
-            with reading.at(place):
+            with at(place):
                 if not named:
                     raise CaptioningError(f"{first!r:.60} does not name the columns; {EXAMPLE}")
             lines = lines[1:]
-    for place, line in lines:
-        with reading.or_skip(), reading.at(place):
-            match = TOKEN.fullmatch(line) if separator == "#" else None
-            fields = list(match.groups()) if match else [] if separator == "#" else _fields(line, separator)
+    number = 0
+    while number < len(lines):
+        place, line = lines[number]
+        number += 1
+        with or_skip(), at(place):
+            if separator == "#":
+                match = TOKEN.fullmatch(line)
+                fields = list(match.groups()) if match else []
+            else:
+                fields, used = _fields([text for _, text in lines[number - 1 : number + LONGEST]], separator)
+                number += used - 1
             # a line of Kaggle's Flickr30k lacks its second bar
             if separator == "|" and len(fields) == len(header) - 1 and re.match(r"\s*\d+\s", fields[-1]):
                 fields[-1:] = fields[-1].strip().split(maxsplit=1)
@@ -188,11 +202,13 @@ def _header(names: list[str]) -> bool:
     return all(name is not None and names.count(name) == 1 for name in found)
 
 
-def _fields(line: str, separator: str) -> list[str]:
+def _fields(lines: list[str], separator: str) -> tuple[list[str], int]:
+    """The fields of the first row, none if it is malformed, and the number of its lines."""
     if separator == "|":  # whose captions have unpaired quotes
-        return line.split("|")
-    # Parse each line separately, so that an unclosed quote cannot swallow the lines after it.
+        return lines[0].split("|"), 1
+    # Few lines, and strictly, so that an unclosed quote cannot swallow all lines after it.
+    rows = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
     try:
-        return next(csv.reader([line], delimiter=separator, strict=True))
+        return next(rows), rows.line_num
     except csv.Error:
-        return []
+        return [], 1

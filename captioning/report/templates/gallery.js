@@ -71,7 +71,7 @@ class Gallery {
     });
     found.sort((a, b) => Number.isNaN(a.key) - Number.isNaN(b.key) || a.key - b.key || a.place - b.place);
     this.found = found;
-    this.tools.elements.count.value = `${found.length.toLocaleString("en")} of ${this.data.images.length.toLocaleString("en")} photographs`;
+    this.tools.elements.count.value = `${found.length.toLocaleString("en")} of ${this.data.images.length.toLocaleString("en")} images`;
     this.cards.replaceChildren();
     this.append();
   }
@@ -91,7 +91,7 @@ class Gallery {
     if (this.pictures[place]) {
       const photograph = pick("img");
       [photograph.width, photograph.height] = image.size;
-      photograph.alt = `Photograph ${image.id}`;
+      photograph.alt = `Image ${image.id}`;
       photograph.src = this.pictures[place];
       photograph.hidden = false;
     }
@@ -169,7 +169,7 @@ class Gallery {
     const [image, readout] = [this.data.images[place], card.querySelector(".readout")];
     const maps = this.mapsOf(system, place);
     if (!maps) {
-      readout.textContent = `${label}: no map of this photograph was kept`;
+      readout.textContent = `${label}: no map of this image was kept`;
       return;
     }
     const chosen = this.tools.elements.map.value;

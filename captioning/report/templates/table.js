@@ -91,7 +91,7 @@ function compareChosen(section, body, changed, data) {
   const found = data.pairs[`${one}-${other}`];
   const title = element("p", `${data.systems[one].label} minus ${data.systems[other].label}:`);
   if (!found) {
-    panel.replaceChildren(title, element("p", "not compared: they were not tested on the same photographs with scores of each."));
+    panel.replaceChildren(title, element("p", "not compared: they were not tested on the same images with scores of each."));
     return;
   }
   const table = element("table");

@@ -1,5 +1,6 @@
 """The layouts of caption files that users have, read for training and as references."""
 
+import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from captioning.config.explain import explain
 from captioning.data.photographs import examples_of
 from captioning.data.readers.captions import read_captions, read_references
+from captioning.data.readers.skipping import SKIPPED
+from captioning.data.readers.table import table_captions
+from captioning.errors import CaptioningError
 
 DOG, CAT = "a dog , running", "a cat; on | the mat"
 KARPATHY = {
@@ -73,6 +78,9 @@ def test_every_layout_gives_the_same_captions(name: str, tmp_path: Path) -> None
         ([{"image": "val/COCO_val2014_000000000042.jpg", "caption": ["a dog"]}], [42], [42]),
         ([{"image": "val/a.jpg", "caption": ["a dog"]}], ["a.jpg"], ["a.jpg"]),
         ([{"image": "12", "caption": "a dog"}], [12], [12]),
+        (COCO, ["007", "008"], ["007", "008"]),
+        ([{"image": "0012", "caption": "a dog"}], [12], [12]),
+        ([{"image": "0", "caption": "a dog"}], ["000"], ["000"]),
     ],
 )
 def test_images_are_called_as_in_the_captions(
@@ -81,6 +89,44 @@ def test_images_are_called_as_in_the_captions(
     file = tmp_path / "references.json"
     file.write_text(json.dumps(references))
     assert list(read_references(file, captions=captions)) == images
+
+
+def test_ids_of_recorded_references_are_matched_too(tmp_path: Path) -> None:
+    file = tmp_path / "captions.jsonl"
+    file.write_text(json.dumps({"image_id": 1, "caption": "a", "references": ["a dog"]}))
+    assert read_references(file, captions=["001"]) == {"001": ["a dog"]}
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_quoted_caption_has_several_lines(separator: str, tmp_path: Path) -> None:
+    file = tmp_path / "captions.csv"
+    rows = [["image", "caption"], ["1.jpg", 'a dog\n\n"runs"\n'], ["2.jpg", "a cat"], ["3.jpg", "a\nb"]]
+    with file.open("w", newline="") as out:
+        csv.writer(out, delimiter=separator).writerows(rows)
+    assert table_captions(file) == {"1.jpg": ['a dog\n"runs"\n'], "2.jpg": ["a cat"], "3.jpg": ["a\nb"]}
+
+
+@pytest.mark.parametrize("after", ['3.jpg,"a cat"', "3.jpg,a cat", "\n".join(f"3.jpg,{n}" for n in range(99))])
+def test_an_unclosed_quote_spoils_its_line_alone(after: str, tmp_path: Path) -> None:
+    (tmp_path / "captions.csv").write_text(f'image,caption\n1.jpg,a dog\n2.jpg,"a cow\n{after}\n4.jpg,an owl\n')
+    with pytest.raises(CaptioningError) as refused:
+        table_captions(tmp_path / "captions.csv")
+    assert "captions.csv, line 3" in explain(refused.value)
+    skipped: list[Exception] = []
+    outer = SKIPPED.set(skipped)
+    found = table_captions(tmp_path / "captions.csv")
+    SKIPPED.reset(outer)
+    assert list(found) == ["1.jpg", "3.jpg", "4.jpg"]
+    assert ["line 3" in explain(error) for error in skipped] == [True]
+
+
+@pytest.mark.parametrize("content", [KARPATHY, COCO])
+def test_a_json_of_another_layout_is_no_table(content: Any, tmp_path: Path) -> None:
+    file = tmp_path / "captions.json"
+    for indent in (None, 2):
+        file.write_text(json.dumps(content, indent=indent))
+        with pytest.raises(CaptioningError, match=r"data=karpathy data\.json=FILE .* data=coco_official"):
+            table_captions(file)
 
 
 def test_captions_of_a_table(tmp_path: Path) -> None:

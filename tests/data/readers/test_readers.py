@@ -4,6 +4,7 @@ import csv
 import gc
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,86 @@ def test_wrong_entries_are_left_out_and_listed_where_that_is_asked_for(tmp_path:
     (tmp_path / "6.jpg").unlink()
     with pytest.raises(CaptioningError, match="no images for test are left"):
         read(table, skipped=[])
+
+
+def faulty_coco(folder: Path) -> CocoReader:
+    (folder / "data.json").write_text(
+        json.dumps({
+            "images": [{"id": i, "file_name": f"{i}.jpg"} for i in range(4)] + [{"id": 4}, {"id": 3, "file_name": "b"}],
+            "annotations": [
+                *({"image_id": i, "caption": "A Dog."} for i in range(4)),
+                *({"image_id": 1}, {"image_id": 2, "caption": 7}, {"image_id": 9, "caption": "A cat."}),
+            ],
+        })
+    )  # fmt: skip
+    shares = {"train": (0, 0.5), "val": (0.5, 0.75), "test": (0.75, 1)}
+    return CocoReader({split: CocoSplit(folder, folder / "data.json", part) for split, part in shares.items()})
+
+
+def faulty_karpathy(folder: Path) -> KarpathyReader:
+    wrong = [record("4.jpg", "train", imgid=4) for _ in range(3)]
+    del wrong[0]["sentences"]
+    wrong[1]["sentences"] = [{"raw": 3}]
+    wrong[2] |= {"filename": "1.jpg"}
+    return karpathy(folder, [*wrong[:2], *three(), wrong[2], record("6.jpg", "val", imgid=2)])
+
+
+def faulty_languages(folder: Path) -> LanguagesReader:
+    captions = {f"{i}.jpg": ["Ein Hund."] for i in range(1, 4)} | {"1.jpg": ["Ein Hund.", 3]}
+    (folder / "de.json").write_text(json.dumps(captions))
+    return LanguagesReader(folder, karpathy(folder, three()).annotations, {"de": folder / "de.json"}, "de")
+
+
+def faulty_msrvtt(folder: Path) -> MsrVttReader:
+    videos = [{"video_id": f"v{i}", "split": split} for i, split in enumerate(OURS)]
+    sentences = [{"video_id": f"v{i}", "caption": "A Dog."} for i in range(3)]
+    wrong = {"videos": [{"video_id": "v3"}, *videos], "sentences": [*sentences, {"video_id": "v4", "caption": ""}, {}]}
+    (folder / "data.json").write_text(json.dumps(wrong))
+    return MsrVttReader(folder, [folder / "data.json"])
+
+
+@pytest.mark.parametrize(
+    ("make", "left", "faults"),
+    [
+        (
+            faulty_coco,
+            4,
+            [
+                *("images[4].file_name", "annotations[4].caption", "annotations[5].caption=7: must be a valid string"),
+                *("the image 3 occurs twice", "no image has the id 9"),
+            ],
+        ),
+        (
+            faulty_karpathy,
+            3,
+            [
+                *("images[0].sentences: Field required", "images[1].sentences[0].raw=3: must be a valid string"),
+                *("1.jpg occurs twice", "the image_id 2 occurs twice, for val "),
+            ],
+        ),
+        (faulty_languages, 3, ["1.jpg[1]=3: must be a valid string"]),
+        (faulty_msrvtt, 3, ["videos[0].split", "sentences[4].video_id", "no video has the id 'v4'"]),
+    ],
+)
+def test_wrong_entries_of_json_are_left_out_and_listed(
+    make: Callable[[Path], Callable[[], Splits]], left: int, faults: list[str], tmp_path: Path
+) -> None:
+    reader = make(tmp_path)
+    with pytest.raises((CaptioningError, ValidationError)):
+        read(reader, photographs=False)
+    skipped: list[Exception] = []
+    splits = read(reader, photographs=False, skipped=skipped)
+    assert sum(map(len, splits.values())) == left
+    told = [explain(error) for error in skipped]
+    assert len(told) == len(faults)
+    for fault in faults:
+        assert any(fault in line and ".json" in line for line in told), (fault, told)
+
+
+def test_a_file_of_another_layout_is_refused_although_entries_may_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text(json.dumps({"images": [{"id": i, "file_name": "a"} for i in range(3)]}))
+    with pytest.raises(ValidationError, match="filename"):
+        read(KarpathyReader(tmp_path, tmp_path / "data.json"), skipped=[])
 
 
 def test_photographs_in_another_folder_are_found(tmp_path: Path) -> None:
