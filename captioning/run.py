@@ -52,22 +52,16 @@ log = logging.getLogger(__name__)
 def main(config: DictConfig) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
     apply_debug(config)
-    initial = initial_weights(config)
+    initial = None
+    if config.init_from is not None:
+        check_checkpoint("init_from", config.init_from)
+        from captioning.runs.networks import InitialWeights
+
+        initial = InitialWeights(checkpoint_path(config.init_from))
+        initial.complete(config, given_keys())  # what the command leaves open is as there
     if choose_loss(config) and is_first():
         log.info("metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s", LOSS)
     return train(config, check(config), initial)
-
-
-def initial_weights(config: DictConfig) -> "InitialWeights | None":
-    """Read the checkpoint `init_from`; what the command leaves open is as there."""
-    if config.init_from is None:
-        return None
-    check_checkpoint("init_from", config.init_from)
-    from captioning.runs.networks import InitialWeights
-
-    initial = InitialWeights(checkpoint_path(config.init_from))
-    initial.complete(config, given_keys())
-    return initial
 
 
 def train(config: DictConfig, parts: Mapping[str, Any], initial: "InitialWeights | None" = None) -> float | None:
