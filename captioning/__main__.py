@@ -3,6 +3,7 @@
 import ast
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from captioning import __version__
 from captioning.errors import did_you_mean
+from captioning.machine import on_signal
 
 COMMANDS = (
     *("run", "evaluate", "compare", "predict", "report", "describe"),
@@ -48,7 +50,13 @@ def _begin(name: str, arguments: Sequence[str]) -> None:
     if not sys.flags.safe_path and sys.path[0] != here:
         sys.path.insert(0, here)  # for modules of the user
     sys.argv[1:] = arguments
-    runpy.run_module(f"captioning.{name}", run_name="__main__", alter_sys=True)
+    with on_signal(_stop):  # while the command is imported, which takes seconds; then it has its own way to stop
+        runpy.run_module(f"captioning.{name}", run_name="__main__", alter_sys=True)
+
+
+def _stop(number: int) -> None:
+    print(f"\nstopped by {signal.Signals(number).name} before it began", file=sys.stderr, flush=True)
+    os._exit(128 + number)  # an exception would end in whatever is being imported
 
 
 def _complete(arguments: Sequence[str]) -> None:

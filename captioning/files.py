@@ -1,15 +1,24 @@
-"""Atomic writes, validated reads of small state files, and the files of photographs."""
+"""Atomic writes, bounded reads of regular files, and the files of photographs."""
 
+import errno
 import json
 import math
 import os
+import stat
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from captioning.errors import CaptioningError, quoted
 
+if TYPE_CHECKING:  # most commands have checked their settings before they need NumPy
+    import numpy as np
+
+LARGEST = 2**31
+"""Bytes of a file that is read whole; COCO's largest file of annotations has a fifth of them."""
 LARGEST_STATE = 2**28
 """Bytes of a file of `read_state`; the `metrics.csv` of a million steps has half of them."""
 
@@ -32,7 +41,7 @@ T = TypeVar("T")
 def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` once the block succeeds; the old one is renamed to `keep`."""
     part = path.with_name(f"{path.name}.part")
-    try:
+    with _naming(path):
         if path.exists() and not path.is_file():  # renaming would replace a device
             raise OSError("it is not a regular file")
         try:
@@ -45,6 +54,29 @@ def atomic_write(path: Path, keep: Path | None = None) -> Iterator[BinaryIO]:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Make a folder that becomes `path` once the block succeeds; if that has files, it gets those of the folder."""
+    with _naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as temporary:
+            draft = Path(temporary, path.name)
+            draft.mkdir()  # with the user's usual permissions, unlike the folder around it
+            yield draft
+            if not path.exists():
+                draft.rename(path)
+                return
+            for file in draft.iterdir():
+                file.replace(path / file.name)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file or folder, and what to do, where it cannot be written."""
+    try:
+        yield
     except OSError as error:
         raise CaptioningError(
             f"cannot write {path}: {error.strerror or error}. The old content is unharmed: free some space or permit "
@@ -72,6 +104,49 @@ def to_json(value: Any, **form: Any) -> str:
         return json.dumps(_finite(value), allow_nan=False, **form)
 
 
+@contextmanager
+def open_bounded(path: Path, largest: float = LARGEST) -> Iterator[BinaryIO]:
+    """Open a regular file of at most `largest` bytes; a pipe is not waited for.
+
+    Raises:
+        OSError: it is absent, of another kind or larger.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        if status.st_size > largest:
+            reason = f"it has {status.st_size:,} bytes, and at most {largest:,} are read"
+            raise OSError(errno.EFBIG, reason, str(path))
+        yield file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_bytes(path: Path, largest: float = LARGEST) -> bytes:
+    """Read a regular file of at most `largest` bytes; see `open_bounded`."""
+    with open_bounded(path, largest) as file:
+        return file.read()
+
+
+def read_arrays(path: Path, largest: int = LARGEST) -> "dict[str, np.ndarray]":
+    """Read the arrays of a NumPy zip of at most `largest` bytes, packed and unpacked.
+
+    Nothing is unpickled. A damaged file raises nearly any exception.
+    """
+    import numpy as np
+
+    with open_bounded(path, largest) as file:
+        with zipfile.ZipFile(file) as archive:
+            if (size := sum(member.file_size for member in archive.infolist())) > largest:
+                raise ValueError(f"unpacked it has {size:,} bytes")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+
 def read_state(path: Path, parse: Callable[[str], T], advice: str, largest: int = LARGEST_STATE) -> T:
     """Read and parse a state file that may be damaged.
 
@@ -82,13 +157,10 @@ def read_state(path: Path, parse: Callable[[str], T], advice: str, largest: int 
         largest: bytes.
     """
     try:
-        if not path.is_file():
-            raise ValueError("it is a folder" if path.is_dir() else "there is no such file")
-        if (size := path.stat().st_size) > largest:
-            raise ValueError(f"it has {size:,} bytes")
-        return parse(path.read_bytes().decode())
+        return parse(read_bytes(path, largest).decode())
     except Exception as error:
-        raise CaptioningError(f"{path} cannot be read or is damaged ({quoted(error)}): {advice}") from error
+        reason = quoted(getattr(error, "strerror", None) or error)
+        raise CaptioningError(f"{path} cannot be read or is damaged ({reason}): {advice}") from error
 
 
 def _finite(value: Any) -> Any:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.check import DATA, FROM_CHECKPOINT, SETTINGS, apply_debug, check, given_keys
+from captioning.config.check import (
+    DATA,
+    FROM_CHECKPOINT,
+    SETTINGS,
+    apply_debug,
+    check,
+    given_keys,
+    with_checkpoint_files,
+)
 from captioning.config.command import command, start
 from captioning.config.monitors import LOSS, choose_loss
 from captioning.config.registry import CONF, build, without_weights
@@ -306,16 +314,16 @@ def build_trainer(config: DictConfig, precision: str) -> "L.Trainer":
 
     settings: Any = OmegaConf.to_container(config, resolve=True)
     callbacks, loggers = (
-        [build(f"{group}.{name}", part, None) for name, part in (settings[group] or {}).items() if part is not None]
+        [build(f"{group}.{name}", part, None) for name, part in (settings.get(group) or {}).items() if part is not None]
         for group in ("callbacks", "logger")
     )
-    own = {
+    own = with_checkpoint_files(settings["trainer"]) | {
         "precision": precision,
         "default_root_dir": config.folder,
         # or Lightning would add its own bar
         "enable_progress_bar": any(isinstance(callback, ProgressBar) for callback in callbacks),
     }
-    trainer: L.Trainer = build("trainer", settings["trainer"] | own, None, logger=loggers, callbacks=callbacks)
+    trainer: L.Trainer = build("trainer", own, None, logger=loggers, callbacks=callbacks)
     return trainer
 
 

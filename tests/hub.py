@@ -28,6 +28,7 @@ class Hub:
         echoes: whether it takes no commit and says with which token it was asked.
         silent: commits wait for it, without an answer; unset: they do not.
         etag: of every file; "": of its content.
+        headers: further ones of every file.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Hub:
     echoes: bool = False
     silent: threading.Event | None = None
     etag: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 def ask_only(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +116,8 @@ def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             self.send_header("Content-Length", str(len(content)))
             self.send_header("ETag", f'"{hub.etag or hashlib.sha1(content).hexdigest()}"')
             self.send_header("X-Repo-Commit", COMMIT)
+            for name, value in hub.headers.items():
+                self.send_header(name, value)
             self.end_headers()
             return content
 

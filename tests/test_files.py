@@ -2,12 +2,28 @@
 
 import os
 import resource
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from captioning.backbones.images import ImageTransform
+from captioning.backbones.weights import fill
+from captioning.data.readers.captions import read_captions, read_references
+from captioning.data.readers.objects import read_objects
+from captioning.data.readers.parallel import ParallelReader
+from captioning.data.readers.reading import SPLITS, read_lines
+from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError
-from captioning.files import atomic_write, read_state, to_json, write_json, write_text
+from captioning.features.inputs import opened
+from captioning.files import atomic_write, read_arrays, read_state, to_json, write_json, write_text
+from captioning.metrics.clip import ClipScore
+from captioning.runs import attention_file
+from captioning.runs.checkpoint import load
+from captioning.runs.settings import read_settings
 
 
 def texts(folder: Path) -> dict[str, str]:
@@ -69,7 +85,61 @@ def test_an_error_quotes_little_of_a_damaged_file(tmp_path: Path) -> None:
     with pytest.raises(CaptioningError, match=r"\(what is x+ \.\.\. x+\): mend it$") as caught:
         read_state(path, parse, "mend it")
     assert len(str(caught.value)) < len(str(path)) + 300
-    with pytest.raises(CaptioningError, match=r"\(it has 10,000 bytes\)"):
+    with pytest.raises(CaptioningError, match=r"\(it has 10,000 bytes, and at most 9,999 are read\)"):
         read_state(path, str, "mend it", largest=9_999)
-    with pytest.raises(CaptioningError, match=r"\(it is a folder\)"):
+    with pytest.raises(CaptioningError, match=r"\(Is a directory\)"):
         read_state(tmp_path, str, "mend it")
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "captions": read_captions,
+    "references": read_references,
+    "objects": partial(read_objects, images=[1]),
+    "table": table_captions,
+    "lines": read_lines,
+    "attention": attention_file.read,
+    "checkpoint": load,
+    "weights": partial(fill, torch.nn.Linear(1, 1), ()),
+    "photograph": ImageTransform(8).read,
+    "settings": read_settings,
+    "embeddings": lambda path: ClipScore([path], [1], [["a dog"]])([0], ["a dog"]),
+    "features": lambda path: features_of(path.parent, path.stem),
+    "sentences": lambda path: ParallelReader(path.parent, "json", "json", dict.fromkeys(SPLITS, path.stem))(),
+}
+# the former are mapped into memory; the latter counts as a file that is to be written
+EXEMPT = (("large", "checkpoint"), ("large", "weights"), ("circle", "embeddings"))
+
+
+def features_of(folder: Path, name: str) -> object:
+    with opened(folder) as features:
+        return features.features(name, 3, 1, even=False)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_only_regular_files_of_bounded_size_are_read(reader: str, tmp_path: Path) -> None:
+    """A pipe would be waited for, the other two fill the memory."""
+    names = {"features": "x.npy", "embeddings": "x.npz", "attention": "x.npz", "photograph": "x.png"}
+    path = tmp_path / names.get(reader, "x.json")
+    for kind in ("pipe", "device", "circle", "large"):
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "large":
+            path.touch()
+            os.truncate(path, 2**34)
+        else:
+            path.symlink_to("/dev/zero" if kind == "device" else path.name)
+        if (kind, reader) not in EXEMPT:
+            with pytest.raises((CaptioningError, OSError)) as caught:
+                READERS[reader](path)
+            reasons = {"circle": "symbolic links", "large": "17,179,869,184 bytes"}
+            assert reasons.get(kind, "not a regular file") in str(caught.value)
+        path.unlink()
+
+
+def test_small_files_do_not_unpack_to_large_ones(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, zeros=np.zeros((1000, 1000)))
+    assert path.stat().st_size < 10_000
+    assert [*read_arrays(path, largest=8_001_000)] == ["zeros"]
+    with pytest.raises(ValueError, match="unpacked it has 8,000,"):
+        read_arrays(path, largest=8_000_000)

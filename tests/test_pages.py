@@ -1,5 +1,6 @@
 """The pages for readers name only what there is: files, headings, folders, settings."""
 
+import ast
 import importlib
 import os
 import re
@@ -87,3 +88,19 @@ def test_what_is_to_be_typed_composes(line: str) -> None:
     with initialize_config_dir(str(config.parent), version_base="1.3"):
         for job in jobs:
             compose(config.stem, list(job), return_hydra_config=True)
+
+
+def test_messages_that_a_page_explains_are_written() -> None:
+    """Each piece of a message between what varies (`...`, numbers) stands in one text of the package."""
+    trouble = TEXTS[ROOT / "conf/README.md"].partition("## Troubleshooting")[2]
+    rows = [line.split(" | ")[0] for line in trouble.splitlines() if line.startswith("| ")]
+    messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+    texts = []
+    for path in (ROOT / "captioning").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            texts.append("\0".join(str(part.value) for part in parts if isinstance(part, ast.Constant)))
+    assert len(messages) > 10
+    for message in messages:
+        pieces = [piece for piece in re.split(r"\s*(?:\.\.\.|\b\d+\b|\bN\b)\s*", message) if len(piece) > 1]
+        assert any(all(piece in text for piece in pieces) for text in texts), message

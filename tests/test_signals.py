@@ -2,6 +2,8 @@
 
 import re
 import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,13 @@ def begun_and_ending(home: Path) -> bool:
 def test_the_second_one_ends_at_once(tmp_path: Path) -> None:
     ended = interrupt(end_slowly, tmp_path, partial(begun_and_ending, tmp_path), CTRL_C, CTRL_C)
     assert ended.status == -signal.SIGINT, ended.said
+
+
+def test_a_command_that_is_still_imported_stops_at_once() -> None:
+    interrupted = "runpy.run_module = lambda *given, **named: os.kill(os.getpid(), signal.SIGINT)"
+    program = f"import os, runpy, signal\nfrom captioning.__main__ import main\n{interrupted}\nmain()"
+    ended = subprocess.run([sys.executable, "-c", program, "run"], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "\nstopped by SIGINT before it began\n")
 
 
 def test_workers_do_not_outlive_a_killed_process(tmp_path: Path) -> None:

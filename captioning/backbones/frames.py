@@ -4,6 +4,7 @@ B images, K frames of a clip, L context vectors of D features.
 """
 
 import hashlib
+import os
 from pathlib import Path
 from typing import cast
 
@@ -57,4 +58,4 @@ def frames_of(clip: Path, count: int) -> list[Path]:
     found = sorted(path for path in clip.glob("*") if path.suffix.lower() in SUFFIXES)
     if not found:
         raise CaptioningError(f"{quoted(clip)} must be a folder of pictures, the frames of a clip")
-    return [found[row].resolve() for row in spread(len(found), count)]
+    return [Path(os.path.realpath(found[row], strict=True)) for row in spread(len(found), count)]

@@ -4,7 +4,6 @@ B images, H rows and W columns of pixels (H = W = size), 3 colours red, green, b
 255 on the photograph, 0 in the padding.
 """
 
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from captioning.errors import CaptioningError, quoted
-from captioning.files import FORMATS, WHOLE, Frame, frame_of
+from captioning.files import FORMATS, WHOLE, Frame, frame_of, open_bounded
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -144,9 +143,7 @@ def opened(source: Source) -> Iterator[Image.Image]:
         if isinstance(source, Image.Image):
             yield source
             return
-        if not stat.S_ISREG(Path(source).stat().st_mode):  # reading a pipe would block
-            raise ValueError("not a regular file")
-        with Image.open(source, formats=FORMATS) as image:
+        with open_bounded(Path(source)) as file, Image.open(file, formats=FORMATS) as image:
             yield image
     except Exception as error:  # Pillow's decoders raise almost any exception on a broken file
         reason = f"{type(error).__name__}: {quoted(error)}"

@@ -1,5 +1,6 @@
 """Load weights of library networks without running code; place the strides of ResNets."""
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from captioning.errors import CaptioningError, quoted
+from captioning.files import open_bounded
 
 
 def check_name(key: str, name: str, allowed: Sequence[str], what: str) -> None:
@@ -45,7 +47,8 @@ def fixed_draws(enabled: bool) -> Iterator[None]:
 def fill(network: nn.Module, known: Collection[str], path: Path) -> None:
     """Load all weights of a network from a file, in any precision; extra keys must be `known`."""
     try:
-        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+        with open_bounded(path, math.inf) as file:
+            state = load_file(path) if path.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
         if foreign := [quoted(key) for key in state if key not in known]:
             raise ValueError(f"{len(foreign)} keys are unknown to it, such as {foreign[0]}")
         own = network.state_dict()

@@ -43,6 +43,7 @@ SETTINGS: Mapping[str, Any] = {
     "logger": dict[str, Part | None] | None,
     # what Lightning takes and fails with in the middle of a run
     **dict.fromkeys(("trainer.check_val_every_n_epoch", "trainer.log_every_n_steps"), Annotated[int, Ge(1)] | None),
+    "trainer.accelerator": str,
     "trainer.max_epochs": Annotated[int, Ge(-1)] | None,
     "trainer.max_steps": OR_ENDLESS,
     "trainer.accumulate_grad_batches": Annotated[int, Ge(1)],
@@ -52,6 +53,7 @@ SETTINGS: Mapping[str, Any] = {
     "trainer.val_check_interval": Positive | str | dict[str, int] | None,
 }
 """Settings that are no argument of a part, and bounds that Lightning misses."""
+CHECKPOINT_FILES = {"_target_": "captioning.training.callbacks.resume.CheckpointFiles"}
 DATA = ("batch_size", "eval_batch_size", "captions_per_image", "max_words", "num_workers")  # of its module
 
 
@@ -94,7 +96,7 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
     from captioning.data.words import Language
 
     data, decoding, trainer = settings["data"], settings["decoding"], settings["trainer"]
-    judge("data", CaptionData, {"seed": settings["seed"], **{name: data[name] for name in DATA}})
+    judge("data", CaptionData, {"seed": settings["seed"], **{name: data.get(name) for name in DATA}})
     if data["vocabulary"] != FROM_CHECKPOINT:
         judge("data.vocabulary", Vocabulary.from_captions, data["vocabulary"])
     build("data.reader", data["reader"], modules_of(data["reader"]))
@@ -108,7 +110,7 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
     optimizer = build("optimizer", {**settings["optimizer"], **called}, None, [torch.nn.Parameter(torch.zeros(1))])
     build("schedule", {**settings["schedule"], **called}, None, optimizer, 1)
     callbacks = [build(f"callbacks.{name}", part, None) for name, part in settings["callbacks"].items() if part]
-    for name, part in (settings["logger"] or {}).items():
+    for name, part in (settings.get("logger") or {}).items():
         if part:
             build(f"logger.{name}", {**part, "_partial_": True}, None)  # they begin files and connections
 
@@ -118,8 +120,15 @@ def _dry_build(config: DictConfig, settings: dict[str, Any]) -> None:
         trainer["precision"] = "bf16-mixed" if has_bfloat16(device) else "32-true"
     # Lightning's own logger, as its import has left it, tells of devices, files and products; its warnings stay
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    build("trainer", trainer, None, callbacks=callbacks, logger=False)
+    build("trainer", with_checkpoint_files(trainer), None, callbacks=callbacks, logger=False)
     settings["decoding"] = with_words(decoding)
+
+
+def with_checkpoint_files(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a trainer with our plugin beside its own: others' checkpoints could not be read again."""
+    given = trainer.get("plugins") or []
+    plugins = given if isinstance(given, list) else [given]
+    return {**trainer, "plugins": [*(each for each in plugins if each != CHECKPOINT_FILES), CHECKPOINT_FILES]}
 
 
 def _networks(settings: dict[str, Any]) -> Any:

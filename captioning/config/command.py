@@ -65,13 +65,17 @@ def command(
 
 
 def _check_options(arguments: Sequence[str]) -> None:
-    """Refuse settings that are written as other programs' options, `--model sat_soft`."""
+    """Refuse settings written as other programs' options, `--model sat_soft`, and Hydra's groups without a slash."""
     known = get_args_parser()._option_string_actions
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, _, value = argument.partition("=")
         if name.startswith("--") and not any(option.startswith(name) for option in known):
             setting = f"{name[2:]}={value or following or 'VALUE'}"
             raise CaptioningError(f"there is no option {quoted(name)}: settings have no dashes, {quoted(setting)}")
+        group = name.lstrip("+~")
+        if group in ("hydra.launcher", "hydra.sweeper") and not value.startswith("{"):
+            chosen = f"{group.replace('.', '/')}=NAME"
+            raise CaptioningError(f"{quoted(argument)} is no choice: a group of Hydra has a slash, {chosen}")
 
 
 def start(main: Command) -> None:

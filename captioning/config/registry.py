@@ -59,7 +59,7 @@ def build(place: str, node: Any, modules: Sequence[str] | None = (), *given: Any
     if partial:
         judge(place, target, settings)
         return functools.partial(target, *given, **settings, **sizes)
-    _check_names(place, target, settings)
+    judge(place, target, settings)
     try:
         return target(*given, **settings, **sizes)
     except CaptioningError:
@@ -85,9 +85,11 @@ def _argument(place: str, value: Any, modules: Sequence[str] | None) -> Any:
 
 
 def judge(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    """Validate some arguments of a `validated` function without calling it."""
+    """Validate some arguments of a `validated` function, or of a class of Lightning, without calling it."""
     _check_names(place, target, settings)
-    function = getattr(target.__init__ if inspect.isclass(target) else target, "raw_function", None)
+    function: Any = target.__init__ if inspect.isclass(target) else target
+    if not target.__module__.startswith("lightning."):
+        function = getattr(function, "raw_function", None)
     if function is None:
         return
     try:
@@ -99,7 +101,12 @@ def judge(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -
 
 
 def _check_names(place: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    known = inspect.signature(target).parameters
+    try:
+        known = inspect.signature(target).parameters
+    except (TypeError, ValueError) as error:  # some that Python itself has
+        raise CaptioningError(
+            f"{place} names {quoted(target.__qualname__)}, which is not built from settings"
+        ) from error
     unknown = settings.keys() - known.keys()
     if unknown and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
         raise CaptioningError(no_setting(place, min(unknown), [*known]))

@@ -1,5 +1,6 @@
 """The search that a configuration names: judged and built, the words of its filters as ids."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -56,6 +57,10 @@ def build_search(
     elif isinstance(filters, Mapping) and filters.get("_target_") == USUAL_FILTERS:
         settings["filters"] = {name: value for name, value in filters.items() if name not in WORDS}
     search: Callable[..., list[Caption]] = build("decoding", settings, modules)
+    try:
+        inspect.signature(search).bind("model", "context")
+    except TypeError as error:  # settings of that name, or a search without them
+        raise CaptioningError(f"decoding must leave the model and the context to the captioner: {error}") from error
     try:
         check_limits(**{name: decoding[name] for name in ("width", "groups", "n_best") if name in decoding})
     except ValueError as error:

@@ -75,7 +75,7 @@ def refusals(key: str, errors: Iterable[Any]) -> str:
     """`key.name=value: reason` of each of a `ValidationError`'s errors; the choices of a union are one."""
 
     def group(error: Any) -> tuple[Any, str]:
-        if error["type"] == "missing" or not error["loc"]:  # the value may be as large as a file
+        if error["type"].startswith("missing") or not error["loc"]:  # the value may be as large as a file
             return error["loc"], ""
         return error["loc"][:-1] or error["loc"], quoted(error["input"])
 
@@ -88,5 +88,5 @@ def _refusal(key: str, errors: list[Any]) -> str:
     name = (key + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)).removeprefix(".")
     messages = (str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must") for error in errors)
     reasons = " or ".join(dict.fromkeys(messages))
-    value = "" if errors[0]["type"] == "missing" else f"={quoted(errors[0]['input'])}"
+    value = "" if errors[0]["type"].startswith("missing") else f"={quoted(errors[0]['input'])}"
     return f"{name}{value}: {reasons}" if name else reasons  # no name in a file that was cut off

@@ -48,11 +48,12 @@ def reference_texts(examples: Sequence[Example]) -> list[list[str]]:
 
 
 def photographs(examples: Sequence[Example], root: str | Path | None) -> list[str]:
-    """The path of each photograph as text, relative to the folder `root` if it is inside."""
+    """The path of each photograph as text, relative to the folder `root` if it is inside; empty for a sentence."""
     folder = None if root is None else Path(root).expanduser().absolute()
     paths = (example.path.absolute() for example in examples)
     names = (path.relative_to(folder) if folder and path.is_relative_to(folder) else path for path in paths)
-    return [os.fsencode(name).decode(errors="backslashreplace") for name in names]  # a path may be invalid text
+    texts = (os.fsencode(name).decode(errors="backslashreplace") for name in names)  # a path may be invalid text
+    return ["" if example.source else text for example, text in zip(examples, texts, strict=True)]
 
 
 def digest(splits: Splits) -> str:

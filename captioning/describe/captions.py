@@ -93,12 +93,13 @@ def _places(splits: Splits, words: Iterable[str], max_words: int, root: str | Pa
         elif split != "train" and len(examples) < ENOUGH:
             places["tiny"].append(f"{split}: {len(examples)}")
         for example in examples:
+            name = photographs([example], root)[0] or f"{split} {example.image_id}"
             captions += len(example.references)
             if split == "train" and all(len(reference.words) > max_words for reference in example.references):
-                places["left out"] += photographs([example], root)
+                places["left out"].append(name)
             for reference in example.references:
                 for kind in _kinds(reference):
-                    places[kind].append(f"{photographs([example], root)[0]}: {reference.text}")
+                    places[kind].append(f"{name}: {reference.text}")
     for kind in ("short", "unsplit"):
         if len(places[kind]) <= FEW * captions:
             del places[kind]

@@ -18,6 +18,7 @@ from captioning.data.example import Splits, photographs
 from captioning.data.readers.reading import absent_files
 from captioning.describe.captions import Places, quantiles
 from captioning.errors import CaptioningError
+from captioning.files import read_bytes
 from captioning.progress import counter
 
 SMALL = ImageTransform(8)
@@ -91,7 +92,7 @@ def _look(file: tuple[str, str, Path]) -> Photograph | str:
             size = image.size[::-1] if turned in SIDEWAYS else image.size
             extrema: Any = image.getextrema() if image.mode.startswith("I") else None
             header = split, name, image.format, image.mode, size, turned is not None, extrema
-        return Photograph(*header, hashlib.sha256(path.read_bytes()).digest(), SMALL.read(path).numpy())
+        return Photograph(*header, hashlib.sha256(read_bytes(path)).digest(), SMALL.read(path).numpy())
     except CaptioningError as error:
         return str(error)
 

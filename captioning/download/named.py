@@ -9,7 +9,7 @@ Those elsewhere are downloaded once, into the folder `captioning` of the user's 
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from filelock import FileLock
 
@@ -87,13 +87,23 @@ def fetched(name: str) -> Path:
 def _of_hub(repository: str, revision: str | None) -> Path:
     """The captioner of a repository, from the hub's cache if the hub does not answer."""
     from huggingface_hub import hf_hub_download, hf_hub_url  # here, because it takes a second
+    from huggingface_hub.utils import get_session
 
+    get_session().event_hooks["response"] = [_check_tag]
     path = Path(hf_hub_download(repository, FILE, revision=revision, token=hub_token()))
     content = path.resolve()  # which the hub's cache calls by the SHA-256 of a large file
     if re.fullmatch("[0-9a-f]{64}", content.name):
         expected = RemoteFile(url=hf_hub_url(repository, FILE), checksum=f"sha256:{content.name}")
         expected.check(content, "it is damaged, delete it")
     return path
+
+
+def _check_tag(response: Any) -> None:
+    """Refuse the answer of a hub whose tag, by which its cache calls the file, is no name."""
+    for name in ("ETag", "X-Linked-Etag") if response.request.method == "HEAD" else ():
+        tag = response.headers.get(name, "").removeprefix("W/").strip('"')
+        if not re.fullmatch(r"[\w-]*", tag, re.ASCII):
+            raise CaptioningError(f"{response.url} has {name}={quoted(tag)}, which is no name of a file")
 
 
 def hub_token() -> str | None:

@@ -8,7 +8,6 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from omegaconf import DictConfig
@@ -18,7 +17,7 @@ from captioning.config.registry import CONF, PACKAGE
 from captioning.config.settings import check_table, refuse, settings_given
 from captioning.config.types import PathText
 from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
-from captioning.files import write_json
+from captioning.files import atomic_folder, write_json
 
 SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx", "torch": ".torch"}
 SETTINGS: Mapping[str, Any] = {
@@ -66,6 +65,13 @@ def main(config: DictConfig) -> None:
         write_safetensors(output, saved.config, saved.words, saved.networks, config.half, saved.score, saved.quantiles)
         print(f"{output}: {_size(output)}, of the checkpoint's {_size(checkpoint)}")
         return
+    with atomic_folder(output) as draft:
+        _write_graphs(config, checkpoint, draft)
+    for file in sorted(output.iterdir()):
+        print(f"{file}: {_size(file)}")
+
+
+def _write_graphs(config: DictConfig, checkpoint: Path, folder: Path) -> None:
     from torch.export import save
 
     from captioning.captioner import TrainedCaptioner
@@ -73,24 +79,17 @@ def main(config: DictConfig) -> None:
 
     decoding, modules = settings_given(config.decoding), list(config.modules)
     graphs, about = captioner_graphs(TrainedCaptioner.from_checkpoint(checkpoint, "cpu", decoding, modules))
-    output.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=output, prefix=".part-") as temporary:
-        part = Path(temporary)
-        write_json(part / "captioner.json", about)
-        if config.format == "onnx":
-            from captioning.export.onnx import write_onnx  # here, because these packages are an extra
+    write_json(folder / "captioner.json", about)
+    if config.format == "onnx":
+        from captioning.export.onnx import write_onnx  # here, because these packages are an extra
 
-            write_onnx(graphs, part, config.quantise is not None)
-            shutil.copyfile(PACKAGE / "export" / "runner.py", part / "run.py")
-        else:
-            # about the backbone's weights, which are complete, in their own memory format
-            warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
-            for name, graph in graphs.items():
-                save(graph.program, part / f"{name}.pt2")
-        for file in part.iterdir():
-            file.replace(output / file.name)
-    for file in sorted(output.iterdir()):
-        print(f"{file}: {_size(file)}")
+        write_onnx(graphs, folder, config.quantise is not None)
+        shutil.copyfile(PACKAGE / "export" / "runner.py", folder / "run.py")
+        return
+    # about the backbone's weights, which are complete, in their own memory format
+    warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
+    for name, graph in graphs.items():
+        save(graph.program, folder / f"{name}.pt2")
 
 
 def _size(path: Path) -> str:

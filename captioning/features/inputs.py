@@ -12,6 +12,7 @@ Precomputed features are arrays `[L, D]` by image name:
 B images in a batch, R images, at most L context vectors of D features, at most K frames of a clip.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from captioning.errors import CaptioningError, listed, quoted
 from captioning.features.build import build_features, build_rows, layout_of
 from captioning.features.cache import FeatureCache, Numbers
 from captioning.features.sources import Sources
+from captioning.files import LARGEST, open_bounded, read_arrays, read_bytes
 
 BATCH = 32
 SAMPLE = 64  # photographs that give the scale of a pretrained network which is trained further
@@ -239,28 +241,35 @@ def _names(examples: Sequence[Example], backbone: Precomputed, files: Mapping[st
 
 
 def _own_array(file: Path) -> Numbers:
-    with file.open("rb") as content:
-        if file.suffix == ".pt":
-            return np.asarray(torch.load(content, "cpu", weights_only=True).float())
-        loaded = np.load(content, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        names = [name for name in ARRAYS if name in loaded.files] or loaded.files
+    if file.suffix == ".npz":
+        arrays = read_arrays(file)
+        names = [name for name in ARRAYS if name in arrays] or [*arrays]
         if len(names) > 1 and names[0] not in ARRAYS:
             raise ValueError(f"it contains {', '.join(names)}, none of which is called {' or '.join(ARRAYS)}")
-        return np.asarray(loaded[names[0]])
+        return arrays[names[0]]
+    with open_bounded(file) as content:
+        if file.suffix == ".pt":
+            return np.asarray(torch.load(content, "cpu", weights_only=True).float())
+        return np.asarray(np.load(content, allow_pickle=False))
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > LARGEST:
+        raise ValueError(f"unpacked {name:.60} has {size:,} bytes")
 
 
 @contextmanager
 def _archive(path: Path) -> Opened:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+    with open_bounded(path, math.inf) as file, np.load(file, allow_pickle=False) as arrays:
+        for member in arrays.zip.infolist():
+            _check_size(member.filename, member.file_size)
         yield arrays.files, arrays.__getitem__
 
 
 @contextmanager
 def _stacked(path: Path) -> Opened:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
-    names = path.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    names = read_bytes(path.with_suffix(".txt")).decode().splitlines()
     rows = {name.strip(): row for row, name in enumerate(names)}
     if array.ndim != 3 or not len(array) == len(names) == len(rows):
         different = f"{len(names)} names in {path.with_suffix('.txt').name}, {len(rows)} different ones"
@@ -280,6 +289,7 @@ def _hdf5(path: Path) -> Opened:
         found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
         if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
             raise ValueError("it must be an array stored in this file, not a group, a link or an external reference")
+        _check_size(name, found.nbytes)
         return np.asarray(found[()])
 
     with h5py.File(path, "r") as file:

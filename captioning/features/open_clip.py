@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from captioning.backbones.images import opened
 from captioning.errors import CaptioningError
 from captioning.progress import counter
 
@@ -48,5 +49,5 @@ def embed(weights: Path, photographs: Sequence[Path], texts: Mapping[str, Sequen
 
 
 def _pixels(file: Path, preprocess: Callable[[Image.Image], torch.Tensor]) -> torch.Tensor:
-    with Image.open(file) as photograph:
+    with opened(file) as photograph:
         return preprocess(photograph.convert("RGB"))

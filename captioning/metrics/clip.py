@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from captioning.errors import CaptioningError, quoted
-from captioning.files import atomic_write, write_json
+from captioning.files import atomic_write, read_arrays, write_json
 from captioning.metrics.signature import sign
 from captioning.metrics.statistics import Array, Computed, means
 
@@ -160,7 +160,6 @@ class ClipScore:
 
 def _read(file: Path) -> Embeddings:
     try:
-        with np.load(file, allow_pickle=False) as content:
-            return Embeddings.model_validate({name: content[name] for name in content.files})
-    except (OSError, ValueError, ValidationError) as error:
+        return Embeddings.model_validate(read_arrays(file))
+    except Exception as error:  # the readers of a damaged archive raise nearly anything
         raise CaptioningError(f"{file} is not a file of embeddings: {quoted(error)}") from error

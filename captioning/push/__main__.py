@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from captioning import __version__
 from captioning.config.command import command, start
-from captioning.config.registry import CONF, PACKAGE, each_part
+from captioning.config.registry import CONF, PACKAGE, modules_of
 from captioning.config.settings import check_table, refuse
 from captioning.config.types import PathText
 from captioning.data.words import ENGLISH
@@ -30,7 +30,7 @@ from captioning.download.named import (
     is_elsewhere,
 )
 from captioning.errors import CaptioningError, quoted
-from captioning.files import write_text
+from captioning.files import atomic_folder, write_text
 from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
 from captioning.report.runs import Record, read_record
 from captioning.report.systems import system_name
@@ -98,17 +98,16 @@ def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licenc
     tested = None if record is None or is_partial(record) else record.scores.get(HEADLINE)
     score = saved.score if tested is None else f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
     text = card(config, len(saved.words), record, called, licence)
-    folder.mkdir(parents=True)
-    if own:
-        shutil.copytree(source, folder / SOURCE, ignore=shutil.ignore_patterns("__pycache__"))
-    write_safetensors(folder / FILE, config, saved.words, saved.networks, half, score, saved.quantiles)
-    write_text(folder / "README.md", text)
+    with atomic_folder(folder) as draft:
+        if own:
+            shutil.copytree(source, draft / SOURCE, ignore=shutil.ignore_patterns("__pycache__"))
+        write_safetensors(draft / FILE, config, saved.words, saved.networks, half, score, saved.quantiles)
+        write_text(draft / "README.md", text)
 
 
 def own_modules(config: Mapping[str, Any]) -> list[str]:
     """The user's modules that a captioner is built from."""
-    parts = [part for section in ("backbone", "model", "decoding") for _, part in each_part("", config[section])]
-    modules = {part["_target_"].rpartition(".")[0] for part in parts}
+    modules = {each for section in ("backbone", "model", "decoding") for each in modules_of(config[section])}
     return sorted(name for name in modules if not f"{name}.".startswith("captioning."))
 
 
@@ -140,7 +139,8 @@ def card(config: Mapping[str, Any], words: int, record: Record | None, called: s
     """The text of `card.md` with the front matter of model cards; `record` is that of the run's test."""
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-    choices = {"data": "its data set", "model": _class(config["model"]), **(config.get("choices") or {})}
+    chosen = {group: name for group, name in config.get("choices", {}).items() if name is not None}
+    choices = {"data": "its data set", "model": _class(config["model"]), **chosen}
     data, backbone = choices["data"], config["backbone"].get("name") or _class(config["backbone"])
     title = f"{system_name(choices['model'])} on {backbone}"
     found = {name: score for name, score in record.scores.items() if score is not None} if record else {}

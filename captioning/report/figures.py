@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
 from matplotlib.ticker import MaxNLocator
 
+from captioning.files import atomic_write
 from captioning.metrics.bootstrap import Difference
 from captioning.metrics.scorer import HEADLINE, score_called
 from captioning.report.systems import Compared, System
@@ -64,8 +65,10 @@ def save(drawn: Figure, path: Path) -> list[Path]:
     """Save a figure as reproducible PNG and PDF files; text in the PDF stays text."""
     png, pdf = path.with_suffix(".png"), path.with_suffix(".pdf")
     with any_letters(), matplotlib.rc_context({"pdf.fonttype": 42}):  # publishers refuse type 3
-        drawn.savefig(png)
-        drawn.savefig(pdf, metadata={"CreationDate": None})
+        with atomic_write(png) as file:
+            drawn.savefig(file, format="png")
+        with atomic_write(pdf) as file:
+            drawn.savefig(file, format="pdf", metadata={"CreationDate": None})
     return [png, pdf]
 
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from captioning.data.example import Box
 from captioning.data.shapes.dataset import read_annotations
 from captioning.errors import CaptioningError
-from captioning.files import FORMATS, WHOLE, atomic_write, frame_of
+from captioning.files import FORMATS, WHOLE, atomic_write, frame_of, open_bounded
 from captioning.metrics.scorer import ATTENTION, HEADLINE, score_called
 from captioning.report.maps import ATTENDED, packed
 from captioning.report.systems import System
@@ -173,11 +173,9 @@ def noun_boxes(photographs: Sequence[Path]) -> dict[Path, Mapping[str, list[Box]
 def read_photograph(path: Path, side: int) -> tuple[bytes, tuple[int, int] | None]:
     """Read a photograph as JPEG, its longer side at most `side` pixels, and its size; None if unreadable."""
     try:
-        if not path.is_file():  # opening a pipe would wait for ever
-            return b"", None
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as image:
+            with open_bounded(path) as file, Image.open(file, formats=FORMATS) as image:
                 image.draft("RGB", (side, side))
                 upright = ImageOps.exif_transpose(image)
                 if image.mode.startswith("I"):  # 16 bits, shown up to the largest of its values

@@ -6,6 +6,7 @@ ESANN 2018; [SAT] Xu et al., "Show, Attend and Tell", arXiv:1502.03044v3, which 
 """
 
 import csv
+import io
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -175,10 +176,11 @@ def write_csv(path: Path, titles: Sequence[tuple[str, Sequence[System]]], cider:
             row[name] = value and value.mean
             row[f"{name} deviation"] = value and value.deviation
         rows.append(row)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, table.getvalue())
 
 
 def other_scores(systems: Sequence[System]) -> list[str]:

@@ -7,7 +7,6 @@ M maps, T words, on a grid of (h, w).
 """
 
 import json
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from captioning.errors import CaptioningError, quoted
-from captioning.files import atomic_write
+from captioning.files import atomic_write, read_arrays
 
 FILE = "attention.npz"
 LARGEST = 2**29
@@ -71,12 +70,9 @@ def quantised(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def read(path: Path) -> list[KeptCaption]:
     """Read the captions in the order in which they were written."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if (size := sum(member.file_size for member in archive.infolist())) > LARGEST:
-                raise ValueError(f"unpacked it has {size:,} bytes")
-        with np.load(path, allow_pickle=False) as arrays:
-            entries = TypeAdapter(list[_Entry]).validate_json(arrays["captions"].tobytes())
-            return [_caption(entry, arrays[f"maps_{i}"], arrays[f"scale_{i}"]) for i, entry in enumerate(entries)]
+        arrays = read_arrays(path, LARGEST)
+        entries = TypeAdapter(list[_Entry]).validate_json(arrays["captions"].tobytes())
+        return [_caption(entry, arrays[f"maps_{i}"], arrays[f"scale_{i}"]) for i, entry in enumerate(entries)]
     except Exception as error:  # the readers of a damaged archive raise nearly anything
         raise CaptioningError(
             f"{path} cannot be read or is damaged ({quoted(error)}): test the run again (captioning.evaluate), or take "
@@ -86,8 +82,8 @@ def read(path: Path) -> list[KeptCaption]:
 
 def _caption(entry: _Entry, maps: np.ndarray, scale: np.ndarray) -> KeptCaption:
     expected = len(entry.maps), len(entry.words)
-    formed = maps.dtype == np.uint8 and maps.ndim == 4 and scale.dtype == np.float32
-    fitting = maps.shape[:2] == scale.shape == expected
+    formed = maps.dtype == np.uint8 and maps.ndim == 4 and all(maps.shape[2:]) and scale.dtype == np.float32
+    fitting = maps.shape[:2] == scale.shape == expected and entry.maps[0] == "mean"
     if not formed or not fitting or not ((scale >= 0) & np.isfinite(scale)).all():
         raise ValueError(f"maps {maps.dtype} {maps.shape} and scales {scale.dtype} {scale.shape} are no weights")
     weights = maps * (scale / np.float32(255))[..., None, None]

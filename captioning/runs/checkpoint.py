@@ -24,7 +24,7 @@ from captioning.config.types import refusals
 from captioning.decoding.confidence import are_quantiles
 from captioning.download.named import SUFFIX
 from captioning.errors import CaptioningError, quoted
-from captioning.files import atomic_write
+from captioning.files import atomic_write, open_bounded
 from captioning.runs.settings import renewed
 
 SECTIONS = ("backbone", "model", "decoding", "data")
@@ -50,6 +50,11 @@ class Checkpoint(BaseModel):
     def _usable(self) -> "Checkpoint":
         if lacking := [name for name in SECTIONS if not isinstance(self.config.get(name), dict)]:
             raise ValueError(f"its configuration lacks the sections {', '.join(lacking)}")
+        if bare := [name for name in SECTIONS[:3] if not isinstance(self.config[name].get("_target_"), str)]:
+            raise ValueError(f"its sections {', '.join(bare)} have no _target_")
+        chosen = self.config.get("choices", {})
+        if not isinstance(chosen, dict) or not all(isinstance(name, str | None) for name in chosen.values()):
+            raise ValueError(f"its choices {quoted(chosen)} are not names by group")
         if not are_quantiles(self.quantiles):
             raise ValueError("the quantiles of its scores are not ascending")
         if name := _infinite(self.state):
@@ -146,7 +151,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
 def is_safetensors(path: Path) -> bool:
     """Recognise safetensors by the first bytes, or by name unless a zip archive."""
-    with path.open("rb") as file:
+    with open_bounded(path, math.inf) as file:
         start = file.read(9)
     return start[8:] == b"{" or (path.suffix == SUFFIX and not start.startswith(b"PK"))
 

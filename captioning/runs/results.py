@@ -33,13 +33,13 @@ def write_captions(
 ) -> None:
     """Write a JSON line per image: `image_id`, `caption`, `references`, and more if it is known.
 
-    That is `photograph`, the path of its file; `scores`; and `hallucinated`, objects that the caption names and that
-    are not there.
+    That is `photograph`, the path of its file, but not of a sentence; `scores`; and `hallucinated`, objects that the
+    caption names and that are not there.
     """
     lines = []
     for row, (image_id, caption, texts) in enumerate(zip(image_ids, captions, references, strict=True)):
         line: dict[str, Any] = {"image_id": image_id, "caption": caption, "references": list(texts)}
-        line |= {} if photographs is None else {"photograph": photographs[row]}
+        line |= {"photograph": photographs[row]} if photographs and photographs[row] else {}
         line |= {} if scores is None else {"scores": scores.per_image[row]}  # not rounded, which would undo their order
         line |= {"hallucinated": scores.hallucinated[row]} if scores and scores.hallucinated else {}
         lines.append(to_json(line, ensure_ascii=False) + "\n")

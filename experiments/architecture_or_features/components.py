@@ -13,6 +13,7 @@ import sys
 from collections import defaultdict
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,23 +28,49 @@ def balanced(runs: Runs, features: tuple[str, ...]) -> tuple[list[str], np.ndarr
     return models, np.array([[sorted(runs[each, model].items())[:least] for model in models] for each in features])
 
 
-def components(scores: np.ndarray) -> dict[str, float]:
-    """Variances from scores `[F, A, n]`."""
+def mean_squares(scores: np.ndarray) -> dict[str, tuple[float, int]]:
+    """Sums of squares of scores `[F, A, n]` with their degrees of freedom."""
     f, a, n = scores.shape
     cells, of_features, of_models = scores.mean(2), scores.mean((1, 2)), scores.mean((0, 2))
-    seed = ((scores - cells[..., None]) ** 2).sum() / (f * a * (n - 1))
-    models = n * f * ((of_models - scores.mean()) ** 2).sum() / (a - 1)
-    if f == 1:
-        return {"architecture": max(0.0, (models - seed) / n), "seed": seed}
-    both = n * ((cells - of_features[:, None] - of_models + scores.mean()) ** 2).sum() / ((f - 1) * (a - 1))
-    features = n * a * ((of_features - scores.mean()) ** 2).sum() / (f - 1)
-    found = {
-        "features": (features - both) / (n * a),
-        "architecture": (models - both) / (n * f),
-        "both together": (both - seed) / n,
-        "seed": seed,
+    both = cells - of_features[:, None] - of_models + scores.mean()
+    sums = {
+        "features": (n * a * ((of_features - scores.mean()) ** 2).sum(), f - 1),
+        "architecture": (n * f * ((of_models - scores.mean()) ** 2).sum(), a - 1),
+        "both together": (n * (both**2).sum(), (f - 1) * (a - 1)),
+        "seed": (((scores - cells[..., None]) ** 2).sum(), f * a * (n - 1)),
     }
-    return {name: max(0.0, float(variance)) for name, variance in found.items()}
+    return {name: found for name, found in sums.items() if found[1]}
+
+
+def components(squares: dict[str, Any], f: int, a: int, n: int) -> dict[str, Any]:
+    """Variances from mean squares (numbers, or arrays of draws)."""
+    found = {"seed": squares["seed"]}
+    if f == 1:
+        found["architecture"] = (squares["architecture"] - squares["seed"]) / n
+    else:
+        found["both together"] = (squares["both together"] - squares["seed"]) / n
+        found["features"] = (squares["features"] - squares["both together"]) / (n * a)
+        found["architecture"] = (squares["architecture"] - squares["both together"]) / (n * f)
+    return {name: np.maximum(variance, 0.0) for name, variance in found.items()}
+
+
+def shares(scores: np.ndarray, draws: int = 100_000) -> list[tuple[str, float, float, float, float]]:
+    """Each component's standard deviation and its share of the variance, with the share's 95 % interval.
+
+    The interval is that of generalised pivots (Weerahandi, "Generalized Confidence Intervals", 1993): every mean square
+    is replaced by its sum of squares over a draw of chi-squared with its degrees of freedom.
+    """
+    random = np.random.default_rng(0)
+    sums = mean_squares(scores)
+    found = components({name: total / df for name, (total, df) in sums.items()}, *scores.shape)
+    drawn = components({name: total / random.chisquare(df, draws) for name, (total, df) in sums.items()}, *scores.shape)
+    whole = sum(found.values())
+    of_draws = sum(drawn.values())
+    rows = []
+    for name, variance in found.items():
+        low, high = np.quantile(drawn[name] / of_draws, (0.025, 0.975))
+        rows.append((name, float(variance**0.5), float(variance / whole), float(low), float(high)))
+    return rows
 
 
 def main(path: str, score: str) -> None:
@@ -56,12 +83,11 @@ def main(path: str, score: str) -> None:
         for features in (each for n in range(len(every), 0, -1) for each in combinations(every, n)):
             models, scores = balanced(runs, features)
             if len(models) > 1:
-                found = components(scores[..., 1])
-                whole = sum(found.values())
                 size = f"{len(features)} x {len(models)} x {scores.shape[2]}"
                 print(f"{photographs}, {score}, {', '.join(features)}, {', '.join(models)} ({size} runs)")
-                for name, variance in found.items():
-                    print(f"    {name:<14}{variance**0.5:6.2f}  {100 * variance / whole:3.0f} % of the variance")
+                for name, deviation, share, low, high in shares(scores[..., 1]):
+                    share_and_interval = f"{share:.0%} of the variance [{low:.0%}, {high:.0%}]"
+                    print(f"    {name:<14}{deviation:6.2f}  {share_and_interval}")
 
 
 if __name__ == "__main__":

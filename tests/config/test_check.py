@@ -10,6 +10,7 @@ import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning.pytorch.plugins import DoublePrecision
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from support import composed
@@ -18,6 +19,8 @@ from captioning.config.check import check
 from captioning.config.explain import explain
 from captioning.errors import CaptioningError
 from captioning.models import Recurrent
+from captioning.run import build_trainer
+from captioning.training.callbacks.resume import CheckpointFiles
 
 BY_LOSS = ["callbacks.checkpoint.monitor=val/nll", "callbacks.checkpoint.mode=min"]
 REFUSALS = (CaptioningError, OmegaConfBaseException)
@@ -129,6 +132,7 @@ def test_lengths_follow_the_captions_of_training(
             ["model=geometry_small", "data=csv", "data.root=.", "backbone=features", "backbone.path=."],
             ["model.encoder.relative=geometry", "backbone=features"],
         ),
+        (["trainer.plugins=[{_target_:lightning.pytorch.plugins.TorchCheckpointIO}]"], ["CheckpointIO"]),
     ],
 )
 def test_what_cannot_work_is_refused(overrides: list[str], parts: list[str]) -> None:
@@ -235,6 +239,22 @@ def test_a_model_that_cannot_be_rehearsed() -> None:
     check(composed(*model))
     with pytest.raises(CaptioningError, match="NeedsContent samples none"):
         check(composed(*model, "objective=reinforce"))
+
+
+PRECISION = {"_target_": "lightning.pytorch.plugins.DoublePrecision"}
+
+
+@pytest.mark.parametrize("given", [[], None, PRECISION, [PRECISION]])
+def test_checkpoints_can_be_read_again_with_any_plugins(given: Any) -> None:
+    config = composed("callbacks.results=null", "test=false")
+    config.folder = "nowhere"
+    config.trainer.plugins = given
+    if given:  # which Lightning takes in one of two ways
+        config.trainer.precision = None
+    check(config)
+    strategy = build_trainer(config, config.trainer.precision).strategy
+    assert isinstance(strategy.checkpoint_io, CheckpointFiles)
+    assert isinstance(strategy.precision_plugin, DoublePrecision) == bool(given)
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="here is a GPU")

@@ -17,6 +17,7 @@ import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from captioning import run
+from captioning.config.check import DATA
 from captioning.config.command import start
 from captioning.config.types import Count, PathText, validated
 
@@ -45,12 +46,23 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         (["nonsense"], ["nonsense", "EQUAL"]),
         (["~callbacks.nothing"], ["callbacks.nothing", "does not exist"]),
         (["decoding=beam,greedy"], ["decoding=beam,greedy", "--multirun"]),
+        (["hydra.launcher=x"], ["hydra.launcher=x", "hydra/launcher=NAME"]),
+        (["-m", "hydra.sweeper=null", "seed=1,2"], ["hydra.sweeper=null", "hydra/sweeper=NAME"]),
+        (["~hydra.launcher"], ["~hydra.launcher", "hydra/launcher=NAME"]),
+        *(([f"~data.{name}"], [f"data.{name}=null: must be"]) for name in DATA),
+        (["~data.reader.root"], ["data.reader.root: Missing required argument"]),
+        (["~trainer.accelerator"], ["trainer.accelerator=null: must be"]),
+        (["~trainer.devices"], ["there is no setting trainer.devices"]),
+        (["~logger"], ["there is no setting logger"]),
+        (["callbacks.checkpoint.filename=[1,2]"], ["callbacks.checkpoint.filename=[1, 2]: must be a valid string"]),
+        (["model._target_=builtins.dict"], ["model names dict", "not built from settings"]),
+        (["schedule._target_=builtins.ValueError"], ["schedule names ValueError", "not built from settings"]),
         (["schedule.decay=exp"], ["schedule.decay=exp", "cosine"]),
         (["model.encoder.positions=3d"], ["model.encoder.positions=3d", "2d"]),
         (["model.d_feat=wide"], ["d_feat=wide"]),
         (["optimizer.lr=1e-3x"], ["optimizer.lr=1e-3x"]),
         (["optimizer._target_=torch.optim.Adamm"], ["optimizer._target_=torch.optim.Adamm", "cannot be imported"]),
-        (["trainer.precision=31"], ["trainer: ", "31", "bf16-mixed"]),
+        (["trainer.precision=31"], ["trainer.precision=31", "bf16-mixed"]),
         (["trainer.max_epochs=many"], ["trainer.max_epochs=many"]),
         (["seed=abc"], ["seed=abc"]),
         (["test=maybe"], ["test=maybe"]),

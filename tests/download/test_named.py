@@ -45,6 +45,18 @@ def test_the_cache_is_the_hubs_and_serves_without_it(monkeypatch: pytest.MonkeyP
         fetched("hf:somebody/other")
 
 
+@pytest.mark.parametrize("header", ["ETag", "X-Linked-Etag"])
+@pytest.mark.parametrize("tag", ["{outside}/written", "../../written", "..", "a/../../../written", "W/../../written"])
+def test_no_hub_has_a_file_written_outside_the_cache(
+    header: str, tag: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag = tag.format(outside=tmp_path)
+    site = Hub({FILE: CONTENT}, **({"etag": tag} if header == "ETag" else {"headers": {header: f'"{tag}"'}}))
+    with hub.serving(site, monkeypatch), pytest.raises(CaptioningError, match=f"{header}=.*no name of a file"):
+        fetched(NAME)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
 def test_offline_by_choice_and_another_file_than_described(monkeypatch: pytest.MonkeyPatch) -> None:
     with hub.serving(Hub({FILE: CONTENT}, etag=64 * "0"), monkeypatch):
         with pytest.raises(CaptioningError, match="sha256:"):

@@ -17,7 +17,7 @@ from support import Run, composed
 
 import captioning
 from captioning.config.command import NOT_HERE
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, Stopped
 from captioning.push import __main__ as push
 from captioning.push.__main__ import without_places
 from captioning.runs.checkpoint import load, write_safetensors
@@ -119,6 +119,32 @@ def test_a_partial_test_is_said_and_is_no_result_of_the_split(best: Path, tmp_pa
     assert (card.data.eval_results, card.data.to_dict().get("model-index")) == (None, None)
     score = load(tmp_path / "part" / "captioner.safetensors").score
     assert score is None or "53.3" not in score
+
+
+def test_choices_of_nothing(best: Path, tmp_path: Path) -> None:
+    saved = load(best)
+    saved.config["choices"] = {"data": None, "model": None}
+    write_safetensors(tmp_path / "null.safetensors", saved.config, saved.words, saved.state)
+    pushed(f"checkpoint={tmp_path}/null.safetensors", f"to={tmp_path / 'small'}")
+    assert ModelCard.load(tmp_path / "small" / "README.md").data.datasets == ["its data set"]
+
+
+@pytest.mark.parametrize("failure", [OSError("the disk is full"), Stopped("stopped", 15)])
+def test_after_a_failure_the_same_command_can_be_given_again(
+    best: Path, tmp_path: Path, failure: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = f"checkpoint={best}", f"to={tmp_path / 'new' / 'small'}"
+
+    def fail(path: Path, text: str) -> None:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(push, "write_text", fail)
+        with pytest.raises((CaptioningError, Stopped)):
+            pushed(*given)
+    assert [*(tmp_path / "new").iterdir()] == []
+    pushed(*given)
+    assert {path.name for path in (tmp_path / "new" / "small").iterdir()} == {"README.md", "captioner.safetensors"}
 
 
 def test_the_folders_of_a_machine_stay_there() -> None:

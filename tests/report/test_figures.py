@@ -1,13 +1,15 @@
 """Learning curves and differences with intervals, asked of the figures, from runs and comparisons written by hand."""
 
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
+from captioning.errors import CaptioningError
 from captioning.metrics.bootstrap import Difference
-from captioning.report.figures import ALIKE, APART, curves, intervals
+from captioning.report.figures import ALIKE, APART, curves, intervals, save
 from captioning.report.runs import Provenance, Run
 from captioning.report.systems import Compared, System
 
@@ -112,3 +114,16 @@ def test_each_differs_from_the_best_of_those_with_most_runs() -> None:
     assert [list(line.get_xdata()) for line in others.get_lines()[1::2]] == [[-3, 0.5], [-0.5, 3], [-3, 0.5]]
     for nothing in ({}, {(0, 1): {"BLEU-1": bleu}}):
         assert intervals(systems, nothing, names) is None
+
+
+def test_a_full_disk_harms_no_old_figure(tmp_path: Path) -> None:
+    page = curves([system("one", [validation(0, 100.0, 2.5)])])
+    before = {path: path.read_bytes() for path in save(page, tmp_path / "curves")}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # Python ignores the signal, so that write fails
+    try:
+        with pytest.raises(CaptioningError, match=r"cannot write .*curves\.png: "):
+            save(page, tmp_path / "curves")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -47,8 +47,8 @@ class Harmful:
         return exec, ("raise SystemExit('it ran')",)
 
 
-def file(words: Any = ("a",), image_id: Any = 1, **changes: Any) -> bytes:
-    entries = json.dumps([{"image_id": image_id, "words": list(words), "maps": ["mean"]}])
+def file(words: Any = ("a",), image_id: Any = 1, names: Any = ("mean",), **changes: Any) -> bytes:
+    entries = json.dumps([{"image_id": image_id, "words": list(words), "maps": names}])
     arrays = {"maps_0": np.zeros((1, 1, 2, 2), np.uint8), "scale_0": np.ones((1, 1), np.float32)}
     arrays |= {"captions": np.frombuffer(entries.encode(), np.uint8), **changes}
     content = io.BytesIO()
@@ -62,6 +62,8 @@ def file(words: Any = ("a",), image_id: Any = 1, **changes: Any) -> bytes:
         file(words=["a", "b"]),
         file(image_id=[1]),
         file(maps_0=np.zeros((1, 1, 2, 2), np.float32)),
+        file(maps_0=np.zeros((1, 1, 0, 2), np.uint8)),
+        file(names=("attended",)),
         file(scale_0=np.full((1, 1), np.nan, np.float32)),
         file(captions=np.array([Harmful()], dtype=object)),
         file(scale_0=None),

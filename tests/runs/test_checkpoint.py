@@ -192,6 +192,12 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "called later": (lambda s: config(s)["model"].update(_partial_=True), r"model\._partial_"),
     "called now": (lambda s: config(s)["decoding"].update(_partial_=False), r"decoding\._partial_"),
     "quantiles": (lambda s: s["captioning"].update(quantiles=[0.0] * 100 + [-1.0]), "quantiles"),
+    "a model to search with": (lambda s: config(s)["decoding"].update(model=3), "decoding must leave the model"),
+    "a context to search in": (lambda s: config(s)["decoding"].update(context=3), "decoding must leave the model"),
+    "no target": (lambda s: config(s)["model"].pop("_target_"), "model have no _target_"),
+    "a target of numbers": (lambda s: config(s)["decoding"].update(_target_=3), "decoding have no _target_"),
+    "numbers chosen": (lambda s: config(s).update(choices={"model": 4}), r"choices \{'model': 4\} are not"),
+    "a list of choices": (lambda s: config(s).update(choices=[1]), r"choices \[1\] are not"),
     "a large search": (lambda s: config(s)["decoding"].update(width=1000), r"decoding\.width"),
 }
 

@@ -1,12 +1,15 @@
-"""The commit and the code that scores come from."""
+"""The commit and the code that scores come from, and the lines of captions."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from captioning.data.example import Example, Reference, photographs
 from captioning.runs import results
+from captioning.runs.results import write_captions
 
 
 def test_the_commit_is_that_of_the_checkout_which_has_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +35,15 @@ def test_every_source_is_in_the_digest_of_the_code(tmp_path: Path, monkeypatch: 
         (tmp_path / name).write_text(source)
         found.add(results.code_digest.__wrapped__())
     assert len(found) == 3
+
+
+def test_a_sentence_has_no_photograph(tmp_path: Path) -> None:
+    """Its path is that of a text, which differs from machine to machine."""
+    references = (Reference("A cat.", ("a", "cat")),)
+    image = Example(1, tmp_path / "images" / "1.jpg", references)
+    sentence = Example(2, tmp_path / "test.de", references, source=("eine", "katze"))
+    names = photographs([image, sentence], tmp_path)
+    write_captions(tmp_path / "captions.jsonl", [1, 2], ["a cat"] * 2, [["A cat."]] * 2, None, names)
+    first, second = (json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines())
+    assert first["photograph"] == "images/1.jpg"
+    assert "photograph" not in second

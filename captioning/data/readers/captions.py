@@ -34,7 +34,7 @@ from captioning.data.readers.reading import (
 from captioning.data.readers.skipping import at
 from captioning.data.readers.table import table_captions
 from captioning.errors import CaptioningError, listed
-from captioning.files import read_state
+from captioning.files import read_bytes, read_state
 
 REFERENCES = "references"
 ADVICE = "bring it back from a copy, or leave its folder out"
@@ -204,7 +204,7 @@ def references_name(digest: str) -> str:
 
 @lru_cache(maxsize=4)  # all records of a split share it
 def _read_recorded(file: Path, digest: str) -> _Images:
-    if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+    if hashlib.sha256(read_bytes(file)).hexdigest() != digest:
         raise CaptioningError(f"{file} has another content than its name says: {ADVICE}")
     return _Images(file, read_json_lines(file, RecordedImage))
 

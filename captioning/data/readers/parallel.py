@@ -8,6 +8,7 @@ from captioning.data.example import Example, Reference
 from captioning.data.readers.reading import SPLITS, FileName, OfEachSplit
 from captioning.data.readers.skipping import at
 from captioning.errors import CaptioningError
+from captioning.files import read_bytes
 
 
 @dataclass(frozen=True)
@@ -47,5 +48,5 @@ ParallelReader.__init__ = validated(ParallelReader.__init__)  # type: ignore[met
 def _lines(path: Path) -> dict[int, tuple[str, ...]]:
     """The words of each line by its number, without blank lines."""
     with at(path):
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+        lines = read_bytes(path).decode("utf-8-sig").split("\n")
     return {number: tuple(line.split()) for number, line in enumerate(lines, start=1) if line.split()}

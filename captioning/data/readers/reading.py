@@ -22,6 +22,7 @@ from captioning.data.example import Example, Reference, Splits
 from captioning.data.readers.skipping import SKIPPED, at, or_skip, without_faulty
 from captioning.data.words import USUAL, Language, split_words
 from captioning.errors import CaptioningError, listed, quoted
+from captioning.files import read_bytes
 
 # Far above any real caption; a caption of a million characters makes METEOR hang, hours after the start.
 MAX_CHARACTERS = 10_000
@@ -251,7 +252,7 @@ def read_json(path: Path, layout: type[T], name: str) -> T:
 
 def json_text(path: Path) -> str:
     """Decode a JSON file in any of its encodings."""
-    content = path.read_bytes()
+    content = read_bytes(path)
     return content.decode(json.detect_encoding(content))
 
 
@@ -274,7 +275,7 @@ def read_lines(path: Path) -> list[tuple[str, str]]:
 
     Only line feeds end a line, because some characters that Python treats as line ends occur in captions.
     """
-    content = path.read_bytes()
+    content = read_bytes(path)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

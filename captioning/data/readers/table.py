@@ -27,7 +27,7 @@ from captioning.data.readers import reading
 from captioning.data.readers.reading import SPLITS, Each, FileName, OfEachSplit, Part, Text
 from captioning.data.readers.skipping import at, or_skip
 from captioning.errors import CaptioningError, quoted
-from captioning.files import SUFFIXES
+from captioning.files import SUFFIXES, open_bounded
 from captioning.machine import is_first
 
 TOKEN = re.compile(r"(.+)#\d+\t(.*)")
@@ -143,7 +143,7 @@ def _column(names: Iterable[str], known: Iterable[str]) -> str | None:
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each row with its place."""
-    with path.open("rb") as file:
+    with open_bounded(path) as file:
         begin = file.read(99).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if begin == b"{" and reading.has_list(reading.json_text(path), "images"):
         raise CaptioningError(
