@@ -5,16 +5,25 @@ import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.config.check import DATA, FROM_CHECKPOINT, SETTINGS, apply_debug, check, with_checkpoint_files
+from captioning.config.check import (
+    DATA,
+    FROM_CHECKPOINT,
+    SETTINGS,
+    apply_debug,
+    check,
+    given_keys,
+    with_checkpoint_files,
+)
 from captioning.config.command import command, start
 from captioning.config.monitors import LOSS, choose_loss
 from captioning.config.registry import CONF, build, without_weights
-from captioning.download.named import checkpoint_path
+from captioning.download.named import check_checkpoint, checkpoint_path
 from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16, is_first
 from captioning.progress import duration
@@ -52,18 +61,26 @@ log = logging.getLogger(__name__)
 def main(config: DictConfig) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
     apply_debug(config)
+    initial = None
+    if config.init_from is not None:
+        check_checkpoint("init_from", config.init_from)
+        from captioning.runs.networks import InitialWeights
+
+        initial = InitialWeights(checkpoint_path(config.init_from))
+        initial.complete(config, given_keys())  # what the command leaves open is as there
     add_choices(config)
     if choose_loss(config) and is_first():
         log.info("metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s", LOSS)
-    return train(config, check(config))
+    return train(config, check(config), initial)
 
 
-def train(config: DictConfig, parts: Mapping[str, Any]) -> float | None:
+def train(config: DictConfig, parts: Mapping[str, Any], initial: "InitialWeights | None" = None) -> float | None:
     """Compute features, train, choose, and test; an earlier run is resumed where it ended.
 
     Args:
         config: of the run; it gets its `folder`.
         parts: the same as `check` gives it, from which parts are built.
+        initial: weights to begin from.
     """
     import lightning as L
 
@@ -72,11 +89,7 @@ def train(config: DictConfig, parts: Mapping[str, Any]) -> float | None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # else it tells of devices, files and products
     L.seed_everything(config.seed, workers=True, verbose=False)
 
-    initial = None
-    if config.init_from is not None:
-        from captioning.runs.networks import InitialWeights
-
-        initial = InitialWeights(checkpoint_path(config.init_from))
+    if initial is not None:
         initial.check_architecture(parts)
     splits = read_captions(parts)  # before a backbone's weights are downloaded
     backbone = build_backbone(parts, initial)
@@ -129,7 +142,8 @@ def build_backbone(settings: Mapping[str, Any], initial: "InitialWeights | None"
     if initial is None:
         backbone: Backbone = build("backbone", settings["backbone"], None)
         return backbone
-    backbone = build("backbone", without_weights(settings["backbone"]), None)
+    with initial.limit("backbone"):
+        backbone = build("backbone", without_weights(settings["backbone"]), None)
     initial.fill("backbone", backbone)
     return backbone
 
@@ -206,7 +220,8 @@ def build_module(
     from captioning.training.objectives import TrainingData
 
     vocabulary = build_vocabulary(config, splits, initial)
-    model = build("model", parts["model"], None, vocab_size=len(vocabulary), **backbone.sizes)
+    with nullcontext() if initial is None else initial.limit("model"):
+        model = build("model", parts["model"], None, vocab_size=len(vocabulary), **backbone.sizes)
     task = TrainingData(splits["train"], vocabulary)
     if initial is not None:
         initial.fill("model", model)

@@ -12,7 +12,7 @@ import yaml
 from captioning.__main__ import COMMANDS, about
 from captioning.config.registry import CONF
 from captioning.docs.reference import reference
-from captioning.docs.site import NAVIGATION, REPORT, collect, navigation, with_equations
+from captioning.docs.site import CONFIGURATION, NAVIGATION, REPORT, collect, navigation, with_equations
 
 ABOUT = {name: about(name) for name in COMMANDS}
 
@@ -70,6 +70,13 @@ def test_links_between_pages_lead_to_files_of_the_site(site: Path) -> None:
             assert found.is_file() or found.is_dir(), (page, link)
     assert (site / "experiments" / "zoo_flickr8k" / REPORT).is_file()
     assert [next(iter(entry)) for entry in navigation(site)] == list(NAVIGATION)
+
+
+def test_the_systems_colours_have_both_palettes() -> None:
+    """Material's script reads one of them, and ends with an error where it is not there."""
+    media = {each["media"] for each in CONFIGURATION["theme"]["palette"]}
+    schemes = {f"(prefers-color-scheme: {name})" for name in ("light", "dark")}
+    assert "(prefers-color-scheme)" not in media or schemes <= media
 
 
 def test_equations_of_a_notebook_become_mathml_and_code_stays() -> None:

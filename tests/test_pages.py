@@ -47,6 +47,15 @@ def test_links_and_files_that_are_named_lead_somewhere(page: Path) -> None:
         assert (ROOT / name).exists(), name
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lists_are_quoted(page: Path) -> None:
+    """Or zsh looks for files of such names."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", TEXTS[page], re.M | re.S)
+    for line in "".join(blocks).splitlines():
+        bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", line.partition(" #")[0])
+        assert "=[" not in bare, line
+
+
 def test_the_tree_of_folders_is_the_tree() -> None:
     (tree,) = re.findall(r"## The folders\n\n```\n(.*?)^```", TEXTS[ROOT / "README.md"], re.M | re.S)
     named = {line.split()[0] for line in tree.splitlines() if line.startswith("  ")}

@@ -154,17 +154,26 @@ def test_history_panels_and_summary(trial: tuple[str, Both]) -> None:
         rows = [
             {name.replace("trainer/global_", ""): value for name, value in row.items() if not name.startswith("_")}
             for row in found.history
-            if not {"val/captions/nrows", "test/captions/nrows"} & row.keys()  # of a table
+            if not {"val/captions/nrows", "test/captions/nrows", "val/attention/count"}
+            & row.keys()  # of tables and images
         ]
         of_the_test = [row for row in rows_of(folder) if any(name.startswith("test/") for name in row)]
         assert len(of_the_test) == (folder == both[1][0])
         assert rows == [row for row in rows_of(folder) if row not in of_the_test]
         names = {name for row in rows for name in row}
         attention = {f"val/attention {name}" for name in ("entropy", "entropy variance", "movement", "coverage")}
-        assert {"train/nll", "train/captions per second", "lr-Adam", "val/nll", "val/CIDEr", "seconds"} <= names
+        assert {
+            "train/nll",
+            "train/gradient norm",
+            "train/captions per second",
+            "lr-Adam",
+            "val/nll",
+            "val/CIDEr",
+            "seconds",
+        } <= names
         assert attention <= names
 
-        names = {name for row in found.history for name in row if "captions/" not in name}
+        names = {name for row in found.history for name in row if not {"captions", "attention"} & {*name.split("/")}}
         for name in names - AXES:
             pattern = next(p for p in (name, f"{name.split('/')[0]}/*", "*") if p in found.metrics)
             if not name.startswith("_"):
@@ -210,13 +219,20 @@ def test_tables_of_captions_at_every_validation_and_of_the_test(trial: tuple[str
     for folder, found in both:
         steps = [row["trainer/global_step"] for row in found.history if "val/captions/nrows" in row]
         assert steps == [row["trainer/global_step"] for row in found.history if "val/nll" in row]
-        shown = tables(found, "val")
-        assert [[row["epoch"] for row in rows] for rows, _ in shown] == [[1] * 3, [3] * 3]
-        for rows, pictures in shown:
-            assert [row["image_id"] for row in rows] == ["1000000", "1000001", "1000002"]
-            assert all(len(row["references"].split("\n")) == 5 for row in rows)
-            check_pictures(rows, pictures, 3, folder)
-        assert all(row["caption"] for row in shown[-1][0])
+        (first, _), (rows, _) = tables(found, "val")
+        assert [row["epoch"] for row in first] == [1, 1, 1]
+        assert [(row["image_id"], row["epoch"]) for row in rows] == [
+            (image, epoch) for image in ("1000000", "1000001", "1000002") for epoch in (1, 3)
+        ]
+        assert all(len(row["references"].split("\n")) == 5 for row in rows)
+        assert all(row["caption"] for row in rows[1::2])
+        # one panel, whose slider goes through the validations
+        panels = [row for row in found.history if "val/attention/count" in row]
+        assert [row["trainer/global_step"] for row in panels] == steps
+        for panel, later in zip(panels, (False, True), strict=True):
+            assert panel["val/attention/captions"] == [row["caption"] for row in (rows[1::2] if later else first)]
+            pictures = [run_files(folder)[0].parent / "files" / name for name in panel["val/attention/filenames"]]
+            assert len({path.read_bytes() for path in pictures}) == 3
 
     (_, without), (folder, found) = both
     assert tables(without, "test") == []

@@ -15,7 +15,6 @@ from captioning.config.monitors import is_score, monitor_rules
 from captioning.config.registry import CONF, build, each_part, judge, locate, modules_of, of_parts, without_weights
 from captioning.config.settings import check_folder, check_table, refuse
 from captioning.config.types import Count, Name, NotNegative, Part, PathText, Positive, Seconds, Seed, check_value
-from captioning.download.named import check_checkpoint
 from captioning.errors import INSTEAD, CaptioningError, no_setting
 from captioning.machine import device_of, has_bfloat16
 from captioning.metrics.scorer import Metric, Metrics
@@ -62,11 +61,16 @@ def apply_debug(config: DictConfig) -> None:
     """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something else."""
     check_value("debug", config.debug, bool)
     if config.debug:
-        given = OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)
         with open_dict(config):
             for key, value in OmegaConf.load(CONF / "debug.yaml").items():
-                if all(each.key_or_group != key for each in given):
+                if key not in given_keys():
                     OmegaConf.update(config, str(key), value)
+
+
+def given_keys() -> list[str]:
+    """Settings and groups that the command line sets."""
+    overrides = OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)
+    return [each.key_or_group for each in overrides]
 
 
 def check(config: DictConfig) -> dict[str, Any]:
@@ -77,8 +81,6 @@ def check(config: DictConfig) -> dict[str, Any]:
     check_table(SETTINGS, config)
     if "root" in config.data:
         check_folder("data.root", config.data.root)
-    if config.init_from is not None:
-        check_checkpoint("init_from", config.init_from)
     settings = of_parts(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     with warnings.catch_warnings(action="ignore"):  # they come when the parts are built to be used
         _dry_build(config, settings)

@@ -22,13 +22,27 @@ from captioning.tokens import BOS, PAD
 
 COUNT = 101
 """Number of quantiles: percentiles, including the smallest and the largest score."""
+MIN_SPREAD = 0.1
+"""Smallest difference of the 95th and the 5th percentile, as a share of the median (D).
+
+The bundled captioner's is 0.9; that of one with 25 steps of training was 0.004.
+"""
 Search = Callable[[Captioner, ContextSet], list[Caption]]
 
 
 def quantiles_of(scores: Iterable[float]) -> list[float]:
-    """The percentiles of scores, ascending; empty without scores or if some are not finite."""
+    """The percentiles of scores, ascending; empty if a rank among the scores has no meaning.
+
+    That is without scores, with some that are not finite, and where they hardly differ: a captioner that has learned
+    next to nothing gives all photographs the same score, and one that is a hair above would have the confidence 1.
+    """
     values = np.array(list(scores))
-    return np.quantile(values, np.linspace(0, 1, COUNT)).tolist() if values.size and np.isfinite(values).all() else []
+    if not values.size or not np.isfinite(values).all():
+        return []
+    low, median, high = np.quantile(values, [0.05, 0.5, 0.95])
+    if high - low < MIN_SPREAD * abs(median):
+        return []
+    return np.quantile(values, np.linspace(0, 1, COUNT)).tolist()
 
 
 def are_quantiles(value: Any) -> bool:

@@ -40,7 +40,12 @@ CONFIGURATION: Mapping[str, Any] = {
     "theme": {
         "name": "material",
         "font": False,  # none from another host
-        "palette": [{"media": "(prefers-color-scheme)"}],
+        # the system's choice; Material's script fails without the two that there are
+        "palette": [
+            {"media": "(prefers-color-scheme)"},
+            {"media": "(prefers-color-scheme: light)", "scheme": "default"},
+            {"media": "(prefers-color-scheme: dark)", "scheme": "slate"},
+        ],
         "features": ["navigation.indexes", "content.code.copy", "toc.follow"],
     },
     "plugins": ["search", {"mkdocs-jupyter": {"include": ["*.ipynb"], "cache": False}}],

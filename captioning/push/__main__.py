@@ -1,9 +1,10 @@
 """Upload a captioner to the Hugging Face Hub: `python -m captioning.push checkpoint=FILE to=hf:USER/NAME`.
 
-It gets a card with data, scores, settings and limits from the record of its run. With `to=FOLDER` both are left there,
-to be looked at first.
+It gets a card with data, scores, settings and limits from the record of its run, and the source of the user's parts.
+With `to=FOLDER` all is left there, to be looked at first.
 """
 
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ from captioning.report.runs import Record, read_record
 from captioning.report.systems import system_name
 from captioning.report.tables import markdown_table
 from captioning.runs.settings import relocate
+from captioning.runs.source import FOLDER as SOURCE
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
@@ -82,14 +84,37 @@ def write_folder(folder: Path, checkpoint: Path, called: str, half: bool, licenc
 
     saved = load(checkpoint)
     config = without_places(saved.config)
-    scores = checkpoint.parent.parent / "scores.json"  # of a run folder that this is the best checkpoint of
+    run = checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
+    source, own = run / SOURCE, own_modules(config)
+    for module in own:
+        file = source.joinpath(*module.split("."))
+        if not (file.with_suffix(".py").is_file() or (file / "__init__.py").is_file()):
+            raise CaptioningError(
+                f"checkpoint={checkpoint} has parts of the module {quoted(module)}, which nobody else has: put its "
+                f"source into {source}, and it travels with the captioner"
+            )
+    scores = run / "scores.json"  # of a run folder that this is the best checkpoint of
     record = read_record(scores) if checkpoint.stem == "best" and scores.is_file() else None
-    tested = None if record is None else record.scores.get(HEADLINE)
+    tested = None if record is None or is_partial(record) else record.scores.get(HEADLINE)
     score = saved.score if tested is None else f"test/{HEADLINE} {SCORES[HEADLINE].printed(tested)}"
     text = card(config, len(saved.words), record, called, licence)
     with atomic_folder(folder) as draft:
+        if own:
+            shutil.copytree(source, draft / SOURCE, ignore=shutil.ignore_patterns("__pycache__"))
         write_safetensors(draft / FILE, config, saved.words, saved.networks, half, score, saved.quantiles)
         write_text(draft / "README.md", text)
+
+
+def own_modules(config: Mapping[str, Any]) -> list[str]:
+    """The user's modules that a captioner is built from."""
+    modules = {each for section in ("backbone", "model", "decoding") for each in modules_of(config[section])}
+    return sorted(name for name in modules if not f"{name}.".startswith("captioning."))
+
+
+def is_partial(record: Record) -> bool:
+    """Tell whether a part of the test split was tested."""
+    tested, every = record.provenance.images_tested, record.provenance.images_of_split
+    return tested is not None and every is not None and tested < every
 
 
 def without_places(config: dict[str, Any]) -> dict[str, Any]:
@@ -126,6 +151,7 @@ def card(config: Mapping[str, Any], words: int, record: Record | None, called: s
     results = [
         EvalResult(**about, metric_type=kind, metric_name=name, metric_value=round(found[name], 1))
         for name, kind in kinds.items()
+        if record is not None and not is_partial(record)  # which would stand beside scores of the whole split
     ]
     front = ModelCardData(
         language=config["data"].get("language") or ENGLISH,
@@ -138,8 +164,7 @@ def card(config: Mapping[str, Any], words: int, record: Record | None, called: s
         model_name=title,
         eval_results=results or None,
     )
-    modules = {each for section in ("backbone", "model", "decoding") for each in modules_of(config[section])}
-    theirs = ",".join(sorted(name for name in modules if not f"{name}.".startswith("captioning.")))
+    theirs = ",".join(own_modules(config))
     table = [[score.heading for score in shown], [score.printed(found[score.name]) for score in shown]]
     text = ModelCard.from_template(
         front,
@@ -147,9 +172,11 @@ def card(config: Mapping[str, Any], words: int, record: Record | None, called: s
         title=title,
         version=__version__,
         data=data,
-        call=f"checkpoint={called}" + (f" modules=[{theirs}]" if theirs else ""),
+        call=f"checkpoint={called}" + (f" 'modules=[{theirs}]'" if theirs else ""),
+        code=SOURCE if theirs else None,
         words=f"{words:,}",
         record=record,
+        partial=record is not None and is_partial(record),
         table=markdown_table(table[0], table[1:]),
         settings=yaml.safe_dump({key: config[key] for key in OF_CARD if key in config}, sort_keys=False),
     )
@@ -165,14 +192,14 @@ def upload(folder: Path, name: str) -> str:
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.utils import get_session
 
-    place, files = REPOSITORY.fullmatch(name), sorted(folder.iterdir())
+    place, files = REPOSITORY.fullmatch(name), sorted(path for path in folder.rglob("*") if path.is_file())
     assert place is not None
     print(f"{sum(path.stat().st_size for path in files) / 1e6:.1f} MB go to {name}", file=sys.stderr)
     try:
         get_session().timeout = PATIENCE
         commit = HfApi(token=hub_token()).create_commit(
             place["repo_id"],
-            [CommitOperationAdd(path.name, path) for path in files],
+            [CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files],
             commit_message="A captioner and its card",
             revision=place["revision"],
         )

@@ -11,7 +11,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -21,19 +20,18 @@ from captioning.files import WHOLE, Frame
 from captioning.report.figures import DPI, figure, save
 from captioning.report.maps import looks_alike, on_photograph, places
 
-# `[colours, 3]` from zero to a peak: perceptually uniform, and to be told apart by the colour-blind and in grey
-PALETTE = torch.tensor(matplotlib.colormaps["viridis"].colors)  # type: ignore[attr-defined]
+# as in templates/maps.js, which draws the maps of pages
 SMOOTH = 0.6  # standard deviation of the Gaussian that spreads a map's values, in cells of its grid
-LEAST, MOST = 0.45, 0.62  # the share of colour in what is shown, where a map is zero and at its peak
-GREY = 0.6  # the share of the photograph's own colours that is taken out beneath a map
-FADED = 0.25  # the share of the photograph that is left where the network saw nothing of it
+SHADE = 0.3  # the share of the photograph's light that is left where a map is zero
+GLOW = 0.4  # the share of white at a map's peak
+FADED = 0.1  # the share of the photograph's light that is left where the network saw nothing of it
 
 COLUMNS = 6
 # All in inches.
 CELL, SMALL_CELL = 1.5, 0.75  # the longer side of a picture, and of one among those of many maps
 FLATTEST = 0.2  # the shorter side of a picture, of its longer: a strip thinner than that is shown wider than it is
 SPACE = 0.12  # between cells and around the panel
-KEY = 0.07  # how high the colours stand that tell what a colour means
+KEY = 0.07  # how high the strip stands that tells what light means
 LONGEST = int(2 * CELL * DPI)  # pixels of a photograph's longer side, of which no more can be shown
 WORD, TITLE, NOTE = 12.0, 12.0, 7.5  # sizes of letters in points: an inch has 72
 WORD_LINE, TITLE_LINE, NOTE_LINE = (1.6 * size / 72 for size in (WORD, TITLE, NOTE))
@@ -103,7 +101,14 @@ def save_panel(
         write(left + wide / 2, middle, told, _fitting(told, wide, NOTE), FAINT_INK, "center")
     if words:  # the key, beneath the photograph
         left, middle = SPACE + wide / 4, head + row_height - NOTE_LINE / 2
-        draw(left, middle - KEY / 2, wide / 2, KEY, PALETTE[None], None)
+        draw(
+            left,
+            middle - KEY / 2,
+            wide / 2,
+            KEY,
+            lit(torch.full((1, 256, 3), 0.5), torch.linspace(0, 1, 256)[:, None]),
+            None,
+        )
         for x, text, align in ((left - SPACE / 3, "0", "right"), (left + wide / 2 + SPACE / 3, "peak", "left")):
             write(x, middle, text, _fitting("peak", wide / 4, NOTE), FAINT_INK, align)
     for number, line in enumerate(below):
@@ -128,10 +133,9 @@ def _fitting(text: str, across: float, points: float) -> float:
 
 
 def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
-    """Overlay maps `[T, h, w]` on a photograph `[3, H, W]`, opaque at each map's peak.
+    """Light a photograph `[3, H, W]` by maps `[T, h, w]`: dark where a map is zero, bright at its peak.
 
-    So an even map has the peak's colour all over, one that is nearly even too, and nowhere does a map look like the
-    photograph alone. `[T, 3, H, W]`, 0..1.
+    An even map, and one that is nearly even, is bright all over. `[T, 3, H, W]`, 0..1.
     """
     left, top, right, bottom = frame
     (high, wide), (rows, columns) = photograph.shape[1:], maps.shape[1:]
@@ -140,16 +144,17 @@ def overlay(photograph: Tensor, maps: Tensor, frame: Frame = WHOLE) -> Tensor:
     smooth = _spread(high, rows, top, bottom) @ maps @ _spread(wide, columns, left, right).T  # [T, H, W]
     peaks = smooth.masked_fill(~_inside(high, wide, frame), 0).amax(dim=(1, 2), keepdim=True)
     strength = (smooth / peaks.clamp(min=torch.finfo(smooth.dtype).tiny)).clamp(max=1)[:, None]  # [T, 1, H, W]
-    last = len(PALETTE) - 1
-    colours = PALETTE[(strength[:, 0] * last).round().long()].permute(0, 3, 1, 2)
-    share = LEAST + (MOST - LEAST) * strength
-    beneath = photograph.lerp(photograph.mean(dim=0, keepdim=True), GREY)
-    return seen(beneath.lerp(colours, share), frame)
+    return seen(lit(photograph, strength), frame, photograph)
 
 
-def seen(pictures: Tensor, frame: Frame) -> Tensor:
-    """Fade the parts of pictures `[..., 3, H, W]` that the network has not seen to light grey."""
-    faded = 1 - FADED * (1 - pictures.mean(dim=-3, keepdim=True))
+def lit(photograph: Tensor, light: Tensor) -> Tensor:
+    """A photograph in a light of 0..1."""
+    return photograph * (SHADE + (1 - SHADE - GLOW) * light) + GLOW * light
+
+
+def seen(pictures: Tensor, frame: Frame, photograph: Tensor | None = None) -> Tensor:
+    """Darken the parts of pictures `[..., 3, H, W]` that the network has not seen; of maps, of their `photograph`."""
+    faded = FADED * (pictures if photograph is None else photograph)
     return torch.where(_inside(pictures.shape[-2], pictures.shape[-1], frame), pictures, faded)
 
 

@@ -1,18 +1,21 @@
 """Build the networks of a checkpoint, or begin a run from its weights."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones import Backbone
+from captioning.config.check import FROM_CHECKPOINT
 from captioning.config.explain import explain
-from captioning.config.registry import build, defaults, of_parts, without_weights
+from captioning.config.registry import build, defaults, each_part, of_parts, registered, without_weights
 from captioning.data.vocabulary import Vocabulary
 from captioning.data.words import Language
 from captioning.errors import CaptioningError, quoted
@@ -84,10 +87,9 @@ def load_network(
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.
     with naming(path), torch.random.fork_rng(devices=[]):
         vocabulary = Vocabulary(saved.words, Language.of(config["data"], modules))
-        with AllocationLimit(MAX_BACKBONE):
+        with AllocationLimit.of("backbone", saved):
             backbone = build("backbone", config["backbone"], modules)
-        # Initialising a network takes some times its size, and there are tables of positions.
-        with AllocationLimit(8 * sum(tensor.numel() for tensor in saved.state.values()) + 2**24):
+        with AllocationLimit.of("model", saved):
             model = build("model", config["model"], modules, vocab_size=len(vocabulary), **backbone.sizes)
         for name, network in (("backbone", backbone), ("model", model)):
             _fill(name, network, saved.state)
@@ -130,6 +132,14 @@ class AllocationLimit(TorchDispatchMode):
         self.left = numbers
 
     @classmethod
+    def of(cls, name: str, saved: Checkpoint) -> "AllocationLimit":
+        """The limit for the `backbone` or `model` of a checkpoint."""
+        if name == "backbone":
+            return cls(MAX_BACKBONE)
+        # Initialising a network takes some times its size, and there are tables of positions.
+        return cls(8 * sum(tensor.numel() for tensor in saved.state.values()) + 2**24)
+
+    @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # or PyTorch imports its compiler for a second, although nothing here is compiled
 
@@ -150,6 +160,62 @@ class InitialWeights:
         self.vocabulary = Vocabulary(self._saved.words)
         self.digest = digest([self._saved.words, self._saved.networks])
 
+    def limit(self, name: str) -> AllocationLimit:
+        """The limit to build `backbone` or `model` in, whose settings may come from the checkpoint."""
+        return AllocationLimit.of(name, self._saved)
+
+    def complete(self, config: DictConfig, given: Sequence[str]) -> None:
+        """Set what the command leaves open as in the checkpoint: backbone, model, objective and words.
+
+        Args:
+            config: of the run.
+            given: settings and groups of the command line. An experiment leaves nothing open.
+        """
+        if "experiment" in given:
+            return
+        saved = self._saved.config
+        for group in ("backbone", "model", "objective"):
+            chosen = any(key == group or key.startswith(f"{group}/") for key in given)
+            # self-critical training is a second stage, never the one that a run has without being asked
+            second = "SelfCritical" in str(saved.get(group))
+            if group in saved and not chosen and not second:
+                self._take(config, group, given)
+        if "model" not in given:
+            name = (saved.get("choices") or {}).get("model")
+            known = isinstance(name, str) and re.fullmatch(r"\w[\w-]*", name)
+            config.choices.model = name if known else saved["model"]["_target_"].rpartition(".")[2]
+        if any(key.startswith("data.vocabulary") for key in given):
+            return
+        Language.of(saved["data"], ()).split("a word")
+        config.data.vocabulary = FROM_CHECKPOINT
+        settings = dict(each_setting(saved))
+        for key in ("data.language", "data.tokens", "decoding.filters.forbidden"):
+            if key not in given and settings.get(key):
+                OmegaConf.update(config, key, self._plain(settings[key]))
+
+    def _take(self, config: DictConfig, group: str, given: Sequence[str]) -> None:
+        """Replace `group` by that of the checkpoint, below what the command line sets in it."""
+        node = self._plain(self._saved.config[group])
+        for key, part in each_part(group, node):
+            if part["_target_"] not in registered(key):
+                raise CaptioningError(
+                    f"the {group} of init_from={self.path} has {quoted(part['_target_'])}, which is no part of "
+                    f"captioning: set {group}=NAME as it was trained"
+                )
+        if "max_words" in node:  # of this run's captions, in the baseline of REINFORCE
+            node["max_words"] = "${data.max_words}"
+        own = {key: OmegaConf.select(config, key) for key in given if key.startswith(f"{group}.")}
+        with open_dict(config):
+            config[group] = node
+            for key, value in own.items():
+                OmegaConf.update(config, key, value)
+
+    def _plain(self, node: Any) -> Any:
+        """Refuse interpolations: the file may come from a stranger, who would read the user's variables."""
+        if any("${" in str(value) for _, value in each_setting(node)):
+            raise CaptioningError(f"init_from={self.path} has settings that are no plain values")
+        return node
+
     def check_architecture(self, config: Mapping[str, Any]) -> None:
         """Refuse a run whose backbone or model has settings that the weights were not trained with.
 
@@ -163,8 +229,8 @@ class InitialWeights:
             both = {key: (before[key], now[key]) for key in decisive if name == "model" or before[key] or now[key]}
             if differing := differences(*({k: quoted(pair[i]) for k, pair in both.items()} for i in (0, 1))):
                 raise CaptioningError(
-                    f"init_from={self.path} has another architecture: {differing}. Set {name} as it was, or train from "
-                    "random weights (init_from=null)"
+                    f"init_from={self.path} has another architecture: {differing}. Set {name} as it was (without "
+                    f"experiment= and {name}= it is taken from there), or train from random weights (init_from=null)"
                 )
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:

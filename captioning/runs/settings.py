@@ -20,6 +20,7 @@ PLACES = ("folder", "cache", "data.root")
 FREE = (
     *(*PLACES, "choices", "runs", "resume", "test", "debug", "overrides", "logger", "model.title"),
     *("data.num_workers", "metrics.timeout", "callbacks.progress_bar", "callbacks.wandb"),
+    "callbacks.gradient_norm",
 )
 """Settings that do not change the result of a run."""
 USUAL = {

@@ -69,6 +69,7 @@ class CaptioningModule(L.LightningModule):
         self.nll = MeanMetric()
         self._words = 0
         self.training_has_begun = False
+        self.on_gradients: Callable[[], None] | None = None  # called where callbacks cannot: before clipping
 
     def context(self, batch: Batch) -> ContextSet:
         return self.backbone.context_of(batch.inputs, batch.pixels)
@@ -117,6 +118,8 @@ class CaptioningModule(L.LightningModule):
         self._words = 0
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
         torch._foreach_mul_(gradients, self.trainer.world_size / words)
+        if self.on_gradients is not None:
+            self.on_gradients()
         self.log_dict({f"train/{name}": value for name, value in self.objective.end_step(self._total).items()})
 
     def _total(self, value: Tensor) -> Tensor:

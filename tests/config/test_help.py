@@ -56,6 +56,19 @@ def test_a_choice_is_explained_by_its_files(printed: Printed) -> None:
     assert "Settings, " not in text  # that choice alone
 
 
+def test_a_choice_of_ones_own_is_explained_too(printed: Printed, tmp_path: Path) -> None:
+    """With the base that it has in `conf/`, and parts of both."""
+    (tmp_path / "model" / "score").mkdir(parents=True)
+    (tmp_path / "model" / "mine.yaml").write_text("defaults: [sat_soft]\nd_hidden: 77  # what I tried\n")
+    (tmp_path / "model" / "score" / "bilinear_of_mine.yaml").write_text("_target_: mine.Score\n")
+    text = printed(run.main, "--help", "--config-dir", str(tmp_path), "model=mine")
+    assert "d_hidden: 77  # what I tried" in text
+    assert "model=sat_soft:" in text
+    assert "bilinear_of_mine" in text
+    assert "mlp" in next(line for line in text.splitlines() if "bilinear_of_mine" in line)
+    assert ", mine, " in printed(run.main, "--help", f"--config-dir={tmp_path}")
+
+
 def test_a_system_is_explained_with_its_parts(printed: Printed) -> None:
     text = printed(run.main, "--help", "model=up_down")
     assert "\n  d_hidden: 1000\n" in text

@@ -30,7 +30,7 @@ def test_of_equal_scores_none_is_lower_and_without_scores_it_is_not_known() -> N
     quantiles = quantiles_of([-2.0] * 3 + [-1.0])
     assert confidence(-2.0, quantiles) == 0
     assert confidence(-1.0, quantiles) == pytest.approx(0.99)
-    assert confidence(-1.5, quantiles_of([-2.0])) == 1
+    assert quantiles_of([-2.0]) == quantiles_of([-1.755, -1.754, -1.752, -1.75, -1.745]) == []  # nothing to rank by
     assert quantiles_of([]) == quantiles_of([-1.0, float("-inf")]) == []
     assert confidence(-1.0, []) is None
     assert are_quantiles([])

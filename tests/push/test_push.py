@@ -5,7 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hub
 import huggingface_hub.constants
@@ -94,11 +94,31 @@ def test_a_checkpoint_that_was_not_tested_and_has_parts_of_ones_own(best: Path, 
     saved = load(best)
     saved.config["model"]["_target_"] = "show_tell.ShowTell"
     write_safetensors(tmp_path / "own.safetensors", saved.config, saved.words, saved.state)
+    with pytest.raises(CaptioningError, match="has parts of the module show_tell"):
+        pushed(f"checkpoint={tmp_path}/own.safetensors", f"to={tmp_path / 'small'}")
+    assert not (tmp_path / "small").exists()
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "show_tell.py").write_text("class ShowTell: ...")
     pushed(f"checkpoint={tmp_path}/own.safetensors", f"to={tmp_path / 'small'}")
+    assert (tmp_path / "small" / "source" / "show_tell.py").read_text() == "class ShowTell: ..."
     card = ModelCard.load(tmp_path / "small" / "README.md")
     assert "It was not tested." in card.text
-    assert f"checkpoint={tmp_path}/small/captioner.safetensors modules=[show_tell]\n" in card.text
+    assert f"checkpoint={tmp_path}/small/captioner.safetensors 'modules=[show_tell]'\n" in card.text
+    assert "\nPYTHONPATH=source captioning predict" in card.text
     assert card.data.eval_results is None
+
+
+def test_a_partial_test_is_said_and_is_no_result_of_the_split(best: Path, tmp_path: Path) -> None:
+    part = {"images_tested": 64, "images_of_split": 400}
+    record = SCORES | {"provenance": cast(Any, SCORES["provenance"]) | part}
+    (best.parents[1] / "scores.json").write_text(json.dumps(record))
+    pushed(f"checkpoint={best}", f"to={tmp_path / 'part'}")
+    card = ModelCard.load(tmp_path / "part" / "README.md")
+    assert "\nOf 64 of the 400 images of the test split: not to be compared" in card.text
+    assert "| 61.2   |" in card.text
+    assert (card.data.eval_results, card.data.to_dict().get("model-index")) == (None, None)
+    score = load(tmp_path / "part" / "captioner.safetensors").score
+    assert score is None or "53.3" not in score
 
 
 def test_choices_of_nothing(best: Path, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_a_heading_sorts_and_what_has_no_number_comes_last(tab: Browser) -> None
 
 
 def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> None:
+    assert tab.run("[...document.querySelectorAll('.panel')].every(e => e.hidden)")  # no boxes of instructions alone
     for row, told in ((1, "model.size4 → 8"), (0, "is the first")):
         tab.point(f"tbody tr[data-system='{row}'] th")
         assert told in tab.run("document.querySelector('.differs').textContent")
@@ -67,6 +68,19 @@ def test_a_row_tells_what_it_differs_in_and_two_are_compared(tab: Browser) -> No
     # means: 500 - 59 and 29.5; every sample of photographs puts the one above the other: p = 2 / 201
     assert "+411.5" in text
     assert "0.010" in text
+    tab.click("tbody tr[data-system='0'] input")
+    assert "which other?" in tab.run("document.querySelector('.compared').innerText")
+    tab.click("tbody tr[data-system='1'] input")
+    assert tab.run("document.querySelector('.compared').hidden") is True
+
+
+def test_the_table_fits_or_says_that_it_scrolls_and_photographs_come_before_curves(tab: Browser) -> None:
+    wide = "[document.querySelector('.wide').hidden, document.querySelector('.scroll').scrollWidth <= 1160]"
+    tab.wait(f"String({wide}) === 'true,true'")
+    for group in ("cost of training", "BLEU without brevity penalty", "wording"):
+        tab.run(f"document.querySelector('[data-group=\"{group}\"]')?.click()")
+    tab.wait(f"String({wide}) === 'false,false'")
+    assert tab.run("document.querySelector('.card').getBoundingClientRect().top + scrollY") < 2 * 900
 
 
 def test_photographs_are_searched_and_ordered_and_come_in_pieces(tab: Browser) -> None:

@@ -3,7 +3,6 @@
 import itertools
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -13,10 +12,9 @@ from torch import Tensor
 
 from captioning.report.figures import DPI
 from captioning.report.maps import places
-from captioning.report.panels import CELL, LEAST, MOST, overlay, save_panel, seen
+from captioning.report.panels import CELL, overlay, save_panel, seen
 
 WHOLE, LEFT_HALF, TALL = (0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 0.5, 1.0), (-0.5, 0.0, 1.5, 1.0)
-DARK, MIDDLE, BRIGHT = (torch.tensor(matplotlib.colormaps["viridis"](at)[:3]).float() for at in (0.0, 0.5, 1.0))
 
 
 @pytest.fixture
@@ -49,8 +47,8 @@ def cells(page: Figure) -> list[tuple[slice, slice]]:
 
 
 def brightest(picture: np.ndarray) -> tuple[int, int]:
-    """The cell of a grid of 4 x 4 where a picture is brightest: the darkest colour is violet, the brightest yellow."""
-    brightness = picture[..., :2].mean(axis=2)
+    """The cell of a grid of 4 x 4 where a picture is brightest."""
+    brightness = picture.mean(axis=2)
     high, wide = (length // 4 for length in brightness.shape)
     parts = brightness[: 4 * high, : 4 * wide].reshape(4, high, 4, wide).mean(axis=(1, 3))
     assert parts.max() > 1.4 * np.median(parts) > 0
@@ -133,13 +131,13 @@ def luminance(colours: Tensor) -> Tensor:
     return torch.einsum("c,chw->hw", torch.tensor([0.2126, 0.7152, 0.0722]), colours)
 
 
-def test_from_the_darkest_colour_at_zero_to_the_brightest_at_the_peak() -> None:
+def test_from_a_dark_photograph_at_zero_to_a_bright_one_at_the_peak() -> None:
     maps = torch.zeros(2, 6, 9)
     maps[0, 0, 0] = 0.01  # on a scale of its own
     drawn = overlay(grey(60, 90, 0.4), maps)
     assert drawn.shape == (2, 3, 60, 90)
-    torch.testing.assert_close(drawn[0, :, 0, 0], MOST * BRIGHT + (1 - MOST) * 0.4, atol=0.01, rtol=0)
-    torch.testing.assert_close(drawn[0, :, -1, -1], LEAST * DARK + (1 - LEAST) * 0.4, atol=0.01, rtol=0)
+    torch.testing.assert_close(drawn[0, :, 0, 0], torch.full((3,), 0.6 * 0.4 + 0.4), atol=0.01, rtol=0)
+    torch.testing.assert_close(drawn[0, :, -1, -1], torch.full((3,), 0.3 * 0.4), atol=0.01, rtol=0)
     assert torch.equal(drawn[1], drawn[1, :, :1, :1].expand(3, 60, 90))  # of zeros, without a NaN
     wild = overlay(torch.rand(3, 6, 9), torch.rand(5, 2, 3))
     assert 0 <= wild.min() <= wild.max() <= 1
@@ -147,7 +145,7 @@ def test_from_the_darkest_colour_at_zero_to_the_brightest_at_the_peak() -> None:
 
 
 def test_maps_differ_from_every_photograph_and_hide_none_of_it() -> None:
-    for colour in ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (0.9, 0.8, 0.1), (0.1, 0.3, 0.8)):
+    for colour in ((0.0, 0.0, 0.0), (0.6, 0.6, 0.6), (0.9, 0.8, 0.1), (0.1, 0.3, 0.8)):
         photograph = torch.tensor(colour)[:, None, None].expand(3, 8, 8)
         (drawn,) = overlay(photograph, torch.full((1, 4, 4), 1 / 16))
         torch.testing.assert_close(drawn, drawn[:, :1, :1].expand(3, 8, 8))
@@ -166,23 +164,20 @@ def test_brighter_is_more_and_it_fades_alike_in_all_directions() -> None:
     order = (side[:, None] ** 2 + side**2).flatten().argsort(stable=True)
     assert (drawn.flatten()[order].diff() < 0.02).all()
     half = drawn[35, 35 + round(10 * 0.6 * (2 * torch.tensor(2.0).log()).sqrt().item())]  # where the Gaussian is 1/2
-    share = (LEAST + MOST) / 2
-    expected = luminance((share * MIDDLE + (1 - share) * 0.5)[:, None, None])
-    assert half.item() == pytest.approx(expected.item(), abs=0.02)
+    assert half.item() == pytest.approx((0.6 * 0.5 + 0.4 + 0.3 * 0.5) / 2, abs=0.03)  # between the peak's and zero's
 
 
-def test_a_map_lies_where_the_network_looked_and_the_rest_is_pale_and_grey() -> None:
+def test_a_map_lies_where_the_network_looked_and_the_rest_is_nearly_black() -> None:
     """The centre of its peak at 3/8 of the height and 5/8 of the width of what is seen."""
     for frame, column in ((WHOLE, 50), (LEFT_HALF, 25), ((0.25, 0.0, 0.75, 1.0), 45)):
         colours = overlay(grey(40, 80), lit_at((1, 2)), frame)[0]
-        row, found = divmod(int((colours[0] - colours[2]).argmax()), 80)  # yellow is without blue
+        row, found = divmod(int(luminance(colours).argmax()), 80)
         assert (row, found) == (pytest.approx(15, abs=2), pytest.approx(column, abs=3))
     photograph = torch.zeros(3, 40, 80)
     photograph[0] = 1.0
     for drawn in (overlay(photograph, torch.rand(1, 4, 4), LEFT_HALF)[0], seen(photograph, LEFT_HALF)):
-        assert torch.equal(drawn[0, :, 40:], drawn[1, :, 40:])
-        assert drawn[:, :, 40:].min() > 0.75
-        assert (drawn[0, :, :40] != drawn[2, :, :40]).all()
+        torch.testing.assert_close(drawn[:, :, 40:], 0.1 * photograph[:, :, 40:])
+        assert drawn[0, :, :40].min() > 0.29
     assert torch.equal(seen(photograph, LEFT_HALF)[:, :, :40], photograph[:, :, :40])
 
 

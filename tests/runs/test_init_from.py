@@ -3,7 +3,7 @@
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import create_autospec
 
 import pytest
@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from support import composed, flickr8k, miniature
 
-from captioning.config.check import check
+from captioning.config.check import check, given_keys
 from captioning.config.command import NOT_HERE
 from captioning.data.vocabulary import Vocabulary
 from captioning.errors import CaptioningError
@@ -80,24 +80,81 @@ def test_a_run_begins_with_weights_words_and_backbone_and_its_own_data(
 
 
 @pytest.mark.parametrize(
-    ("model", "changes", "named"),
+    ("changes", "named"),
     [
-        ([], {"decoder_layers": 3, "max_tokens": 16}, "model.decoder_layers=3 (it has 4), model.max_tokens=16"),
-        (["model=sat_soft"], {}, "model._target_=captioning.models.Recurrent (it has captioning.models.Transformer)"),
-        ([], {"scale": "sqrt_d"}, "model.scale=sqrt_d (it has sqrt_len_d)"),
+        (["model.decoder_layers=3", "model.max_tokens=16"], "model.decoder_layers=3 (it has 4), model.max_tokens=16"),
+        (["model=sat_soft"], "model._target_=captioning.models.Recurrent (it has captioning.models.Transformer)"),
+        (["model.scale=sqrt_d"], "model.scale=sqrt_d (it has sqrt_len_d)"),
     ],
 )
 def test_another_architecture_is_named(
-    first: Path, model: list[str], changes: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    first: Path, changes: list[str], named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = small(*model)
-    config.init_from = str(first)
-    config.model.update(changes)
+    config = small(*changes, f"init_from={first}")
     with pytest.raises(CaptioningError, match="has another architecture: ") as error:
         main.__wrapped__(config)
     assert named in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+OPEN = ("data=csv", "data.root=photographs")  # which chooses a backbone of its own
+
+
+def completed(first: Path, *given: str, **stored: Any) -> DictConfig:
+    """A run's settings, completed by a checkpoint of `sat_hard` on patches with the settings `stored`."""
+    saved = composed("model=sat_hard", "backbone=patches", "backbone.size=32", "decoding.filters.forbidden=[word]")
+    resolved = OmegaConf.create(OmegaConf.to_container(saved, resolve=True))
+    for key, value in stored.items():
+        OmegaConf.update(resolved, key.replace("__", "."), value)
+    initial = InitialWeights(first)
+    initial._saved.config.update(cast(Any, OmegaConf.to_container(resolved)))
+    config = composed(*given)
+    initial.complete(config, given_keys())
+    return config
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], {"backbone.size": 32, "model.dropout": 0.5, "data.vocabulary": "checkpoint", "choices.model": "sat_hard"}),
+        (["data.max_words=9"], {"objective.max_words": 9, "decoding.filters.forbidden": ["word"]}),
+        (["model.dropout=0.1", "backbone.size=64"], {"model.dropout": 0.1, "backbone.size": 64, "backbone.grid": 14}),
+        (["model=sat_soft", "backbone=vgg19"], {"model.attention.choice": "expected", "backbone.name": "vgg19"}),
+        (["data.vocabulary.min_count=2"], {"data.vocabulary.min_count": 2, "decoding.filters.forbidden": []}),
+        (["decoding.filters.forbidden=[]", "objective=cross_entropy"], {"decoding.filters.forbidden": []}),
+        (["experiment=flickr8k", "data.root=photographs"], {"backbone.name": "squeezenet1_1", "model.dropout": 0.2}),
+    ],
+)
+def test_what_the_command_leaves_open_is_as_in_the_checkpoint(
+    first: Path, given: list[str], expected: dict[str, Any]
+) -> None:
+    config = completed(first, *OPEN, *given)
+    assert {key: OmegaConf.select(config, key) for key in expected} == expected
+
+
+def test_the_settings_of_a_second_stage_are_not_taken(first: Path) -> None:
+    stored = OmegaConf.to_container(composed("objective=self_critical").objective)
+    assert completed(first, *OPEN, objective=stored).objective == composed(*OPEN).objective
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ({"model__head___target_": "os.system"}, "the model of init_from=.* has os.system.*set model=NAME"),
+        ({"backbone___target_": "captioning.models.Recurrent"}, "the backbone of init_from=.* has captioning.models"),
+        ({"model__title": "${oc.env:HOME}"}, "no plain values"),
+        ({"decoding__filters__forbidden": ["${oc.env:HOME}"]}, "no plain values"),
+        ({"data__tokens": "os.system"}, "data.tokens names os.system"),
+    ],
+)
+def test_a_strangers_checkpoint_is_data(first: Path, stored: dict[str, Any], message: str) -> None:
+    with pytest.raises(CaptioningError, match=message):
+        completed(first, *OPEN, **stored)
+
+
+def test_a_strangers_checkpoint_names_no_other_folder(first: Path) -> None:
+    assert completed(first, *OPEN, choices__model="../../elsewhere").choices.model == "Recurrent"
 
 
 def test_another_backbone_of_the_same_shapes_is_named(first: Path) -> None:

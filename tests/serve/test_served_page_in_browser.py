@@ -135,3 +135,14 @@ def test_a_photograph_is_dropped_or_pasted_or_an_example(tab: Browser) -> None:
         tab.run(f"(async () => {{ {picture} document.dispatchEvent({event}); }})()")
         captioned(tab)
     assert tab.complaints == []
+    several = (
+        picture
+        + """files.items.add(new File(["text"], "notes.txt"));
+        files.items.add(new File([blob], "last.png", {type: "image/png"}));"""
+    )
+    tab.run(f"(async () => {{ {several} document.dispatchEvent(new DragEvent('drop', {{dataTransfer: files}})); }})()")
+    tab.wait("document.querySelectorAll('.answers > li').length === 12")  # three of two captioners, of two of the files
+    assert tab.run("document.querySelector('.error').textContent").startswith(" notes.txt: this is not a photograph")
+    tab.run(f"(async () => {{ {picture} document.dispatchEvent(new DragEvent('drop', {{dataTransfer: files}})); }})()")
+    tab.wait("document.querySelectorAll('.answers').length === 2")
+    captioned(tab)

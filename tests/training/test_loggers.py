@@ -62,7 +62,7 @@ def log_twice(folder: Path) -> None:
     os.environ |= {"WANDB_API_KEY": "0" * 40, "WANDB_SILENT": "true"}
     os.environ |= {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_HTTP_TIMEOUT": "1"}  # where nobody listens
     ours.TIMEOUT = 1
-    logging.basicConfig(filename=folder / "log", format="%(message)s")
+    logging.basicConfig(filename=folder / "log", format="%(message)s", level=logging.INFO)
     for _ in range(2):
         logger = ours.wandb_logger(save_dir=folder, project="trial", log_model=True)
         logger.log_metrics({"loss": 1.0}, step=0)
@@ -78,5 +78,6 @@ def test_wandb_unreachable_stays_here_and_is_one_run(tmp_path: Path) -> None:
     assert process.exitcode == 0
     # once: the second does not try again
     said = (tmp_path / "log").read_text()
-    assert said.count(f"The run is kept in {tmp_path}; `wandb sync` uploads it later") == 1
+    assert said.count("W&B: ") == 1
+    assert said.count(f"this uploads the run: wandb sync {tmp_path}/wandb/offline-run-") == 2
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))

@@ -21,6 +21,7 @@ from captioning.errors import CaptioningError
 from captioning.run import fit
 from captioning.runs.checkpoint import with_digest
 from captioning.training.callbacks.resume import CheckpointFiles
+from captioning.training.callbacks.statistics import GradientNorm
 from captioning.training.module import CaptioningModule, warmup_decay
 from captioning.training.objectives import CrossEntropy
 from captioning.training.selection import load_best
@@ -116,8 +117,13 @@ def test_clipping_comes_after_the_division() -> None:
     mean = gradient(module().model, [batch(0, 6)])
     norm, value = mean.norm().item(), mean.abs().max().item() / 2
     windows = {"accumulate_grad_batches": 2}
-    change = step(module(), [batch(0, 2), batch(2, 6)], gradient_clip_val=norm / 3, **windows)
+    found, norms = module(), [GradientNorm(modules=True)]
+    change = step(found, [batch(0, 2), batch(2, 6)], gradient_clip_val=norm / 3, callbacks=norms, **windows)
     torch.testing.assert_close(change, -LR * mean / 3, rtol=1e-5, atol=1e-9)
+    logged = {name: float(v) for name, v in found.trainer.callback_metrics.items() if "gradient" in name}
+    assert logged.pop("train/gradient norm") == pytest.approx(norm, rel=1e-5)  # before clipping
+    assert {name.partition("norm ")[2].partition(".")[0] for name in logged} == {"model"}  # the backbone is frozen
+    assert math.hypot(*logged.values()) == pytest.approx(norm, rel=1e-5)
     change = step(module(), [batch(0, 6)], gradient_clip_val=norm * 1.01)
     torch.testing.assert_close(change, -LR * mean, rtol=1e-9, atol=1e-12)
     change = step(module(), [batch(0, 6)], gradient_clip_val=value, gradient_clip_algorithm="value")

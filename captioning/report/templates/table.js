@@ -22,6 +22,10 @@ function setUpTable(section, data) {
     box.addEventListener("change", shown);
     shown();
   }
+  const scroll = section.querySelector(".scroll");
+  new ResizeObserver(() => {
+    section.querySelector(".wide").hidden = scroll.scrollWidth <= scroll.clientWidth;
+  }).observe(scroll.querySelector("table"));
   for (const row of body.querySelectorAll("tr[data-system]")) {
     for (const kind of ["pointerenter", "focusin"]) row.addEventListener(kind, () => showDifferences(section, row, data));
   }
@@ -51,6 +55,7 @@ function showDifferences(section, row, data) {
   let above = row.previousElementSibling;
   while (above && above.dataset.system === undefined) above = above.previousElementSibling;
   const panel = section.querySelector(".differs");
+  panel.hidden = false;
   const mine = data.systems[row.dataset.system];
   if (!above) {
     panel.replaceChildren(element("p", `${mine.label} is the first: no system is above it.`));
@@ -77,9 +82,9 @@ function compareChosen(section, body, changed, data) {
   if (boxes.length > 2) boxes.find((box) => box !== changed).checked = false;
   const chosen = boxes.filter((box) => box.checked).map((box) => Number(box.closest("tr").dataset.system));
   const panel = section.querySelector(".compared");
-  const labels = chosen.map((place) => data.systems[place].label);
+  panel.hidden = chosen.length === 0;
   if (chosen.length < 2) {
-    panel.replaceChildren(element("p", labels.length ? `${labels[0]}, and which other?` : "Choose two systems."));
+    panel.replaceChildren(element("p", chosen.length ? `${data.systems[chosen[0]].label}, and which other?` : ""));
     return;
   }
   const [one, other] = [Math.min(...chosen), Math.max(...chosen)];

@@ -120,9 +120,11 @@ class Column {
 }
 
 const form = document.querySelector(".ask");
-const columns = [...document.querySelectorAll(".column")].map((element) => new Column(element));
+const place = document.querySelector(".columns");
+const blank = place.cloneNode(true);
 const told = document.querySelector(".told");
-let photograph = null;
+const columnsOf = (element) => [...element.querySelectorAll(".column")].map((column) => new Column(column));
+let shown = [{ element: place, columns: columnsOf(place), file: null }]; // a row of columns for each photograph
 let asked = new AbortController();
 
 function valueOf(input) {
@@ -143,10 +145,10 @@ function say(sentence) {
   form.querySelector(".error").textContent = sentence;
 }
 
-function refuse(sentence) {
-  say(sentence);
+function refuse({ file, columns }, sentence) {
+  say(shown.length > 1 ? `${document.querySelector(".error").textContent} ${file.name}: ${sentence}` : sentence);
   for (const column of columns) column.clear();
-  explain(false);
+  explain(document.querySelector(".seen:not([hidden])"));
 }
 
 // What the captions' words and numbers are, where there are some.
@@ -154,7 +156,7 @@ function explain(shown) {
   for (const hint of form.querySelectorAll(".how")) hint.hidden = !shown;
 }
 
-function take(line) {
+function take(line, columns) {
   if (line.error) throw new Error(line.error);
   if (line.photograph) {
     for (const column of columns) column.begin(line);
@@ -173,18 +175,23 @@ async function ask() {
   asked.abort();
   asked = new AbortController();
   const { signal } = asked;
-  if (!photograph) return;
-  if (photograph.size > form.dataset.megabytes * 1e6) {
-    refuse(`The photograph has ${(photograph.size / 1e6).toFixed(1)} MB; allowed are ${form.dataset.megabytes}: scale it down.`);
-    return;
-  }
   say("");
   told.textContent = "";
   form.setAttribute("aria-busy", "true");
+  for (const row of shown) if (row.file && !signal.aborted) await caption(row, signal);
+  if (!signal.aborted) form.removeAttribute("aria-busy");
+}
+
+async function caption(row, signal) {
+  const { file } = row;
+  if (file.size > form.dataset.megabytes * 1e6) {
+    refuse(row, `The photograph has ${(file.size / 1e6).toFixed(1)} MB; allowed are ${form.dataset.megabytes}: scale it down.`);
+    return;
+  }
   try {
     const query = new URLSearchParams({ settings: JSON.stringify(settings()) });
     const answer = await fetch(`captions?${query}`, {
-      method: "POST", body: photograph, headers: { "Content-Type": "application/octet-stream" }, signal,
+      method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" }, signal,
     });
     if (!answer.ok) throw new Error((await answer.json()).error);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -194,18 +201,25 @@ async function ask() {
       if (done) break;
       const lines = (rest + value).split("\n");
       rest = lines.pop();
-      for (const line of lines) take(JSON.parse(line));
+      for (const line of lines) take(JSON.parse(line), row.columns);
     }
   } catch (error) {
-    if (!signal.aborted) refuse(error instanceof TypeError ? "The server does not answer." : error.message);
-  } finally {
-    if (!signal.aborted) form.removeAttribute("aria-busy");
+    if (!signal.aborted) refuse(row, error instanceof TypeError ? "The server does not answer." : error.message);
   }
 }
 
 function look(files) {
   if (!files?.length) return;
-  [photograph] = files;
+  for (const { element } of shown.splice(1)) element.remove();
+  for (const file of [...files].slice(1)) {
+    const element = blank.cloneNode(true);
+    element.removeAttribute("id");
+    for (const title of element.querySelectorAll("h2")) title.removeAttribute("id");
+    for (const column of element.querySelectorAll(".column")) column.setAttribute("aria-label", file.name);
+    shown.at(-1).element.after(element);
+    shown.push({ element, columns: columnsOf(element), file });
+  }
+  [shown[0].file] = files;
   ask();
 }
 

@@ -3,12 +3,15 @@
 from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import lightning as L
 import torch
+from torch import nn
 from torchmetrics import MeanMetric
 
+from captioning.config.types import validated
 from captioning.data.batch import Batch
 from captioning.decoding import Caption
 from captioning.machine import gathered
@@ -66,6 +69,30 @@ class CaptionCallback(L.Callback):
     on_test_epoch_start = on_validation_epoch_start
     on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
     on_test_epoch_end = on_validation_epoch_end
+
+
+class GradientNorm(L.Callback):
+    """Log `train/gradient norm`, Euclidean, before clipping; with `modules` also of the backbone and each model part.
+
+    Of the gradient of the loss per word, as it is clipped.
+    """
+
+    @validated
+    def __init__(self, modules: bool = False) -> None:
+        self.modules = modules
+
+    def setup(self, trainer: L.Trainer, pl_module: CaptioningModule, stage: str) -> None:  # type: ignore[override]
+        # Hooks of callbacks come before the gradient is divided by the number of words.
+        pl_module.on_gradients = partial(self._log, pl_module)
+
+    def _log(self, module: CaptioningModule) -> None:
+        parts = {"": cast(nn.Module, module)}
+        if self.modules:
+            model = cast(nn.Module, module.model).named_children()
+            parts |= {" backbone": module.backbone, **{f" model.{name}": part for name, part in model}}
+        for name, part in parts.items():
+            if gradients := [p.grad for p in part.parameters() if p.grad is not None]:
+                module.log(f"train/gradient norm{name}", torch.stack(torch._foreach_norm(gradients)).norm())
 
 
 class LogWording(CaptionCallback):

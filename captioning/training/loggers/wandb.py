@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import secrets
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +34,7 @@ DATA_DIR = os.environ.get("WANDB_DATA_DIR")
 """Folder set by the user for files waiting to be uploaded."""
 STEP, EPOCH = "trainer/global_step", "epoch"
 """Axes: epochs for validations, optimiser steps for other values."""
+OVER_TIME = ["image_id", EPOCH, "caption", "references"]
 COLUMNS = ("image_id", "attention", "caption", "references")
 
 log = logging.getLogger(__name__)
@@ -75,7 +77,9 @@ def wandb_logger(
     settings["name"] = settings.get("name") or Path(save_dir).name
     settings["group"] = settings.get("group") or re.sub(r"(.*)-seed\d+", r"\1", Path(save_dir).name)
     run = None if offline or not _logged_in(wandb) else _connected(wandb, settings)
-    run = run or wandb.init(mode="offline", **settings)  # offline, W&B cannot be asked to resume
+    if run is None:  # offline, W&B cannot be asked to resume
+        run = wandb.init(mode="offline", settings=wandb.Settings(silent=True), **settings)
+        log.info("W&B is offline; this uploads the run: wandb sync %s", shlex.quote(run.settings.sync_dir))
     for axis in (STEP, EPOCH, "seconds"):
         run.define_metric(axis, hidden=True)
     run.define_metric("*", step_metric=STEP)
@@ -101,19 +105,21 @@ def _logged_in(wandb: ModuleType) -> bool:
 def _connected(wandb: ModuleType, settings: Mapping[str, Any]) -> Any:
     """The run, or None if W&B cannot be reached."""
     try:
-        return wandb.init(resume="allow", settings=wandb.Settings(init_timeout=TIMEOUT), **settings)
+        return wandb.init(resume="allow", settings=wandb.Settings(init_timeout=TIMEOUT, quiet=True), **settings)
     except wandb.Error as error:
         reason = str(error).splitlines()[0]
         wandb.teardown()  # otherwise W&B considers the id active
         os.environ["WANDB_MODE"] = "offline"  # later runs of this process do not wait again
-        log.warning("W&B: %s. The run is kept in %s; `wandb sync` uploads it later", reason, settings["dir"])
+        log.warning("W&B: %s", reason)
         return None
 
 
 class WandbRecord(CaptionCallback):
-    """Log to W&B the provenance, a table of captions and panels at every validation, and the test.
+    """Log to W&B the provenance, captions and attention panels of the same images at every validation, and the test.
 
-    Part of `logger=wandb`; it does nothing without that logger. `folder` is the run folder with its `config.yaml`.
+    The panels of a validation are one media panel of W&B, with a slider over validations. The table has the captions of
+    all validations. Part of `logger=wandb`; it does nothing without that logger. `folder` is the run folder with its
+    `config.yaml`.
     """
 
     splits = ("val",)
@@ -121,6 +127,13 @@ class WandbRecord(CaptionCallback):
     @validated
     def __init__(self, folder: str | Path, images: Images) -> None:
         self.folder, self.images = Path(folder), images
+        self._rows: list[list[Any]] = []  # of the table, of all validations
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": self._rows}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._rows = state_dict["rows"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         for logger in _on_rank_zero(trainer):
@@ -131,24 +144,24 @@ class WandbRecord(CaptionCallback):
             logger.after_save_checkpoint(trainer.checkpoint_callback)  # type: ignore[arg-type]
 
     def finish(self, trainer: L.Trainer, module: CaptioningModule, split: str, kept: dict[int, Caption]) -> None:
-        """Log the table `val/captions`."""
+        """Log the images `val/attention` and the table `val/captions`."""
         loggers = _on_rank_zero(trainer)
         if not kept or not loggers:
             return
-        import wandb
-
         examples = [trainer.datamodule.examples("val")[position] for position in kept]  # type: ignore[attr-defined]
-        rows: list[list[Any]] = []
+        texts = [module.vocabulary.decode(caption.tokens) for caption in kept.values()]
+        for example, text, references in zip(examples, texts, reference_texts(examples), strict=True):
+            self._rows.append([str(example.image_id), trainer.current_epoch, text, "\n".join(references)])
+        self._rows.sort(key=lambda row: row[0])  # by image, and there by epoch
         with TemporaryDirectory() as folder:
-            for example, caption, texts in zip(examples, kept.values(), reference_texts(examples), strict=True):
-                panel, picture = Path(folder, f"{len(rows)}.png"), None
-                if module.backbone.located:
-                    draw(panel, module, example, caption)
-                    picture = wandb.Image(str(panel))
-                text = module.vocabulary.decode(caption.tokens)
-                rows.append([trainer.current_epoch, str(example.image_id), picture, text, "\n".join(texts)])
+            panels = [str(Path(folder, f"{number}.png")) for number in range(len(examples))]
+            if module.backbone.located:
+                for panel, example, caption in zip(panels, examples, kept.values(), strict=True):
+                    draw(Path(panel), module, example, caption)
             for logger in loggers:
-                logger.log_table("val/captions", [EPOCH, *COLUMNS], rows, step=_step(trainer))
+                if module.backbone.located:
+                    logger.log_image("val/attention", panels, step=_step(trainer), caption=texts)
+                logger.log_table("val/captions", OVER_TIME, self._rows, step=_step(trainer))
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Log the test after all callbacks have written its files."""
