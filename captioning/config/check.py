@@ -4,6 +4,7 @@ import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from annotated_types import Ge, MinLen
@@ -163,6 +164,8 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
     relative = (config.model.get("encoder") or {}).get("relative", "none")
     unplaced = relative != "none" and any(each["_target_"].endswith(".Precomputed") for _, each in backbones)
     trained = [backbone["trainable"] for _, backbone in backbones if "trainable" in backbone]
+    files = [Path(str(each["weights"])) for _, each in backbones if each.get("weights") not in (None, "DEFAULT")]
+    absent = [file for file in files if config.init_from is None and not file.expanduser().exists()]
     started = int(os.environ.get("WORLD_SIZE", 1))
     no_best = f"there is no best checkpoint to test: set test=false{' and decoding.select=null' if select else ''}"
     best, no_gpu = bool(config.test or select), device.type == "cpu"
@@ -173,6 +176,7 @@ def _rules(config: DictConfig, objective: Any, model: Any, device: Any) -> dict[
     unlogged = bool(callbacks.get("learning_rate")) and not any((config.logger or {}).values())
     return {
         "data.vocabulary=checkpoint takes the words of init_from=CHECKPOINT, which is not set": wordless,
+        f"backbone.weights={absent and absent[0]} does not exist: it must be DEFAULT, null or a file": bool(absent),
         f"data.max_words={inputs - 1} makes inputs of {inputs} tokens (with BOS), and model.max_tokens={limit}: "
         f"set model.max_tokens={inputs} or data.max_words={limit and limit - 1}": limit is not None and inputs > limit,
         f"objective {learner} learns from sampled attention, and model {system} samples none: use model=sat_hard or "
