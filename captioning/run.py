@@ -28,6 +28,7 @@ from captioning.errors import CaptioningError, quoted
 from captioning.machine import device_of, has_bfloat16, is_first
 from captioning.progress import duration
 from captioning.report.tables import print_summary
+from captioning.runs.choices import add_choices
 from captioning.runs.folder import in_sweep
 from captioning.runs.run import RunFolder, identity
 
@@ -67,6 +68,7 @@ def main(config: DictConfig) -> float | None:
 
         initial = InitialWeights(checkpoint_path(config.init_from))
         initial.complete(config, given_keys())  # what the command leaves open is as there
+    add_choices(config)
     if choose_loss(config) and is_first():
         log.info("metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s", LOSS)
     return train(config, check(config), initial)

@@ -116,7 +116,7 @@ def test_decoding_settings_replace_those_of_the_run(
 
     assert captioner.config["decoding"]["width"] == 3
     greedy = decoded(**GREEDY, max_length=15)
-    assert decoded(width=1, length_penalty=0) == greedy
+    assert decoded(width=1, length_penalty=0, early_stopping=True) == greedy
     assert max(map(len, greedy)) > 2
     shorter = changed(shapes_run.checkpoint, tmp_path, shorten)
     assert {len(each.words) for each in captioning.load(shorter, "cpu", GREEDY).caption(shapes_run.photographs)} == {3}
@@ -146,7 +146,7 @@ def test_confidence_is_the_share_of_lower_scores(shapes_run: Run, tmp_path: Path
     beam = {"_target_": "captioning.decoding.beam_search", "width": 3}  # with the usual settings, as this run
     usual = {"width": 3, "length_penalty": 1.0, "filters": {"prefix": [], "no_bad_ending": False}}
     others = [{"width": 2}, {"length_penalty": 0.9}, {"normalisation": "gnmt"}, {"max_length": 5}, GREEDY]
-    others += [{"filters": {"no_word_twice": True}}, {"ensemble": [calibrated] * 2}]
+    others += [{"filters": {"no_word_twice": True}}, {"ensemble": [calibrated] * 2}, {"early_stopping": True}]
     for settings in (beam, usual, {"n_best": 3}, *others):
         known = () if settings in others else tuple(QUANTILES)
         assert tuple(captioning.load(calibrated, "cpu", settings).quantiles) == known, settings

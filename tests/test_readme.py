@@ -11,6 +11,8 @@ from processes import forked, run
 from support import QUIET, SHAPES, composed, folder_of, make_photographs, miniature
 
 import captioning
+from captioning.report.runs import find_runs
+from captioning.report.systems import group
 from captioning.run import main
 
 pytestmark = QUIET
@@ -46,8 +48,29 @@ def test_a_model_of_ones_own_is_trained_tested_and_captions(tmp_path: Path) -> N
     given.append("modules=[show_tell]")
     assert '"caption"' in forked("predict", home, *given).stdout
 
-    # a sweep continues where it stopped
-    assert "this run is finished" in run(home, "-m", *command[3:], model, *small).stdout
+    # a sweep continues where it stopped, and trains an edited model anew
+    sweep = ["-m", *command[3:], model, *small]
+    assert "this run is finished" in run(home, *sweep).stdout
+    trained = (home / "show_tell.py").read_text()
+    (home / "show_tell.py").write_text(trained.replace("mean(dim=1)", "amax(dim=1)"))
+    again = run(home, *sweep)
+    assert f"show_tell.py has changed since {folder.relative_to(home)} began" in again.stdout
+    other = folder_of(home, again)
+    assert other.name == f"{folder.name}-2"
+    assert "amax" in (other / "source" / "show_tell.py").read_text()
+    assert "this run is finished" in run(home, *sweep).stdout
+    one, two = group(find_runs(home / "runs")[0])
+    assert {one.label[:27], two.label[:27]} == {"my_show_tell (show_tell.py="}
+    assert one.label != two.label
+
+    # a year later the module is elsewhere, and only a caller who names it imports what the run has kept
+    assert "show_tell.py is not as it was" in forked("predict", home, *given).stderr
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    given[0], given[1] = f"checkpoint={folder}/checkpoints/best.ckpt", f"images={photograph}"
+    assert '"caption"' in forked("predict", elsewhere, *given).stdout
+    refused = forked("predict", elsewhere, *given[:-1])
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "modules=[show_tell]" in refused.stderr
 
 
 def test_a_score_of_ones_own_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,7 @@ def test_choices_that_cannot_be() -> None:
 def test_photographs_with_cached_features(cached_run: CachedRun, tmp_path: Path) -> None:
     assert "images: train 4, val 1, test 1" in cached_run.stdout
     assert "(frozen)" in cached_run.stdout
-    assert cached_run.folder.name == "flickr8k-spatial_transformer-seed1"
+    assert cached_run.folder.name == "flickr8k-spatial_transformer-seed1-backbone=squeezenet1_1-data.view=mirrored"
     (line,) = captions_of(cached_run.folder)
     assert line["image_id"] == 5
     assert line["references"][2] == "A" + " a" * 19 + " ."  # too long to train on, not to score with

@@ -106,7 +106,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Both]:
     """Two runs of one process, of which the second has a test and asks for the checkpoint: what they print and log."""
     home = tmp_path_factory.mktemp("home")
     ended = fresh(home, "-m", *RUN, "test=false,true", "resume=false", "logger.wandb.log_model=${test}", **OFFLINE)
-    folders = [home / "runs" / f"trial-spatial_transformer-seed7-test={test}" for test in (False, True)]
+    folders = [home / "runs" / f"trial-spatial_transformer-seed7{end}" for end in ("-test=false", "")]
     both = [(folder, logged(file)) for folder in folders for file in run_files(folder)]
     return ended.stdout + ended.stderr, both
 
@@ -125,7 +125,8 @@ def test_runs_are_named_and_configured_and_have_the_checkpoint_if_asked_for(tria
     printed, both = trial
     for folder, found in both:
         run, config = found.run, yaml.safe_load((folder / "config.yaml").read_text())
-        assert (run.project, run.run_group, run.display_name) == ("captioning", "trial", "spatial_transformer-seed7")
+        system = f"trial-spatial_transformer{'' if folder == both[1][0] else '-test=false'}"
+        assert (run.project, run.run_group, run.display_name) == ("captioning", system, folder.name)
         assert (list(run.tags), run.job_type) == (["spatial_transformer", "shapes", "small_cnn"], "train")
         assert run.run_id == (folder / "wandb_id").read_text()
         source = found.config["provenance"]
@@ -308,7 +309,10 @@ def test_a_run_that_a_sweep_has_started(tmp_path: Path) -> None:
     assert (folder / "wandb_id").read_text() == "chosen"
     found = logged(*run_files(folder))
     assert (found.run.run_id, found.run.sweep_id) == ("chosen", "s1")
-    assert (found.run.run_group, found.run.display_name) == ("sweep", f"{choice['model']}-seed1")
+    assert (found.run.run_group, found.run.display_name) == (
+        f"sweep-{choice['model']}",
+        f"sweep-{choice['model']}-seed1",
+    )
     assert {name: found.config[name] for name in choice} == choice
     assert found.config["optimizer"]["lr"] == choice["optimizer.lr"]
     assert found.summary["val/CIDEr"] == {"max": max(row.get("val/CIDEr", 0) for row in found.history)}

@@ -72,7 +72,7 @@ def repeated(context: ContextSet, n: int) -> ContextSet:
 def naive_beam(
     model: Captioner, image: ContextSet, width: int, max_length: int, forbidden: Sequence[int] = FORBIDDEN
 ) -> Caption:
-    """Caption of `beam_search` without length penalty for one image, by a search with lists that keeps no state.
+    """Caption of `beam_search` with early stopping, without length penalty, for one image, by lists, without a state.
 
     At each step the image, once for each of the K beams, and the whole of their t tokens go through the parallel
     forward pass.

@@ -20,7 +20,7 @@ from captioning.config.arguments import positionals_to_override, quote_texts, te
 from captioning.config.explain import explain, is_expected
 from captioning.config.help import help_text
 from captioning.errors import CaptioningError, Stopped, quoted
-from captioning.machine import end_with_launcher, keep_memory, on_signal
+from captioning.machine import SIGNALS, end_with_launcher, keep_memory, on_signal
 
 NOT_HERE = (  # warnings
     r".*does not have many workers.*",  # cached features are read faster without
@@ -90,6 +90,8 @@ def start(main: Command) -> None:
     try:
         with on_signal(_stop):
             main()
+            for number in SIGNALS:  # all is written: whoever stops the end of the interpreter loses nothing
+                signal.signal(number, signal.SIG_DFL)
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         sys.exit(stopped.exit_code)

@@ -48,19 +48,21 @@ def beam_search(
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
     n_best: Count = 1,
+    early_stopping: bool = False,
 ) -> list[Caption]:
     """Find up to `n_best` captions per image with a beam of `width` hypotheses.
 
     At each step the continuations of all hypotheses are ranked together. An EOS among the best `width` ends its
-    hypothesis; open hypotheses fill the beam. The search of an image ends after `width` complete captions, or when no
-    open hypothesis can reach the `n_best`. Captions cut at `max_length` compete by their scores.
+    hypothesis; open hypotheses fill the beam. The search of an image ends when no open hypothesis can reach the
+    `n_best`, or with `early_stopping` after `width` complete captions, which makes a beam of one greedy search.
+    Captions cut at `max_length` compete by their scores.
 
     The score of a caption of T tokens, including EOS, is its log-probability divided by T^alpha with alpha =
     `length_penalty` (1 is the mean per token, 0 ranks by probability), or by ((5 + T) / 6)^alpha (`gnmt`: Wu et al.,
     "Google's Neural Machine Translation System", 2016, Eq. 14).
     """
     check_limits(width=width, n_best=n_best)
-    ranking = _Ranking(length_penalty, normalisation, max_length, n_best)
+    ranking = _Ranking(length_penalty, normalisation, max_length, n_best, early_stopping)
     return _search(model, context, width, 1, 0.0, ranking, forbidden, filters)
 
 
@@ -77,15 +79,18 @@ def diverse_beam_search(
     forbidden: Sequence[int] = FORBIDDEN,
     filters: Filter | None = None,
     normalisation: Normalisation = "length",
+    early_stopping: bool = False,
 ) -> list[Caption]:
     """Diverse beam search (Vijayakumar et al. 2016) with Hamming diversity.
 
     Returns the best caption of each group, best first. Each group is a separate beam search with `width / groups`
     hypotheses, which ranks a word lower by `diversity` for each hypothesis of an earlier group with this word at the
-    same step. Scores do not include this. (D) EOS does not count as a word, and ended groups do not count.
+    same step. Scores do not include this. (D) EOS does not count as a word, and ended groups do not count. (D) In
+    the authors' code penalties add up over the steps of a hypothesis, and the words of the group before are those of
+    the hypotheses that it has left one step later.
     """
     check_limits(width=width, groups=groups)
-    ranking = _Ranking(length_penalty, normalisation, max_length, 1)
+    ranking = _Ranking(length_penalty, normalisation, max_length, 1, early_stopping)
     return _search(model, context, width // groups, groups, diversity, ranking, forbidden, filters)
 
 
@@ -95,6 +100,7 @@ class _Ranking:
     normalisation: Normalisation
     max_length: int
     n: int  # captions kept
+    early_stopping: bool
 
     def divisor(self, length: int) -> float:
         """Normaliser of the log-probability of `length` tokens."""
@@ -218,7 +224,8 @@ class _Beam:
         self.open = top.masked_fill(ends, -torch.inf).gather(1, order)
         longest = self.ranking.max_length
         if length < longest:  # at the last step open hypotheses are cut and always compete
-            self.done |= self._ended >= self.width
+            if self.ranking.early_stopping:
+                self.done |= self._ended >= self.width
             # Upper bound of an open hypothesis: no further loss, at the more favourable of the two extreme lengths.
             bounds = [self.open.amax(dim=1) / self.ranking.divisor(n) for n in (length + 1, longest)]
             self.done |= torch.stack(bounds).amax(dim=0) <= self.kept.score[:, -1]

@@ -38,11 +38,14 @@ SIZES = {"batch": 2, "hypotheses": 3, "time": 2, "locations": 0}
 """Sizes of the example tensors (locations beyond those of the grid); other sizes are free if the model allows them."""
 Axes = Mapping[int, str]
 # the searches of the runner, as settings of a beam
-SEARCHES = {"captioning.decoding.greedy": {"width": 1}, "captioning.decoding.beam_search": dict[str, Any]()}
+SEARCHES = {
+    "captioning.decoding.greedy": {"width": 1, "length_penalty": 0.0, "early_stopping": True},
+    "captioning.decoding.beam_search": dict[str, Any](),
+}
 PREPROCESSING = ("size", "resize", "interpolation", "pixel_range", "mean", "std")
 USUAL: dict[str, Any] = {
     name: inspect.signature(beam_search).parameters[name].default
-    for name in ("width", "max_length", "length_penalty", "normalisation", "n_best")
+    for name in ("width", "max_length", "length_penalty", "normalisation", "n_best", "early_stopping")
 }
 
 
@@ -59,7 +62,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     """The graphs of a captioner of one checkpoint, on the CPU, and `captioner.json` for the program that runs them."""
     network, config = captioner.networks[0], captioner.config
     backbone, transform, longest = network.backbone, network.backbone.transform, config["model"].get("max_tokens")
-    decoding = _decoding(config["decoding"], captioner)
+    decoding = search_of(config["decoding"], captioner)
     if getattr(getattr(network.model, "attention", None), "choice", None) == "sample":
         raise CaptioningError("this model draws locations (model.attention.choice=sample), and graphs cannot draw")
     traced = graphs(backbone, network.model)
@@ -77,7 +80,7 @@ def captioner_graphs(captioner: TrainedCaptioner) -> tuple[dict[str, Graph], dic
     }
 
 
-def _decoding(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[str, Any]:
+def search_of(decoding: Mapping[str, Any], captioner: TrainedCaptioner) -> dict[str, Any]:
     """The settings of the runner's search, with ids for words."""
     settings = captioner.vocabulary.with_ids(with_words(decoding))
     filters = {"_target_": USUAL_FILTERS, **(settings.get("filters") or {})}

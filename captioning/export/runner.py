@@ -114,7 +114,7 @@ class Captioner:
             best += [(each.score / self._divisor(length), each) for each in done]
             best = sorted(best, key=lambda pair: -pair[0])[:n_best]
             last = best[-1][0] if len(best) == n_best else -np.inf
-            if ended >= k or not beam or length == longest:
+            if (ended >= k and self.decoding["early_stopping"]) or not beam or length == longest:
                 break
             # of an open hypothesis: no further loss, at the more favourable of the extreme lengths
             if max(beam[0].score / self._divisor(n) for n in (length + 1, longest)) <= last:

@@ -35,8 +35,8 @@ from captioning.metrics.scorer import HEADLINE, MAIN, SCORES
 from captioning.report.runs import Record, read_record
 from captioning.report.systems import system_name
 from captioning.report.tables import markdown_table
-from captioning.runs.folder import SOURCE
 from captioning.runs.settings import relocate
+from captioning.runs.source import FOLDER as SOURCE
 
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,

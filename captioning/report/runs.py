@@ -26,12 +26,19 @@ LARGEST = 1e100  # of logged values: beyond it axes cannot be scaled
 FREE = ("seed", "callbacks")  # decisive settings in which runs of one system may differ
 NOT_FREE = ("callbacks.weight_averaging",)  # those among them in which they may not: other weights are tested
 SPEED = "train/captions per second"
-SEED = re.compile(r"-seed\d+(?=/)")  # in the name of a run's folder
+SEED = re.compile(r"-seed\d+(?=[-/])")  # in the name of a run's folder
 
 # Text that is printed as it is: no line breaks, no control characters, no halves of characters.
 Line = Annotated[str, Field(pattern=r"^\P{C}*$", max_length=200)]
 Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 Tested = Annotated[int, Field(ge=1)] | None
+
+
+def _further(choices: Any) -> Any:
+    """The choices that are not made in every run, as text."""
+    if not isinstance(choices, dict):
+        return choices
+    return {key: quoted(value) for key, value in choices.items() if key not in ("model", "data", "experiment")}
 
 
 class Provenance(BaseModel):
@@ -48,6 +55,7 @@ class Provenance(BaseModel):
     precision: Line | None = None
     signatures: dict[Line, Line] = {}
     versions: dict[Line, Line] = {}
+    source: dict[Line, Line] = {}  # digests of the user's own modules, by path
     decoding: dict[Line, Any] = {}
     references: Any = None  # the file that has them, unless `captions.jsonl` does
 
@@ -75,6 +83,8 @@ class Run(BaseModel):
     experiment: Annotated[Line | None, BeforeValidator(lambda name: "null" if name is None else name)] = Field(
         None, validation_alias=AliasPath("choices", "experiment")
     )
+    # parts and swept settings that differ from the system's defaults, by name: `score`, `optimizer.lr`
+    choices: Annotated[dict[Line, str], BeforeValidator(_further)] = {}
     title: Annotated[Line | None, Field(validation_alias=AliasPath("model", "title"))] = None
     # the folder of its photographs, and how one became the square that its attention maps lie on
     root: Annotated[Any, Field(validation_alias=AliasPath("data", "reader", "root"))] = None
@@ -82,7 +92,7 @@ class Run(BaseModel):
     # of its captions, as `captioning.data.words` has them
     language: Annotated[Any, Field(validation_alias=AliasPath("data", "language"))] = None
     tokens: Annotated[Any, Field(validation_alias=AliasPath("data", "tokens"))] = None
-    settings: dict[Line, str]  # as text by key, without `FREE`
+    settings: dict[Line, str]  # as text by key, without `FREE`; and the beginning of each own module's digest
     folder: Path
     tested: tuple[int, int, str]  # when, in ns; of copies that are equally old the highest number in the name
     scores: dict[str, float]  # of the test split, times 100
@@ -215,7 +225,7 @@ def _read(path: Path, found: dict[str, Any]) -> Run:
         raise CaptioningError(f"{folder / 'scores.json'} has no data_digest, so it is not known what was scored")
     metrics = folder / "metrics.csv"
     read = {
-        "settings": system_settings(found),
+        "settings": system_settings(found) | {path: code[:8] for path, code in record.provenance.source.items()},
         "folder": folder,
         "tested": ((folder / "scores.json").stat().st_mtime_ns, len(folder.name), folder.name),
         "scores": {name: score for name, score in record.scores.items() if score is not None},

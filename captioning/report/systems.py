@@ -20,6 +20,7 @@ from captioning.metrics.scorer import HEADLINE, scores_of
 from captioning.metrics.statistics import PERCENT, Statistics, mean_statistics
 from captioning.report.runs import Run
 from captioning.runs.captions import CaptionRecord, ImageId
+from captioning.runs.settings import is_in
 
 # How two systems, by their places in a table, differ score by score.
 Compared = dict[tuple[int, int], dict[str, Difference]]
@@ -38,9 +39,9 @@ class Value:
 class System:
     """Runs that differ only in their seed."""
 
-    # The model's title, and in brackets the settings in which systems of this model differ; where these are many, as
-    # few as tell the systems apart, and nothing where that is the name of most runs. A test of a part of the split is
-    # marked, `320 of 1,000`.
+    # The model's title, and in brackets its further choices and the settings in which systems of this model differ; of
+    # many as few as tell the systems apart, and nothing where that is the name of most runs. A test of a part of the
+    # split is marked, `320 of 1,000`.
     label: str
     runs: tuple[Run, ...]
 
@@ -129,15 +130,7 @@ def group(runs: Iterable[Run]) -> list[System]:
     systems: list[System] = []
     for model, variants in models.items():
         name = next(iter(variants.values()))[0].title or system_name(model)
-        every = [dict(settings) for settings in variants]
-        keys = sorted({key for variant in every for key in variant})
-        differing = [key for key in keys if len({variant.get(key) for variant in every}) > 1]
-        telling = differing if len(differing) <= FEW else _telling(every, differing)
-        for known, members in zip(every, variants.values(), strict=True):
-            shown = [f"{key}={known[key].strip(chr(39))}" for key in telling if key in known]
-            shown += ["..."] * (len(telling) < len(differing))
-            if telling == ["name"] and members[0].name == usual:
-                shown = []
+        for shown, members in zip(_told_apart(list(variants.values()), usual), variants.values(), strict=True):
             label = quoted(f"{name} ({', '.join(shown)})" if shown else name)
             parts = dict.fromkeys(run.part for run in members if run.part)
             label += f" [test images: {'; '.join(parts)}]" if parts else ""
@@ -146,20 +139,49 @@ def group(runs: Iterable[Run]) -> list[System]:
     return sorted(systems, key=_rank)
 
 
+def _told_apart(variants: Sequence[Sequence[Run]], usual: str | None) -> list[list[str]]:
+    """What the label of each variant of a model says: its choices, and what else it takes to tell them apart."""
+    chosen = [{key: value for run in runs for key, value in run.choices.items()} for runs in variants]
+    every = [choices | runs[0].settings for runs, choices in zip(variants, chosen, strict=True)]
+    names = sorted({key for choices in chosen for key in choices}, key=lambda key: ("." in key, key))
+    for key in names:  # a system's own value has no name
+        plain = [settings for settings, choices in zip(every, chosen, strict=True) if key not in choices]
+        if len({settings.get(key) for settings in plain}) < 2:
+            for settings in plain:
+                settings.pop(key, None)
+    keys = sorted({key for settings in every for key in settings}.difference(names))
+    differing = [key for key in keys if len({settings.get(key) for settings in every}) > 1]
+    of_parts = [*names, *(f"model.{name}" for name in names), "model._target_"]
+
+    def follows(key: str) -> bool:
+        """Whether a setting of a part differs only where the choices do."""
+        pairs = {(tuple(choices.items()), settings.get(key)) for choices, settings in zip(chosen, every, strict=True)}
+        return is_in(key, of_parts) and len(pairs) == len({choices for choices, _ in pairs})
+
+    others = [key for key in differing if not follows(key)]
+    telling = others if len(others) <= FEW else _telling(every, differing, names)
+    found = []
+    for runs, settings in zip(variants, every, strict=True):
+        told = [] if telling == ["name"] and runs[0].name == usual else telling
+        shown = [f"{key}={settings[key].strip(chr(39))}" for key in (*names, *told) if key in settings]
+        found.append(shown + ["..."] * (bool(shown) and told == telling and len(telling) < len(others)))
+    return found
+
+
 def _rank(system: System) -> tuple[bool, float]:
     score = system.score(HEADLINE)
     return not system.whole, math.inf if score is None else -score.mean
 
 
-def _telling(variants: Sequence[dict[str, str]], keys: Sequence[str]) -> list[str]:
-    """Choose a few `keys` that distinguish `variants`; the name alone if it does as well."""
+def _telling(variants: Sequence[dict[str, str]], keys: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Choose a few `keys` that distinguish `variants` beside `known` ones; the name alone if it does as well."""
     chosen: list[str] = []
 
     def apart(key: str) -> tuple[int, bool, int]:
-        seen = {tuple(variant.get(each) for each in (*chosen, key)) for variant in variants}
+        seen = {tuple(variant.get(each) for each in (*known, *chosen, key)) for variant in variants}
         return len(seen), key == "name", -len(key)
 
-    while len({tuple(variant.get(key) for key in chosen) for variant in variants}) < len(variants):
+    while len({tuple(variant.get(key) for key in (*known, *chosen)) for variant in variants}) < len(variants):
         chosen.append(max(keys, key=apart))
     return chosen
 

@@ -1,10 +1,8 @@
 """Folders of runs and evaluations: their names, how they appear, and their locks."""
 
 import errno
-import hashlib
 import itertools
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 from captioning.errors import CaptioningError, listed
 from captioning.files import write_text
 from captioning.machine import is_first
+from captioning.runs.choices import further
 
-SOURCE = "source"
-"""Folder in a run folder with the user's own modules that the run was made with."""
-MAX_SWEPT = 100
-"""Characters of a folder's name for swept values."""
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 """Answers of file systems without locks, such as those of some clusters."""
 
@@ -34,13 +29,9 @@ def plain_folder(config: DictConfig) -> Path:
 
 
 def run_folder(config: DictConfig) -> Path:
-    """The plain folder, in sweeps with `-<setting>=<value>` for each further swept setting."""
+    """The plain folder, with `-<key>=<value>` for each further choice."""
     plain = plain_folder(config)
-    given = str(HydraConfig.get().job.override_dirname) if in_sweep() else ""
-    name = re.sub(r"[^\w.=+-]+", "_", given.replace("/", "."), flags=re.ASCII).strip("_")
-    if len(name) > MAX_SWEPT:  # a digest tells it apart
-        name = f"{name[: MAX_SWEPT - 9]}-{hashlib.sha256(given.encode()).hexdigest()[:8]}"
-    return plain.with_name(f"{plain.name}-{name}") if name else plain
+    return plain.with_name(plain.name + further(config.choices))
 
 
 def in_sweep() -> bool:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -89,18 +90,18 @@ class Jobs(Callback):
             for handler in logging.getLogger().handlers:
                 handler.setFormatter(logging.Formatter(f"[{config.hydra.job.num}] %(message)s"))
         if is_first():
-            log.info("job %d: %s", config.hydra.job.num, self._settings(config))
+            log.info("job %d: %s", config.hydra.job.num, " ".join(self._settings(config)))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **settings: Any) -> None:
         job_return.__class__ = SweepResult
         failed = job_return.status is JobStatus.FAILED
         if config.hydra.mode == RunMode.MULTIRUN and self._folder is not None:
-            what, value = self._settings(config), job_return._return_value
+            swept, value = self._settings(config), job_return._return_value
             done: Any = job_return.cfg
             if failed:
-                print(f"job {config.hydra.job.num} ({what}) failed: {explain(value)}", file=sys.stderr)
+                print(f"job {config.hydra.job.num} ({' '.join(swept)}) failed: {explain(value)}", file=sys.stderr)
             result = {
-                "settings": what,
+                "settings": swept,
                 "score": None if failed else value,
                 "folder": "failed" if failed else done.get("folder"),
                 "monitor": done.callbacks.checkpoint.monitor,
@@ -113,9 +114,9 @@ class Jobs(Callback):
             print(f"error: {explain(job_return._return_value)}", file=sys.stderr)
             sys.exit(1)
 
-    def _settings(self, config: DictConfig) -> str:
+    def _settings(self, config: DictConfig) -> list[str]:
         given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
-        return " ".join(str(each.input_line) for each in given if each.key_or_group in self._swept)
+        return [str(each.input_line) for each in given if each.key_or_group in self._swept]
 
     def _rank(self) -> None:
         assert self._folder is not None
@@ -139,15 +140,34 @@ def planned(params: list[str], given: Sequence[Override]) -> str:
 
 
 def ranking(jobs: list[dict[str, Any]]) -> str:
-    """A table of jobs, the best first and those without a score last."""
-    sign = -1 if jobs[0]["mode"] == "max" else 1
-    ordered = sorted(jobs, key=lambda job: (job["score"] is None, sign * (job["score"] or 0), job["settings"]))
-    width = max(len(job["settings"]) for job in jobs)
+    """A table of systems over their seeds, if any has several, and one of jobs.
+
+    The best come first, and those without a score last.
+    """
+    systems: dict[str, list[dict[str, Any]]] = {}
+    for job in jobs:
+        system = " ".join(setting for setting in job["settings"] if not setting.startswith("seed="))
+        systems.setdefault(system, []).append(job)
+    single = [(" ".join(job["settings"]), [job]) for job in jobs]
+    tables = [_ranked("systems", list(systems.items()))] if len(systems) < len(jobs) else []
+    return "\n".join([*tables, _ranked("jobs", single)])
+
+
+def _ranked(what: str, groups: list[tuple[str, list[dict[str, Any]]]]) -> str:
+    """Lines of mean and standard deviation of named jobs."""
     from captioning.metrics.scorer import score_called  # here, because every command loads this module
 
-    printed = score_called(jobs[0]["monitor"].removeprefix("val/")).printed
-    lines = [f"\njobs by {jobs[0]['monitor']}"]
-    for place, job in enumerate(ordered, start=1):
-        score = "-" if job["score"] is None else printed(job["score"])
-        lines.append(f"{place:>4}{score:>8}  {job['settings']:<{width}}  {job['folder'] or ''}".rstrip())
+    monitor, sign = groups[0][1][0]["monitor"], -1 if groups[0][1][0]["mode"] == "max" else 1
+    printed = score_called(monitor.removeprefix("val/")).printed
+    rows = []
+    for name, jobs in groups:
+        scores = [job["score"] for job in jobs if job["score"] is not None]
+        shown = printed(mean(scores)) if scores else "-"
+        shown += f" ± {printed(stdev(scores))}" if len(scores) > 1 else ""
+        note = jobs[0]["folder"] or "" if len(jobs) == 1 else f"seeds: {len(scores)}"
+        rows.append((not scores, sign * mean(scores or [0]), name, shown, note))
+    width, score = max(len(row[2]) for row in rows), max(6, *(len(row[3]) for row in rows))
+    lines = [f"\n{what} by {monitor}"]
+    for place, (_, _, name, shown, note) in enumerate(sorted(rows), start=1):
+        lines.append(f"{place:>4}{shown:>{score + 2}}  {name:<{width}}  {note}".rstrip())
     return "\n".join(lines)

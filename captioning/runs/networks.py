@@ -25,6 +25,7 @@ from captioning.models.protocol import Captioner
 from captioning.runs.checkpoint import Checkpoint, digest, load
 from captioning.runs.folder import differences
 from captioning.runs.settings import each_setting
+from captioning.runs.source import use_source
 
 MAX_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; its name comes from a closed list."""
@@ -80,6 +81,7 @@ def load_network(
 ) -> tuple[dict[str, Any], Vocabulary, Network]:
     """Configuration, vocabulary and networks of a checkpoint, of our parts and those of `modules`."""
     saved = load(path)
+    use_source(path.absolute().parent.parent, modules)
     config = of_parts(saved.config)
     config["backbone"] = without_weights(config["backbone"])  # they are in the checkpoint
     # Weights are drawn at random and then replaced: the caller's random numbers stay as they are.

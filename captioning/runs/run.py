@@ -18,12 +18,13 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel
 
 from captioning.data.example import Splits, digest
-from captioning.errors import CaptioningError
+from captioning.errors import CaptioningError, listed
 from captioning.files import read_state, write_json
 from captioning.machine import is_first
 from captioning.runs.folder import differences, in_sweep, lock, new_folder, plain_folder, run_folder
 from captioning.runs.results import code_digest
 from captioning.runs.settings import decisive_settings, read_settings
+from captioning.runs.source import FOLDER, digests, keep_source, own_source
 
 if TYPE_CHECKING:
     from captioning.backbones import Backbone
@@ -47,6 +48,7 @@ class Record(BaseModel):
     """Contents of `run.json`; early versions wrote less, later ones two other digests."""
 
     digests: dict[str, str] = {}
+    source: dict[str, str] = {}  # digests of the user's own modules, by path
     code: str | None = None
     precision: str | None = None
     result: Result | None = None
@@ -103,7 +105,8 @@ class RunFolder:
 
     def __init__(self, config: DictConfig, identity: Mapping[str, str], precision: str) -> None:
         self._config, self._identity = config, identity
-        self._earlier = _find_earlier(config, identity)
+        self._source = own_source(_with_folder(config, "folder"))
+        self._earlier = _find_earlier(config, identity, digests(self._source))
         self.path = self._earlier or run_folder(config)
         record = Record.of(self.path) if self._earlier else Record()
         self.precision: str = record.precision or precision
@@ -124,13 +127,18 @@ class RunFolder:
     def open(self) -> Iterator[None]:
         """Make the folder of a new run, set `config.folder`, and lock the folder."""
         if self._earlier is None and is_first():
-            record = Record(digests=dict(self._identity), code=code_digest(), precision=self.precision)
-            self.path = new_folder(self._config, self.path, record.write)
+            self.path = new_folder(self._config, self.path, self._begin)
         OmegaConf.update(self._config, "folder", str(self.path))
         with lock(self.path):
             if self._earlier:  # another process may have finished it
                 self.result = Record.of(self.path).found()
             yield
+
+    def _begin(self, folder: Path) -> None:
+        record = Record(digests=dict(self._identity), code=code_digest(), precision=self.precision)
+        record.source = digests(self._source)
+        record.write(folder)
+        keep_source(folder, self._source)
 
     def checkpoint(self) -> Path | None:
         """The latest undamaged checkpoint to resume from; damaged ones are renamed."""
@@ -166,8 +174,8 @@ def undamaged(folder: Path) -> Path | None:
     return None
 
 
-def _find_earlier(config: DictConfig, identity: Mapping[str, str]) -> Path | None:
-    """Find the folder of an equal run, preferably a finished one; None for a new run.
+def _find_earlier(config: DictConfig, identity: Mapping[str, str], source: Mapping[str, str]) -> Path | None:
+    """Find the folder of an equal run of the same own modules, preferably a finished one; None for a new run.
 
     Runs are looked for if `config.resume`, and in sweeps, where a job without an earlier run is a new run. A single
     run resumes the latest folder of its name: other settings or data are refused.
@@ -178,15 +186,23 @@ def _find_earlier(config: DictConfig, identity: Mapping[str, str]) -> Path | Non
     plain, folders = plain_folder(config), _numbered(run_folder(config))
     # other settings may have been swept when it began
     every = [path.parent for path in sorted(plain.parent.glob(f"{glob.escape(plain.name)}*/config.yaml"))]
-    same = [folder for folder in dict.fromkeys([*folders, *every]) if _identified(folder, identity)]
+    equal = [folder for folder in dict.fromkeys([*folders, *every]) if _identified(folder, identity)]
+    same = [folder for folder in equal if Record.of(folder).source == source]
     if same:
         return next((folder for folder in same if Record.of(folder).result is not None), same[0])
-    if sweep or not folders:
+    if not (equal or folders):
         return None
-    latest = folders[0]
+    latest = (equal or folders)[0]
     record, before = Record.of(latest), result_settings(read_settings(latest / "config.yaml"))
+    edited = listed([path for path in sorted({*source, *record.source}) if source.get(path) != record.source.get(path)])
+    if sweep:
+        if equal and is_first():
+            log.info("%s has changed since %s began: this is a new run", edited, latest)
+        return None
     differing = differences(before, result_settings(_with_folder(config, str(latest))))
     problems = [f"came with {differing}"] if differing else []
+    if edited:
+        problems.append(f"{edited} changed since it began ({latest / FOLDER} has the old one)")
     for name, meaning in (("data", "other data"), ("init_from", "other weights (init_from)")):
         if record.digests and record.digests.get(name) != identity.get(name):
             problems.append(f"that began from {meaning}")

@@ -53,6 +53,8 @@ OLD_PATHS: dict[str, str] = {
 }
 """Modules of captioning whose parts have moved, and where to: stored configurations name the old ones."""
 ATTENTION = {"_target_": "captioning.models.parts.attention.SoftmaxAttention", "_partial_": True}
+BEAMS = ("captioning.decoding.beam_search", "captioning.decoding.diverse_beam_search")
+"""They stopped early until that was a setting."""
 ATTENTION_SETTINGS = ("gate", "choice", "temperature", "smoothing", "energy_bias", "window")
 """These were settings of the model until attention was a part."""
 
@@ -102,7 +104,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def renewed(node: Any) -> Any:
-    """Stored settings in today's terms: each `_target_` of `OLD_PATHS` replaced, and attention as a part."""
+    """Stored settings in today's terms: parts that have moved, attention as a part, how beams stop."""
     if isinstance(node, list):
         return [renewed(value) for value in node]
     if not isinstance(node, Mapping):
@@ -114,6 +116,8 @@ def renewed(node: Any) -> Any:
     if settings.get("_target_") == "captioning.models.Recurrent" and "attention" not in settings:
         own = {key: settings.pop(key) for key in ATTENTION_SETTINGS if key in settings}
         settings |= {"attention": {**ATTENTION, **own}} if settings.get("score") else {}
+    if settings.get("_target_") in BEAMS:
+        settings.setdefault("early_stopping", True)
     return settings
 
 

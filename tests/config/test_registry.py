@@ -64,6 +64,12 @@ def test_parts_that_have_moved_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     assert renewed({"decoding": [old]}) == {"decoding": [GREEDY]}
 
 
+def test_stored_beams_stop_early_as_they_did() -> None:
+    beam = {"_target_": "captioning.decoding.beam_search", "width": 2}
+    assert renewed(beam) == beam | {"early_stopping": True}
+    assert renewed(beam | {"early_stopping": False})["early_stopping"] is False
+
+
 def test_parts_are_what_the_shipped_configuration_names_at_their_place() -> None:
     assert registered("decoding").keys() >= {"captioning.decoding.greedy", "captioning.decoding.beam_search"}
     assert registered("decoding.filters").keys() == {"captioning.decoding.Filters"}

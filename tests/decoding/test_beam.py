@@ -36,14 +36,21 @@ PENALTIES = st.sampled_from([-0.5, 0.0, 0.7, 1.0, 2.0])
     PENALTIES,
     st.sampled_from(["length", "gnmt"]),
     st.integers(1, 6),
+    st.booleans(),
 )
 def test_the_n_best_of_a_wide_beam_are_those_of_brute_force(
-    seed: int, eos: float, sizes: tuple[int, int], length_penalty: float, normalisation: Any, n_best: int
+    seed: int,
+    eos: float,
+    sizes: tuple[int, int],
+    length_penalty: float,
+    normalisation: Any,
+    n_best: int,
+    early_stopping: bool,
 ) -> None:
     words, length = sizes
     model = table(seed, words, length, eos=eos)
     everything = sum(words**n for n in range(length + 1))
-    settings = {"normalisation": normalisation, "n_best": min(n_best, everything)}
+    settings = {"normalisation": normalisation, "n_best": min(n_best, everything), "early_stopping": early_stopping}
     captions = beam_search(model, pictures([1, 3]), everything, length, length_penalty, **settings)
     for image, best in zip([1, 3], captions, strict=True):
         captions = [
@@ -95,10 +102,16 @@ def test_by_hand(
     answers: Any, width: int, max_length: int, length_penalty: float, tokens: list[int], steps: int
 ) -> None:
     model = by_hand(answers)
-    (caption,) = beam_search(model, pictures([0]), width, max_length, length_penalty)
+    (caption,) = beam_search(model, pictures([0]), width, max_length, length_penalty, early_stopping=True)
     assert (caption.tokens, caption.finished, model.steps) == (tokens, tokens[-1] == EOS, steps)
     probability = math.prod(answers[tuple(tokens[:t])][token] for t, token in enumerate(tokens))
     assert caption.score == pytest.approx(math.log(probability) / len(tokens) ** length_penalty, rel=1e-12)
+
+
+def test_without_early_stopping_it_goes_on_while_a_hypothesis_can_win() -> None:
+    model = by_hand(LATE)
+    (caption,) = beam_search(model, pictures([0]), 2, 4, 0)
+    assert (caption.tokens, model.steps) == ([RED, RED, EOS], 3)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 50])
@@ -126,9 +139,17 @@ class PlainGroup:
 
 
 def plain(
-    model: Table, image: int, width: int, groups: int, diversity: float, max_length: int, length_penalty: float
+    model: Table,
+    image: int,
+    sizes: tuple[int, int],
+    diversity: float,
+    max_length: int,
+    length_penalty: float,
+    early_stopping: bool,
+    n_best: int,
 ) -> dict[tuple[int, ...], float]:
     """The captions and their scores, best first, as the docstrings tell it; the early end by score must not matter."""
+    width, groups = sizes
     v = model.logits.shape[-1]
     log_probs = model.logits[image].log_softmax(dim=-1).tolist()
     all_groups = [PlainGroup() for _ in range(groups)]
@@ -149,14 +170,15 @@ def plain(
                 lengths = length + 1, max_length
                 hope = max(score / n**length_penalty for score, _, _ in group.live for n in lengths)
                 # with diversity what a group says, and when it ends, is felt by those behind it
-                if len(group.ended) >= kept or (groups > 1 and hope <= best):
+                if (early_stopping and len(group.ended) >= kept) or (groups > 1 and hope <= best):
                     group.live = []
             said += [words[-1] for _, words, _ in group.live]
     found: dict[tuple[int, ...], float] = {}
     for group in all_groups:
         candidates = [*group.ended, *((score, words) for score, words, _ in group.live)]
-        score, words = max((score / len(words) ** length_penalty, words) for score, words in candidates)
-        found.setdefault(tuple(words), score)
+        ranked = sorted(((score / len(words) ** length_penalty, words) for score, words in candidates), reverse=True)
+        for score, words in ranked[:n_best]:
+            found.setdefault(tuple(words), score)
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
@@ -167,17 +189,31 @@ def plain(
     st.sampled_from([0.0, 0.3, 2.0, 50.0]),
     st.integers(1, 4),
     PENALTIES,
+    st.booleans(),
+    st.integers(1, 3),
 )
 def test_a_narrow_beam_and_its_groups_are_what_they_say(
-    seed: int, eos: float, sizes: tuple[int, int], diversity: float, max_length: int, length_penalty: float
+    seed: int,
+    eos: float,
+    sizes: tuple[int, int],
+    diversity: float,
+    max_length: int,
+    length_penalty: float,
+    early_stopping: bool,
+    n_best: int,
 ) -> None:
     model = table(seed, words=3, max_tokens=4, images=2, eos=eos)
-    searches = [partial(diverse_beam_search, width=sizes[0], groups=sizes[1], diversity=diversity)]
-    searches += [partial(beam_search, width=sizes[0])] if sizes[1] == 1 else []
-    expected = [plain(model, image, *sizes, diversity, max_length, length_penalty) for image in range(2)]
-    for search in searches:
+    searches: list[tuple[Any, int]] = [
+        (partial(diverse_beam_search, width=sizes[0], groups=sizes[1], diversity=diversity), 1)
+    ]
+    if sizes[1] == 1:
+        n_best = min(n_best, sizes[0])
+        searches.append((partial(beam_search, width=sizes[0], n_best=n_best), n_best))
+    settings = {"max_length": max_length, "length_penalty": length_penalty, "early_stopping": early_stopping}
+    for search, kept in searches:
+        expected = [plain(model, image, sizes, diversity, **settings, n_best=kept) for image in range(2)]
         found: list[dict[tuple[int, ...], Any]] = [{}, {}]
-        for i, caption in every(search(model, pictures([0, 1]), max_length=max_length, length_penalty=length_penalty)):
+        for i, caption in every(search(model, pictures([0, 1]), **settings)):
             found[i][tuple(caption.tokens)] = pytest.approx(caption.score, rel=1e-12)
         assert [[*captions] for captions in found] == [[*captions] for captions in expected]
         assert found == expected

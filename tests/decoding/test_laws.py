@@ -44,7 +44,7 @@ SEARCHES: dict[str, tuple[Search, float]] = {
     "greedy": (greedy, 0.0),
     "beam 1": (partial(beam_search, width=1), 1.0),
     "beam 2, 0.7": (partial(beam_search, width=2, length_penalty=0.7), 0.7),
-    "beam 3": (partial(beam_search, width=3), 1.0),
+    "beam 3": (partial(beam_search, width=3, early_stopping=True), 1.0),
     "3 best of beam 4": (partial(beam_search, width=4, n_best=3, length_penalty=0), 0.0),
     "diverse beam": (partial(diverse_beam_search, width=4, groups=2, diversity=1.5, length_penalty=0.7), 0.7),
     "sample": (partial(sample, seed=3), 0.0),
@@ -111,7 +111,7 @@ def test_every_search_over_every_captioner(name: str) -> None:
             Caption(caption.tokens, caption.score / len(caption.tokens) ** penalty, caption.attention)
             for caption in greedy(model, context, MAX_LENGTH)
         ]
-        assert_same(beam_search(model, context, 1, MAX_LENGTH, penalty), expected)
+        assert_same(beam_search(model, context, 1, MAX_LENGTH, penalty, early_stopping=True), expected)
 
 
 @given(

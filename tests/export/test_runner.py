@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +18,7 @@ from captioning.backbones.images import TURNS, ImageTransform
 from captioning.config.command import NOT_HERE
 from captioning.export import runner
 from captioning.export.__main__ import main
-from captioning.export.graphs import PREPROCESSING
+from captioning.export.graphs import PREPROCESSING, search_of
 from captioning.runs.checkpoint import load, write_safetensors
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:{message}") for message in NOT_HERE]
@@ -53,8 +52,9 @@ FILTERS = [
     [
         {},
         {"width": 1},
+        {"_target_": "captioning.decoding.greedy"},
         {"width": 5, "n_best": 4, "length_penalty": 0.7},
-        {"width": 4, "n_best": 2, "length_penalty": 1.0, "normalisation": "gnmt"},
+        {"width": 4, "n_best": 2, "length_penalty": 1.0, "normalisation": "gnmt", "early_stopping": True},
         {"max_length": 3, "n_best": 3},
         *({"filters": each, "n_best": 2} for each in FILTERS),
     ],
@@ -64,10 +64,8 @@ def test_captions_are_the_checkpoints(
     search: dict[str, Any], shapes_run: Run, folder: Path, beside: ModuleType
 ) -> None:
     theirs = captioning.load(shapes_run.checkpoint, "cpu", search)
-    ours = {name: value for name, value in search.items() if name != "filters"}
-    if "filters" in search:
-        ours |= asdict(theirs.search.keywords["filters"])
-    captioner = beside.Captioner(folder, threads=1, **ours)
+    stored = json.loads(json.dumps(search_of(theirs.config["decoding"], theirs)))
+    captioner = beside.Captioner(folder, threads=1, **stored)
     for photograph, expected in zip(shapes_run.photographs, theirs.caption(shapes_run.photographs), strict=True):
         found = captioner.caption(photograph)
         every = (expected, *expected.alternatives)

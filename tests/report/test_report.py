@@ -160,9 +160,40 @@ def test_systems_are_told_apart_by_as_few_settings_as_it_takes(elsewhere: Path) 
 
 
 def test_seeds_that_go_on_from_seeds_of_another_system_are_one(elsewhere: Path) -> None:
-    for seed, began in (1, "smooth-sat-seed1"), (2, "smooth-sat-seed2"), (3, "sharp-sat-seed3"):
+    begun = ("smooth-sat-seed1", "smooth-sat-seed2", "sharp-sat-seed3", "sat-seed4-score=dot", "sat-seed5-score=dot")
+    for seed, began in enumerate(begun, start=1):
         write_run(elsewhere, "sat", seed, init_from=f"runs/{began}/checkpoints/best.ckpt")
-    assert sorted([run.seed for run in system.runs] for system in systems_of(elsewhere)) == [[1, 2], [3]]
+    assert sorted([run.seed for run in system.runs] for system in systems_of(elsewhere)) == [[1, 2], [3], [4, 5]]
+
+
+def test_choices_name_a_system_and_hide_the_settings_that_follow(elsewhere: Path) -> None:
+    """Settings that two runs of the same choices differ in are told too, and those of no part."""
+    numbers = count()
+
+    def add(lr: float, seed: int = 1, weight: int = 1, **choices: Any) -> None:
+        objective = {"_target_": choices.get("objective", "CrossEntropy"), "weight": weight}
+        named = {"model": "sat_soft", "data": "shapes", "experiment": None} | choices
+        folder = elsewhere / str(next(numbers))
+        write_run(folder, "sat_soft", seed, objective=objective, optimizer={"lr": lr}, choices=named)
+
+    other, faster = {"objective": "reinforce"}, {"optimizer.lr": 0.2}
+    for seed in (1, 2):
+        add(0.1, seed)
+        add(0.2, seed, **faster)
+        add(0.1, seed, 2, **other)
+        add(0.2, seed, 2, **faster, **other)
+    found = {system.label.removeprefix(SOFT): len(system.runs) for system in systems_of(elsewhere)}
+    both = " (objective=reinforce, optimizer.lr=0.2)"
+    assert found == {"": 2, " (optimizer.lr=0.2)": 2, " (objective=reinforce)": 2, both: 2}
+    add(0.1, 1, 4, **other)
+    add(0.3)  # without a sweep, it has no name
+    for lr in (0.4, 0.5):  # a stranger's choices are not what tells runs apart
+        add(lr, **{"optimizer.lr": "x"})
+    assert {system.label.removeprefix(SOFT) for system in systems_of(elsewhere)} == {
+        *(f" (optimizer.lr={rate}, objective.weight=1)" for rate in (0.1, 0.2, 0.3, 0.4, 0.5)),
+        *(f" (objective=reinforce, optimizer.lr={rate}, objective.weight=2)" for rate in (0.1, 0.2)),
+        " (objective=reinforce, optimizer.lr=0.1, objective.weight=4)",
+    }
 
 
 def test_other_data_have_another_table_and_their_published_rows(elsewhere: Path, report: Callable[..., str]) -> None:

@@ -41,7 +41,13 @@ SMALL = ("model.d_feat=8", "model.heads=2", "model.d_hidden=8")
 CONFIG: dict[str, Any] = {
     "backbone": {"_target_": "captioning.backbones.scratch.SmallCNN", "dim": 4, "size": 16, "grid": 2},
     "model": OmegaConf.to_container(composed("model=spatial_transformer", *SMALL).model, resolve=True),
-    "decoding": {"_target_": "captioning.decoding.beam_search", "_partial_": True, "width": 2, "max_length": 4},
+    "decoding": {
+        "_target_": "captioning.decoding.beam_search",
+        "_partial_": True,
+        "width": 2,
+        "max_length": 4,
+        "early_stopping": False,
+    },
     "data": {"reader": {"_target_": "captioning.data.shapes.ShapesReader", "root": "x"}, "eval_batch_size": 2},
     "seed": 1,
 }

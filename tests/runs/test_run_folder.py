@@ -1,6 +1,5 @@
 """The folder of a run: its identity, made, locked, found again, finished."""
 
-import hashlib
 import json
 import logging
 import signal
@@ -15,17 +14,15 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict
 from support import composed, read_or_refused
 
 from captioning.backbones import Backbone
 from captioning.backbones.scratch import SmallCNN
 from captioning.data.example import Example, Reference, Splits
 from captioning.errors import CaptioningError, Stopped
-from captioning.runs.folder import MAX_SWEPT, lock, new_folder, run_folder
+from captioning.runs.folder import lock, new_folder, run_folder
 from captioning.runs.jobs import planned, ranking
 from captioning.runs.run import Record, RunFolder, identity
 from captioning.runs.settings import read_settings
@@ -189,26 +186,6 @@ def test_each_of_several_at_once_has_its_own(elsewhere: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("swept", "name"),
-    [
-        ("", ""),
-        ("backbone.grid=28-optimizer.lr=1e-3", "-backbone.grid=28-optimizer.lr=1e-3"),
-        ("model/score=dot", "-model.score=dot"),
-        ("+data.note='a b/../c$(d)'", "-+data.note=_a_b....c_d"),
-        ("data.root=" + 200 * "x", "-data.root=" + 81 * "x" + "-HASH"),
-    ],
-)
-def test_a_folder_is_named_by_what_is_swept(swept: str, name: str) -> None:
-    """A long name is cut, and told apart by a digest of all of it."""
-    config, hydra = composed("seed=7"), HydraConfig.get()
-    with read_write(hydra):
-        hydra.mode, hydra.job.override_dirname = RunMode.MULTIRUN, swept
-    name = name.replace("HASH", hashlib.sha256(swept.encode()).hexdigest()[:8])
-    assert run_folder(config).name == "shapes-spatial_transformer-seed7" + name
-    assert len(name) <= MAX_SWEPT + 1
-
-
-@pytest.mark.parametrize(
     ("params", "given", "said"),
     [
         (["model=a,b,c", "seed=1,2,3"], ["data=x", "seed=1,2"], "6 jobs: 3 of model x 2 of seed;"),
@@ -225,23 +202,29 @@ def test_a_sweep_says_its_size(params: list[str], given: list[str], said: str) -
 
 
 def test_the_best_job_comes_first_and_failed_ones_last() -> None:
-    jobs = [
-        {"settings": settings, "score": score, "folder": folder, "monitor": "val/CIDEr", "mode": "max"}
-        for settings, score, folder in [
-            ("seed=1 model=a", 9.96, "runs/1"),
-            ("seed=-1 model=a", None, "failed"),
-            ("seed=2 model=bc", 112.3, "runs/2"),
-        ]
-    ]
-    assert ranking(jobs).splitlines() == [
+    """And before the jobs their systems, if one has several seeds: of 10 and 14 the deviation is the root of 8."""
+
+    def job(score: float | None, folder: str, *settings: str) -> dict[str, Any]:
+        return {"settings": settings, "score": score, "folder": folder, "monitor": "val/CIDEr", "mode": "max"}
+
+    jobs = [job(9.96, "runs/1", "seed=1"), job(None, "failed", "seed=-1"), job(112.3, "runs/2", "seed=12")]
+    assert ranking([job | {"settings": [f"model=a{i}"]} for i, job in enumerate(jobs)]).splitlines() == [
         "",
         "jobs by val/CIDEr",
-        "   1   112.3  seed=2 model=bc  runs/2",
-        "   2    10.0  seed=1 model=a   runs/1",
-        "   3       -  seed=-1 model=a  failed",
+        "   1   112.3  model=a2  runs/2",
+        "   2    10.0  model=a0  runs/1",
+        "   3       -  model=a1  failed",
     ]
-    least = [job | {"mode": "min"} for job in jobs]
+    least = [job | {"mode": "min", "settings": [f"model=a{i}"]} for i, job in enumerate(jobs)]
     assert [line.split()[-1] for line in ranking(least).splitlines()[2:]] == ["runs/1", "runs/2", "failed"]
+    seeds = [job(10, "a", "seed=1", "score=dot"), job(9, "b", "seed=1"), job(14, "c", "seed=2", "score=dot")]
+    assert ranking([*seeds, job(None, "failed", "seed=2")]).splitlines()[:5] == [
+        "",
+        "systems by val/CIDEr",
+        "   1  12.0 ± 2.8  score=dot  seeds: 2",
+        "   2         9.0             seeds: 1",
+        "",
+    ]
 
 
 # Locked

@@ -1,19 +1,17 @@
-"""Rewards against CIDEr-D's formula written out over dictionaries, and BLEU against pycocoevalcap."""
+"""Rewards against the CIDEr-D and BLEU of pycocoevalcap."""
 
-import math
 import random
-from collections import Counter
 
 import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from captioning.tokens import EOS, PAD
 from captioning.training.rewards import Reward
 
 V, IMAGES, SAMPLES = 12, 40, 5
 Caption = list[int]
-Vector = dict[tuple[int, ...], float]
 
 
 def captions() -> tuple[list[list[Caption]], list[list[Caption]]]:
@@ -36,26 +34,8 @@ def captions() -> tuple[list[list[Caption]], list[list[Caption]]]:
 REFERENCES, CANDIDATES = captions()
 
 
-def cooked(caption: Caption) -> Counter[tuple[int, ...]]:
-    return Counter(tuple(caption[i : i + n]) for n in range(1, 5) for i in range(len(caption) - n + 1))
-
-
-def cider_d(candidate: Caption, references: list[Caption], corpus: list[list[Caption]]) -> float:
-    """Vedantam et al. 2015, and the lengths and the factor of the reference code."""
-    df = Counter(ngram for image in corpus for ngram in {n for caption in image for n in cooked(caption)})
-
-    def vectors(caption: Caption) -> list[Vector]:
-        idf = {g: math.log(len(corpus)) - math.log(max(1, df[g])) for g in cooked(caption)}
-        return [{g: c * idf[g] for g, c in cooked(caption).items() if len(g) == n} for n in range(1, 5)]
-
-    scores = []
-    for reference in references:
-        delta = max(len(candidate) - 1, 0) - max(len(reference) - 1, 0)
-        for c, s in zip(vectors(candidate), vectors(reference), strict=True):
-            norms = math.sqrt(sum(x * x for x in c.values())) * math.sqrt(sum(x * x for x in s.values()))
-            dot = sum(min(x, s.get(g, 0)) * s.get(g, 0) for g, x in c.items())
-            scores.append(math.exp(-(delta**2) / 72) * (dot / norms if norms else 0))
-    return 10 * sum(scores) / len(scores)
+def text(caption: Caption) -> str:
+    return " ".join(map(str, caption))
 
 
 def given(ended: bool = True) -> np.ndarray:
@@ -73,24 +53,24 @@ def rewarded(reward: Reward, eos: bool = True, ended: bool = True) -> np.ndarray
 
 
 @pytest.mark.parametrize("eos", [True, False])
-def test_cider_d_is_the_formula_of_two_hundred_captions(eos: bool) -> None:
+def test_cider_d_is_that_of_pycocoevalcap(eos: bool) -> None:
     found, end = rewarded(Reward(), eos), [EOS] if eos else []
-    corpus = [[caption + end for caption in image] for image in REFERENCES]
-    for image, candidates in enumerate(CANDIDATES):
-        expected = [cider_d(caption + end, corpus[image], corpus) for caption in candidates]
-        assert found[image] == pytest.approx(expected, abs=1e-12)
+    for sample in range(SAMPLES):
+        scorer = CiderScorer(n=4, sigma=6.0)  # frequencies are those of the references it is given
+        for candidates, references in zip(CANDIDATES, REFERENCES, strict=True):
+            scorer += text(candidates[sample] + end), [text(caption + end) for caption in references]
+        _, expected = scorer.compute_score()
+        assert found[:, sample] == pytest.approx(expected, abs=1e-12)
     cut = rewarded(Reward(), eos, ended=False)  # the end is a word of what has ended alone
     assert (np.abs(found - cut) > 1e-3).mean() == pytest.approx(0.95 if eos else 0, abs=0.05)
 
 
 def test_bleu_is_that_of_pycocoevalcap() -> None:
-    def text(caption: Caption) -> str:
-        return " ".join(map(str, [*caption, EOS]))
-
     found = rewarded(Reward(cider=0.0, bleu4=1.0))
     for image, sample in np.ndindex(IMAGES, SAMPLES):
         scorer = BleuScorer(n=4)
-        scorer += (text(CANDIDATES[image][sample]), list(map(text, REFERENCES[image])))
+        candidate, *references = (text([*each, EOS]) for each in (CANDIDATES[image][sample], *REFERENCES[image]))
+        scorer += candidate, references
         _, (*_, expected) = scorer.compute_score(option="closest")
         assert found[image, sample] == pytest.approx(expected[0], rel=1e-9, abs=1e-15)
 

@@ -101,6 +101,7 @@ class GRU(Unit):
     """
 
     memories = 1
+    inside = False  # with `after` also of the candidate's bias, r * (U h + b)
 
     @validated
     def __init__(self, d_word: int, d_image: int, d_context: int, d_hidden: int, reset: Reset = "before") -> None:
@@ -118,6 +119,8 @@ class GRU(Unit):
         u, r = (gates + self.hidden(hidden)).sigmoid().chunk(2, dim=-1)
         if self.reset == "after":
             recurrent = r * self.candidate(hidden)
+            if self.inside:
+                recurrent = recurrent + (r - 1) * self.word.bias.chunk(3)[2]  # all of it is in `candidate`
         else:
             recurrent = self.candidate((r * hidden).to(hidden.dtype))
         return (_blend(u, (candidate + recurrent).tanh(), hidden),)
@@ -246,7 +249,8 @@ class AttentionOnAttention(Pair):
 class ConditionalGRU(Pair):
     """One state through two GRUs (Sennrich et al. 2017, "Nematus", section 2), whose `reset` is `after`.
 
-    s'_t = GRU_1(E y_{t-1}, s_{t-1}); attention by s'_t; s_t = GRU_2(z_t, s'_t).
+    s'_t = GRU_1(E y_{t-1}, s_{t-1}); attention by s'_t; s_t = GRU_2(z_t, s'_t). In their code, and in dl4mt's, the bias
+    of GRU_2's candidate is that of s'_t: r * (U s'_t + b).
     """
 
     memories = 1
@@ -259,6 +263,7 @@ class ConditionalGRU(Pair):
             raise ValueError("the conditional GRU needs attention between its cells; the model has none: set a score")
         super().__init__(GRU(d_word, d_image, 0, d_hidden, reset), query)
         self.second = GRU(d_context, 0, 0, d_hidden, reset)
+        self.second.inside = reset == "after"
 
     def ask(self, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         first = self.first(x, None, memory)

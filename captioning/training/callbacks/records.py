@@ -18,6 +18,7 @@ from captioning.report.alignment import save_alignment
 from captioning.report.panels import LONGEST, save_panel
 from captioning.runs.attention_file import FILE, KeptCaption, write
 from captioning.runs.results import device_name, software, write_captions, write_scores
+from captioning.runs.run import Record
 from captioning.tokens import EOS
 from captioning.training.callbacks.statistics import CaptionCallback
 from captioning.training.callbacks.timing import Stopwatch
@@ -72,12 +73,14 @@ class Results(L.Callback):
 
 
 def origin(trainer: L.Trainer) -> dict[str, Any]:
-    """The provenance known before training: commit, versions, data digest, tokenizer, sizes and device."""
+    """The provenance known before training: commit, own modules, versions, data digest, tokenizer, sizes and device."""
     sizes = {True: 0, False: 0}
     module: Any = trainer.lightning_module
     for parameter in module.parameters():
         sizes[parameter.requires_grad] += parameter.numel()
+    own = Record.of(Path(trainer.default_root_dir)).source
     return software(module.vocabulary.language) | {
+        **({"source": own} if own else {}),
         "data_digest": trainer.datamodule.digest(),  # type: ignore[attr-defined]
         "parameters": {"trainable": sizes[True], "frozen": sizes[False]},
         "device": device_name(trainer.strategy.root_device),

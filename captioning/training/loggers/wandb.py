@@ -6,6 +6,7 @@ Runs are offline without a login or a connection.
 import json
 import logging
 import os
+import re
 import secrets
 import shlex
 from collections.abc import Mapping
@@ -57,7 +58,8 @@ def wandb_logger(
     """Make a `WandbLogger` without prompts: without credentials the run is offline, in `save_dir`.
 
     `wandb sync` uploads it later. WANDB_MODE takes precedence. A resumed run has the same id in W&B, kept in
-    `save_dir/wandb_id`; a run started by a sweep agent has the agent's. `settings` are those of `wandb.init`.
+    `save_dir/wandb_id`; a run started by a sweep agent has the agent's. `settings` are those of `wandb.init`; by
+    default `name` is that of the run folder `save_dir`, and `group` that without the seed.
     """
     if rank_zero_only.rank > 0:  # type: ignore[attr-defined]
         return WandbLogger(save_dir=save_dir)  # logs nothing
@@ -72,6 +74,8 @@ def wandb_logger(
     if agents or not known.exists():
         known.write_text(agents or secrets.token_hex(8), encoding="utf-8")
     settings = {"dir": str(save_dir), "id": known.read_text(encoding="utf-8")} | settings
+    settings["name"] = settings.get("name") or Path(save_dir).name
+    settings["group"] = settings.get("group") or re.sub(r"(.*)-seed\d+", r"\1", Path(save_dir).name)
     run = None if offline or not _logged_in(wandb) else _connected(wandb, settings)
     if run is None:  # offline, W&B cannot be asked to resume
         run = wandb.init(mode="offline", settings=wandb.Settings(silent=True), **settings)

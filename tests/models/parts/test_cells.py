@@ -39,8 +39,11 @@ def whole(cell: Any) -> Tensor:
     return torch.cat([part.weight for part in (cell.word, cell.constant, cell.context) if part is not None], dim=1)
 
 
-def pytorch(cell: Any, matrix: Tensor, x: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-    """A step of PyTorch's cell with the weights of ours, whose matrix is of all that it reads."""
+def pytorch(cell: Any, matrix: Tensor, x: Tensor, *state: Tensor, inside: bool = False) -> tuple[Tensor, ...]:
+    """A step of PyTorch's cell with the weights of ours, whose matrix is of all that it reads.
+
+    The bias of the candidate is that of what it reads, or of the state, `inside` the reset.
+    """
     blocks = [matrix, cell.hidden.weight, cell.word.bias]
     if isinstance(cell, LSTM):
         theirs: Any = nn.LSTMCell(matrix.shape[1], STATE, dtype=torch.float64)
@@ -49,7 +52,11 @@ def pytorch(cell: Any, matrix: Tensor, x: Tensor, *state: Tensor) -> tuple[Tenso
         theirs = nn.GRUCell(matrix.shape[1], STATE, dtype=torch.float64)
         blocks[1] = torch.cat((blocks[1], cell.candidate.weight))
         found = [torch.cat((r, -u, new)) for u, r, new in (rows.chunk(3) for rows in blocks)]
-    for parameter, value in zip(theirs.parameters(), [*found, torch.zeros(len(matrix))], strict=True):
+    of_state = torch.zeros_like(found[-1])
+    if inside:
+        of_state[-STATE:] = found[-1][-STATE:]
+    values = [*found[:-1], found[-1] - of_state, of_state]
+    for parameter, value in zip(theirs.parameters(), values, strict=True):
         parameter.copy_(value)
     flat = [m.flatten(0, 1) for m in state]
     after = theirs(x.flatten(0, 1), tuple(flat) if len(flat) > 1 else flat[0])
@@ -120,7 +127,9 @@ def test_conditional_gru_is_one_state_through_two(query: Any, reset: Any) -> Non
     cell = randomised(ConditionalGRU(**SIZES, query=query, reset=reset))
 
     def single(unit: Any, x: Tensor, h: Tensor) -> Tensor:
-        return (gru(unit, x, h) if reset == "before" else pytorch(unit, whole(unit), x, h))[0]
+        if reset == "before":
+            return gru(unit, x, h)[0]
+        return pytorch(unit, whole(unit), x, h, inside=unit is cell.second)[0]
 
     (s,) = memory(cell)
     between = single(cell.first, READ, s)

@@ -1,0 +1,88 @@
+"""What a run has chosen otherwise than its system does by itself, which names it."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from captioning.config.registry import each_part
+from captioning.errors import quoted
+from captioning.runs.settings import FREE, is_in
+
+SYSTEM = ("model", "data", "experiment")
+"""Choices of every run. Together they decide all parts that the command does not choose."""
+NO_PARTS = (*FREE, "hydra", "trainer", "callbacks")
+"""Groups that are no part of a system: they name a run only if they are swept."""
+MAX_FURTHER = 100
+"""Characters of a folder's name for further choices."""
+
+
+def add_choices(config: DictConfig) -> None:
+    """Add to `config.choices` the parts, and swept settings, that differ from the system's defaults.
+
+    A part has the name of its file in `conf/`, `score: dot`, or of its class if that is set directly.
+    """
+    if not GlobalHydra.instance().is_initialized():  # composed beneath the command line
+        return
+    hydra = HydraConfig.get()
+    system = [str(each.input_line) for each in _overrides() if each.key_or_group in SYSTEM]
+    system += [each for each in hydra.overrides.hydra if each.startswith("hydra.searchpath=")]
+    loader = GlobalHydra.instance().config_loader()
+    # in this mode the command may have to choose what the system leaves open
+    default = loader.load_configuration(hydra.job.config_name, system, RunMode.MULTIRUN)
+    usual, swept = default.hydra.runtime.choices, swept_keys()
+    found: dict[str, Any] = {}
+    for group, name in sorted(hydra.runtime.choices.items()):
+        key = group.replace("/", ".")
+        part = group in swept or not is_in(key, NO_PARTS)
+        if part and group not in SYSTEM and "@" not in group and name != usual.get(group):
+            found[key] = name
+    ours, theirs = _classes(config), _classes(default)
+    for key in sorted(ours.keys() | theirs.keys()):
+        if ours.get(key) != theirs.get(key) and not is_in(key, [*NO_PARTS, *found]):
+            found["class" if key == "model" else key] = ours.get(key)
+    found = {key.removeprefix("model."): name for key, name in found.items()}
+    for key in swept:
+        value = OmegaConf.select(config, key)
+        known = key in hydra.runtime.choices or key.endswith("._target_")
+        if not known and value != OmegaConf.select(default, key, throw_on_resolution_failure=False):
+            found[key] = value
+    with open_dict(config):
+        config.choices = {**config.choices, **found}
+
+
+def _classes(config: DictConfig) -> dict[str, str]:
+    parts = each_part("", OmegaConf.to_container(config))
+    return {key: str(part["_target_"]).rpartition(".")[2] for key, part in parts}
+
+
+def further(choices: Mapping[str, Any]) -> str:
+    """The end of a run folder's name, `-KEY=VALUE` for each choice that is not made in every run."""
+    swept = swept_keys()
+    shown = {key: value for key, value in choices.items() if key not in SYSTEM or key in swept}
+    words = {key: quoted(value) if value in (None, True, False) else value for key, value in shown.items()}
+    given = "-".join(f"{key}={word}" for key, word in words.items())
+    name = re.sub(r"[^\w.=+-]+", "_", given, flags=re.ASCII).strip("_")
+    if len(name) > MAX_FURTHER:  # a digest tells it apart
+        name = f"{name[: MAX_FURTHER - 9]}-{hashlib.sha256(given.encode()).hexdigest()[:8]}"
+    return f"-{name}" if name else ""
+
+
+def swept_keys() -> list[str]:
+    """The settings and groups that the sweep of this job varies, without those in every name."""
+    hydra = HydraConfig.get()
+    if hydra.mode != RunMode.MULTIRUN:
+        return []
+    unnamed = hydra.job.config.override_dirname.exclude_keys
+    return [str(each.key_or_group) for each in _overrides() if each.key_or_group not in unnamed]
+
+
+def _overrides() -> list[Override]:
+    return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))

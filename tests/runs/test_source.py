@@ -1,0 +1,111 @@
+"""The user's own modules that a run is made of."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import composed
+from test_run_folder import identified
+
+from captioning.errors import CaptioningError
+from captioning.runs.run import Record, RunFolder
+from captioning.runs.source import _content, digests, keep_source, own_source, use_source
+
+FILES = {
+    "mine/__init__.py": "import json",
+    "mine/model.py": "from . import parts\nfrom .deep.layer import Layer\nimport torch, captioning.models",
+    "mine/parts.py": "from helpers import mean as m",
+    "mine/deep/layer.py": "from ..scores import dot\nimport mine.unwritten",  # `deep` is a namespace
+    "mine/scores.py": "",
+    "mine/unused.py": "",
+    "helpers.py": "def mean():\n    import late",
+    "late.py": "import mine.model",
+    "broken.py": "def",
+    "words.py": "import split",
+    "split.py": "",
+    "F1.py": "",
+    "torch_like/__init__.py": "",
+    "installed/lib/__init__.py": "import helpers",
+    "installed/lib-1.0.dist-info/RECORD": "",
+}
+OF_MODEL = ["helpers.py", "late.py", "mine/__init__.py", "mine/deep/layer.py", "mine/model.py", "mine/parts.py"]
+OF_MODEL += ["mine/scores.py"]
+
+
+@pytest.fixture
+def home(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, content in FILES.items():
+        (elsewhere / name).parent.mkdir(parents=True, exist_ok=True)
+        (elsewhere / name).write_text(content)
+    monkeypatch.setattr(sys, "path", [str(elsewhere), str(elsewhere / "installed"), *sys.path])
+    return elsewhere
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, []),
+        ({"model": {"_target_": "mine.model.Model"}}, OF_MODEL),
+        ({"trainer": {"plugins": [{"_target_": "broken.Plugin"}]}}, ["broken.py"]),
+        ({"model": {"_target_": "lib.Model", "score": {"_target_": "torch.nn.Linear"}}}, []),  # installed
+        ({"model": {"_target_": "captioning.models.Recurrent", "of": {"_target_": "nowhere.Model"}}}, []),
+        ({"metrics": {"val": ["BLEU", "F1"], "test": ["words.F1"], "timeout": 1}}, ["split.py", "words.py"]),
+        ({"data": {"tokens": "split.letters"}}, ["split.py"]),
+        ({"modules": ["late", "F1"]}, sorted([*OF_MODEL, "F1.py"])),
+    ],
+    ids=str,
+)
+def test_modules_are_found_by_name_with_what_they_import(
+    settings: dict[str, Any], expected: list[str], home: Path
+) -> None:
+    found = own_source({"data": {"tokens": "words"}} | settings)
+    assert list(found) == expected
+    assert all(content.decode() == FILES[path] for path, content in found.items())
+    assert not {"mine", "helpers", "broken", "words"} & sys.modules.keys()  # nothing was imported
+
+
+def test_an_interrupted_run_of_an_edited_module_is_not_continued(home: Path) -> None:
+    def begin() -> RunFolder:
+        _content.cache_clear()  # as in a new process
+        config = composed("+data.own._target_=mine.model.Reader", "resume=true")
+        return RunFolder(config, identified(config), "32-true")
+
+    with (first := begin()).open():
+        pass
+    assert {path: (first.path / "source" / path).read_text() for path in OF_MODEL} == {p: FILES[p] for p in OF_MODEL}
+    assert list(Record.of(first.path).source) == OF_MODEL
+    assert begin().path == first.path
+    (home / "helpers.py").write_text("def mean():\n    import split")
+    with pytest.raises(CaptioningError, match=r"but helpers\.py, late\.py, split\.py changed since"):
+        begin()
+    (home / "helpers.py").write_text(FILES["helpers.py"] + "  # too")  # to the byte
+    with pytest.raises(CaptioningError, match=f"but helpers.py changed since it began .{first.path}/source has"):
+        begin()
+
+
+@pytest.mark.parametrize(
+    ("modules", "present", "imported", "warned"),
+    [
+        ([], False, False, False),
+        (["other"], False, False, False),
+        (["kept"], False, True, False),
+        (["kept.model"], False, True, False),
+        (["kept"], True, False, True),  # the user's own comes first
+    ],
+)
+def test_a_run_folder_gives_only_what_is_named_and_nowhere_else(
+    modules: list[str], present: bool, imported: bool, warned: bool, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep_source(home / "run", {"kept/model.py": b"x = 1", "beside.py": b""})
+    if present:
+        (home / "kept").mkdir()
+        (home / "kept" / "model.py").write_text("x = 2")
+    use_source(home / "run", modules)
+    assert (str(home / "run" / "source") in sys.path) == imported
+    assert ("kept/model.py is not as it was" in caplog.text) == warned
+
+
+def test_digests_are_of_the_bytes() -> None:
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of FIPS 180-4
+    assert digests({"a.py": b""}) == {"a.py": empty}
