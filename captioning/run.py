@@ -61,6 +61,7 @@ log = logging.getLogger(__name__)
 def main(config: DictConfig) -> float | None:
     """Train and test; return the best validation score, for sweeps."""
     apply_debug(config)
+    add_choices(config)  # of the command, before the checkpoint's
     initial = None
     if config.init_from is not None:
         check_checkpoint("init_from", config.init_from)
@@ -68,7 +69,6 @@ def main(config: DictConfig) -> float | None:
 
         initial = InitialWeights(checkpoint_path(config.init_from))
         initial.complete(config, given_keys())  # what the command leaves open is as there
-    add_choices(config)
     if choose_loss(config) and is_first():
         log.info("metrics.val=[] decodes no captions: the best checkpoint is chosen by the loss, %s", LOSS)
     return train(config, check(config), initial)

@@ -27,6 +27,7 @@ SETTINGS: Mapping[str, Any] = {
     "name": Name,
     "seed": Seed,
     "init_from": PathText | None,
+    "choices": dict[str, Any],
     "resume": bool | None,
     **dict.fromkeys(("test", "data.skip_broken"), bool),
     **dict.fromkeys(("runs", "cache"), PathText),

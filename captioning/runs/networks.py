@@ -183,7 +183,8 @@ class InitialWeights:
         if "model" not in given:
             name = (saved.get("choices") or {}).get("model")
             known = isinstance(name, str) and re.fullmatch(r"\w[\w-]*", name)
-            config.choices.model = name if known else saved["model"]["_target_"].rpartition(".")[2]
+            name = name if known else saved["model"]["_target_"].rpartition(".")[2]
+            OmegaConf.update(config, "choices.model", name, force_add=True)
         if any(key.startswith("data.vocabulary") for key in given):
             return
         Language.of(saved["data"], ()).split("a word")

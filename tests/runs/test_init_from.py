@@ -208,8 +208,9 @@ def test_unknown_words_with_the_words_of_a_checkpoint_have_their_own_advice(
     """A lower min_count has no effect on them."""
     monkeypatch.chdir(home)
     flickr8k(home / "data")
-    photographs = ["data=flickr8k", "data.root=data", "backbone=small_cnn"]
+    photographs = ["data=flickr8k", "data.root=data"]
     main.__wrapped__(small(*photographs, f"init_from={first}", "data.vocabulary=checkpoint"))
+    assert (home / "runs" / "flickr8k-spatial_transformer-seed1").is_dir()  # not named by what is the checkpoint's
     assert "are unknown: data.vocabulary=checkpoint keeps the words of init_from" in caplog.text
     assert "min_count" not in caplog.text
 
