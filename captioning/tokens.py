@@ -1,4 +1,8 @@
-"""The four token ids that are not words; every vocabulary begins with them."""
+"""The four token ids that are not words, with which every vocabulary begins; the words of a checkpoint."""
+
+from typing import Final
 
 PAD, BOS, EOS, UNK = range(4)
 NAMES = ("<pad>", "<bos>", "<eos>", "<unk>")
+FROM_CHECKPOINT: Final = "checkpoint"
+"""In place of a vocabulary's settings: its words are those of `init_from`."""

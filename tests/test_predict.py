@@ -83,10 +83,10 @@ def test_a_folder_with_all_kinds_of_files(shapes_run: Run, photographs: Path, tm
     assert "ü.jpg" in ended.stdout
     expected = captioning.load(shapes_run.checkpoint, "cpu").caption([photographs / name for name in READABLE])
     assert [line["caption"] for line in lines] == [prediction.caption for prediction in expected]
-    for key in ("score", "confidence"):
-        values = [line[key] for line in lines]
-        assert values == pytest.approx([getattr(prediction, key) for prediction in expected], abs=1e-3)
-        assert len(set(values)) > 1
+    scores = [line["score"] for line in lines]
+    assert scores == pytest.approx([prediction.score for prediction in expected], abs=1e-3)
+    assert len(set(scores)) > 1
+    assert {line["confidence"] for line in lines} == {None}  # it has learned next to nothing
     assert ended.returncode == 1
     complaints = ended.stderr.splitlines()
     for complaint, name in zip(complaints, UNREADABLE, strict=True):
@@ -135,11 +135,11 @@ def test_photographs_are_words_of_the_command_line(shapes_run: Run, tmp_path: Pa
 def test_a_terminal_gets_lines_to_read(shapes_run: Run, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing that it would obey."""
     shutil.copy(shapes_run.photographs[0], "a\x1b[2Jb.png")
-    given = ["device=cpu", f"checkpoint={shapes_run.checkpoint}", "images=.", "attention=true", "decoding.n_best=2"]
+    given = ["device=cpu", "checkpoint=pretrained", "images=.", "attention=true", "decoding.n_best=2"]
     config = composed(*given, name="predict")
     with Terminal(80, monkeypatch, "stdout") as terminal:
         main.__wrapped__(config)
-    best = captioning.load(shapes_run.checkpoint, "cpu", {"n_best": 2}).caption("a\x1b[2Jb.png")[0]
+    best = captioning.load("pretrained", "cpu", {"n_best": 2}).caption("a\x1b[2Jb.png")[0]
     (other,) = best.alternatives
     first = f"a [2Jb.png: {best.caption} (confidence {best.confidence:.2f})"
     shown = [first, f"    {other.caption}", "    attention/a [2Jb.png"]

@@ -5,7 +5,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, MinLen
 from hydra.core.hydra_config import HydraConfig
@@ -19,9 +19,8 @@ from captioning.config.types import Count, Name, NotNegative, Part, PathText, Po
 from captioning.errors import INSTEAD, CaptioningError, no_setting
 from captioning.machine import device_of, has_bfloat16
 from captioning.metrics.scorer import Metric, Metrics
-from captioning.tokens import NAMES
+from captioning.tokens import FROM_CHECKPOINT, NAMES
 
-FROM_CHECKPOINT: Final = "checkpoint"  # in place of a vocabulary's settings: its words are those of `init_from`
 OR_ENDLESS = Annotated[int, Ge(1)] | Literal[-1]
 SETTINGS: Mapping[str, Any] = {
     "name": Name,

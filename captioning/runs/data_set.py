@@ -10,7 +10,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from captioning.backbones import Backbone
 from captioning.backbones.precomputed import WithoutPhotographs
-from captioning.config.check import FROM_CHECKPOINT
 from captioning.config.explain import explain
 from captioning.config.registry import build, judge
 from captioning.config.settings import has_other_photographs, is_another_data_set
@@ -27,6 +26,7 @@ from captioning.machine import is_first
 from captioning.metrics.wording import TrainingCaptions
 from captioning.runs.results import file_record
 from captioning.runs.settings import relocate
+from captioning.tokens import FROM_CHECKPOINT
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from captioning.backbones import Backbone
-from captioning.config.check import FROM_CHECKPOINT
 from captioning.config.explain import explain
 from captioning.config.registry import build, defaults, each_part, of_parts, registered, without_weights
 from captioning.data.vocabulary import Vocabulary
@@ -26,6 +25,7 @@ from captioning.runs.checkpoint import Checkpoint, digest, load
 from captioning.runs.folder import differences
 from captioning.runs.settings import each_setting
 from captioning.runs.source import use_source
+from captioning.tokens import FROM_CHECKPOINT
 
 MAX_BACKBONE = 2**30
 """Numbers in a network of a library before it is cut; its name comes from a closed list."""
