@@ -165,11 +165,9 @@ def test_the_same_again_is_tested_later_with_the_best_width(home: Path, shapes_r
     assert scores["CIDEr"] == pytest.approx(recorded["CIDEr"], abs=1e-3)
     assert captioning.load(checkpoint, decoding={"n_best": 2, "width": 2}).config["decoding"]["n_best"] == 2
 
-    # it has kept the scores of that beam's validation captions, which are those that can be made anew
-    kept = load(checkpoint).quantiles
+    # neither keeps the scores of validation captions, which hardly differ yet: a rank among them would mean nothing
     evaluated(home, Path(shutil.copy(checkpoint, home / "anew.ckpt")), "split=val", "calibrate=true")
-    assert load(home / "anew.ckpt").quantiles == pytest.approx(kept, abs=1e-3)
-    assert kept[0] < kept[-1] < 0
+    assert load(checkpoint).quantiles == load(home / "anew.ckpt").quantiles == []
 
 
 def test_of_averaged_weights_the_best_is_asked(home: Path) -> None:
