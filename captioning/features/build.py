@@ -30,9 +30,6 @@ from captioning.features.cache import CHECKSUM, CHECKSUMS, DATA, FeatureCache, L
 from captioning.files import write_json
 from captioning.progress import counter
 
-COPIED = 32
-"""Batch size where some rows are copied from other caches."""
-
 
 @validated
 def build_features(
@@ -46,9 +43,8 @@ def build_features(
 ) -> FeatureCache:
     """Compute the features of `paths` unless they are cached below `folder`; row i belongs to `paths[i]`.
 
-    Rows of the same files are copied from other finished caches below `folder`. A killed build resumes with the next
-    image; so does a build that stopped at a broken image, after that image is repaired or removed. If several processes
-    request the same cache, one builds it and the others wait.
+    A killed build resumes with the next image; so does a build that stopped at a broken image, after that image is
+    repaired or removed. If several processes request the same cache, one builds it and the others wait.
 
     Args:
         batch_size: B, which affects only speed and memory. None: 32.
@@ -57,22 +53,12 @@ def build_features(
         progress: label of the progress bar.
     """
     photographs = fingerprints(paths)
-    files = cache.file_digests(backbone.digest, dtype, paths, photographs)
 
-    def rows(done: int) -> Iterator[Tensor]:
-        known = cache.known_rows(folder, files[done:], layout_of(backbone, len(paths), dtype))
-        missing = [path for path, row in zip(paths[done:], known, strict=True) if row is None]
-        computed = _computed(backbone, missing, batch_size, num_workers, dtype)
-        if len(missing) == len(known):
-            yield from computed
-            return
-        single = (row for batch in computed for row in batch)
-        for first in range(0, len(known), COPIED):
-            part = known[first : first + COPIED]
-            yield torch.stack([next(single) if each is None else torch.from_numpy(each[0][each[1]]) for each in part])
+    def batches_from(done: int) -> Iterator[Tensor]:
+        return _computed(backbone, paths[done:], batch_size, num_workers, dtype)
 
     try:
-        return build_rows(backbone, photographs, rows, folder, dtype, progress, files)
+        return build_rows(backbone, photographs, batches_from, folder, dtype, progress)
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
@@ -90,12 +76,10 @@ def build_rows(
     folder: Path,
     dtype: Precision,
     progress: str,
-    files: Sequence[bytes] | None = None,
 ) -> FeatureCache:
     """Build a cache of the rows that `batches_from(done)` yields, starting at row `done`.
 
-    Batches are `[B, L, D]` in `dtype` on the CPU. `photographs` are the fingerprints of the rows, `files` their
-    `file_digests`, by which other caches find rows to copy.
+    Batches are `[B, L, D]` in `dtype` on the CPU. `photographs` are the fingerprints of the rows.
     """
     digest = backbone.digest
     layout = layout_of(backbone, len(photographs), dtype)
@@ -112,8 +96,6 @@ def build_rows(
                     part.mkdir(exist_ok=True)
                     done = _resume(part, layout, origins)
                     _append(part, batches_from(done), layout, origins, done, progress)
-                    if files is not None:
-                        cache.write_files(part, files, origins)
                     write_json(part / "meta.json", {"backbone": backbone.settings, "layout": asdict(layout)})
                     part.replace(finished)
     except OSError as error:

@@ -3,18 +3,16 @@
 R rows (one per photograph), B rows in a batch, L context vectors of D features. Missing vectors are NaN in all of D.
 
 A finished cache is the folder `<key>` with `features.npy`, `[R, L, D]` in NumPy's format; `checksums`, 32 bits per row;
-`files`, by which other caches find rows to copy; and `meta.json`, a description for human readers.
+and `meta.json`, a description for human readers.
 """
 
 import hashlib
 import io
 import math
 import mmap
-import os
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,8 +25,6 @@ from captioning.errors import CaptioningError
 DATA = "features.npy"
 CHECKSUMS = "checksums"
 CHECKSUM = np.dtype("<u4")
-FILES = "files"
-RECORD = np.dtype([("file", "S32"), ("origin", CHECKSUM)])
 SCALE_SAMPLE = 512
 
 Precision = Literal["float16", "float32"]
@@ -156,38 +152,3 @@ class FeatureCache:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None, "_checked": self._none_checked()}
-
-
-def file_digests(
-    backbone_digest: str, dtype: Precision, paths: Sequence[Path], photographs: Sequence[bytes]
-) -> list[bytes]:
-    """Digests of backbone, precision and file, by which other caches find rows."""
-    # Fingerprints do not suffice: their paths start at a folder that depends on all photographs.
-    start, found = f"{backbone_digest} {dtype}\n".encode(), []
-    for path, photograph in zip(paths, photographs, strict=True):
-        size_and_time = photograph.partition(b"\0")[2]
-        key = b"%s%s\0%s" % (start, os.fsencode(path.absolute()), size_and_time)
-        found.append(hashlib.sha256(key).hexdigest()[:32].encode())
-    return found
-
-
-def write_files(folder: Path, files: Sequence[bytes], origins: Numbers) -> None:
-    records = np.empty(len(files), RECORD)
-    records["file"], records["origin"] = files, origins
-    records.tofile(folder / FILES)
-
-
-def known_rows(folder: Path, files: Sequence[bytes], layout: Layout) -> list[tuple[FeatureCache, int] | None]:
-    """Find rows of these `file_digests` in the finished caches below `folder` whose rows have the `layout`."""
-    found: dict[bytes, tuple[FeatureCache, int]] = {}
-    for path in sorted(folder.glob(f"*/{FILES}")):
-        if path.parent.suffix:  # unfinished
-            continue
-        # another process may delete a cache; a damaged one is skipped
-        with suppress(OSError, CaptioningError):
-            records = np.fromfile(path, RECORD)
-            rows = {file: row for row, file in enumerate(records["file"].tolist())}
-            if wanted := rows.keys() & set(files):
-                cache = FeatureCache(path.parent, replace(layout, rows=len(records)), records["origin"])
-                found = {file: (cache, rows[file]) for file in wanted} | found
-    return [found.get(file) for file in files]

@@ -1,4 +1,4 @@
-"""What a feature cache holds, from where it takes its rows, and that damage is never served."""
+"""What a feature cache holds, and that damage is never served."""
 
 import math
 import os
@@ -132,51 +132,23 @@ def test_second_build_computes_nothing_even_where_the_data_set_was_moved(
     assert capsys.readouterr().err == ""
 
 
-def computed(count: int, log: Path, paths: list[Path], view: Any = None, factor: float = 1, **how: str) -> FeatureCache:
-    """Builds a cache beside `log`, for which `count` photographs are computed and the others copied."""
-    before = counted(log)
-    cache = build(CountingCNN(log, factor=factor).viewed(view), paths, log.with_name("cache"), **how)
-    assert counted(log) == before + count
-    return cache
-
-
 def test_whatever_changes_the_features_changes_the_cache(tmp_path: Path, paths: list[Path]) -> None:
-    """And nothing of another backbone, view or precision is copied."""
+    def folder(paths: list[Path], view: Any = None, factor: float = 1, **how: str) -> Path:
+        return build(CountingCNN(factor=factor).viewed(view), paths, tmp_path / "cache", **how).folder
 
-    def folder(paths: list[Path], count: int, *changes: Any, **more: Any) -> Path:
-        return computed(count, tmp_path / "log", paths, *changes, **more).folder
-
-    found = [folder(paths, COUNT), folder(paths, COUNT, factor=2), folder(paths, COUNT, dtype="float32")]
-    found += [folder(paths, COUNT, Change(mirror=True)), folder(paths[::-1], 0), folder(paths[1:], 0)]
+    found = [folder(paths), folder(paths, factor=2), folder(paths, dtype="float32")]
+    found += [folder(paths, Change(mirror=True)), folder(paths[::-1]), folder(paths[1:])]
     status = paths[3].stat()
     os.utime(paths[3], ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    found.append(folder(paths))
     Image.new("RGB", (9, 13)).save(paths[4])
-    assert len({*found, folder(paths, 2)}) == 7
-
-
-def test_only_new_photographs_are_computed_whatever_caption_file_names_them(tmp_path: Path, paths: list[Path]) -> None:
-    def check(paths: list[Path], count: int) -> FeatureCache:
-        cache = computed(count, tmp_path / "log", paths)
-        expected = direct(CountingCNN(), paths).half()
-        torch.testing.assert_close(cache.rows(range(len(paths))), expected, atol=2e-3, rtol=0)
-        return cache
-
-    check(paths[:4], 4)
-    check(paths[4:], 7)
-    more = photographs(tmp_path / "more", 2)  # and so the folder that they have in common is another
-    mixed = [more[0], *reversed(paths[2:9]), more[1], paths[0]]
-    cache = check(mixed, 2)
-    for each in (tmp_path / "cache").iterdir():
-        if each.is_dir() and each != cache.folder:
-            shutil.rmtree(each)
-    check([*mixed[::-1], paths[10]], 1)  # from a cache that was copied
+    assert len({*found, folder(paths)}) == 8
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], FeatureCache]:
+def built(tmp_path_factory: pytest.TempPathFactory) -> FeatureCache:
     home = tmp_path_factory.mktemp("home")
-    paths = photographs(home / "photographs")
-    return paths, build(CountingCNN(), paths, home / "cache")
+    return build(CountingCNN(), photographs(home / "photographs"), home / "cache")
 
 
 def flip(path: Path, bit: int) -> None:
@@ -187,9 +159,9 @@ def flip(path: Path, bit: int) -> None:
 
 @settings(max_examples=30)
 @given(st.integers(8 * HEADER_BYTES, 8 * (HEADER_BYTES + COUNT * ROW_BYTES) - 1))
-def test_a_flipped_bit_is_told_of_its_row_and_of_no_other(built: tuple[list[Path], FeatureCache], bit: int) -> None:
-    whole = built[1].rows(ALL)
-    cache = pickle.loads(pickle.dumps(built[1]))
+def test_a_flipped_bit_is_told_of_its_row_and_of_no_other(built: FeatureCache, bit: int) -> None:
+    whole = built.rows(ALL)
+    cache = pickle.loads(pickle.dumps(built))
     flip(cache.folder / DATA, bit)
     try:
         damaged = (bit // 8 - HEADER_BYTES) // ROW_BYTES
@@ -199,8 +171,6 @@ def test_a_flipped_bit_is_told_of_its_row_and_of_no_other(built: tuple[list[Path
         for read in (lambda: cache.rows([*others, damaged]), lambda: cache[damaged], cache.scale):
             with pytest.raises(CaptioningError, match=told):
                 read()
-        with pytest.raises(CaptioningError, match=f"delete {cache.folder}"):  # nor is it copied
-            build(CountingCNN(), built[0][::-1], cache.folder.parent)
     finally:
         flip(cache.folder / DATA, bit)
 
@@ -213,18 +183,14 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
 ]
 
 
-def test_damaged_and_foreign_files_are_never_served_nor_copied(tmp_path: Path, paths: list[Path]) -> None:
+def test_damaged_and_foreign_files_are_never_served(tmp_path: Path, paths: list[Path]) -> None:
     cache, other = (build(CountingCNN(factor=factor), paths, tmp_path) for factor in (1, 2))
-    log = tmp_path / "log"
     for name, change in DAMAGES:
         whole = (cache.folder / name).read_bytes()
         (cache.folder / name).write_bytes(change(whole))
         with pytest.raises(CaptioningError, match=rf"{cache.folder}.* delete .* to build it again"):
             build(CountingCNN(), paths, tmp_path).rows(ALL)
         (cache.folder / name).write_bytes(whole)
-    (cache.folder / DATA).write_bytes((cache.folder / DATA).read_bytes()[:-4])
-    build(CountingCNN(log), paths[1:], tmp_path)
-    assert counted(log) == COUNT - 1
     for name in (DATA, CHECKSUMS):  # those of another backbone
         shutil.copy(other.folder / name, cache.folder / name)
     with pytest.raises(CaptioningError, match=rf"{DATA} is damaged at photograph 0: delete"):
