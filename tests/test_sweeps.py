@@ -16,6 +16,8 @@ from processes import ENVIRONMENT, in_session, wait
 from support import MODEL, contents
 from test_resume import COMMAND, run, same
 
+import captioning
+
 SWEEP = [*MODEL, "data.num_workers=0", "trainer.max_epochs=2"]
 PROCESSES = ["hydra/launcher=processes"]
 
@@ -75,6 +77,7 @@ def test_anything_else_gets_a_folder_of_its_own(home: Path, tmp_path: Path) -> N
     assert set(found) == {"seed1", *swept, "seed2"}
     for name, rate in swept.items():
         assert yaml.safe_load((found[name] / "config.yaml").read_text())["optimizer"]["lr"] == rate
+        assert captioning.load(found[name] / "checkpoints" / "best.ckpt", "cpu").config["optimizer"]["lr"] == rate
     after = contents(tmp_path / "runs")
     assert ({name: after[name] for name in before} == before) is True
     # and each of them is found again

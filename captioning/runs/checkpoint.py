@@ -53,7 +53,8 @@ class Checkpoint(BaseModel):
         if bare := [name for name in SECTIONS[:3] if not isinstance(self.config[name].get("_target_"), str)]:
             raise ValueError(f"its sections {', '.join(bare)} have no _target_")
         chosen = self.config.get("choices", {})
-        if not isinstance(chosen, dict) or not all(isinstance(name, str | None) for name in chosen.values()):
+        named = [chosen.get(group) for group in ("model", "data", "experiment")] if isinstance(chosen, dict) else [0]
+        if not all(isinstance(name, str | None) for name in named):
             raise ValueError(f"its choices {quoted(chosen)} are not names by group")
         if not are_quantiles(self.quantiles):
             raise ValueError("the quantiles of its scores are not ascending")

@@ -54,7 +54,7 @@ def log_skipped(skipped: Sequence[Exception]) -> None:
     for error in skipped if is_first() else ():
         log.warning("skipped: %s", explain(error))
     if skipped and is_first():
-        log.warning("data.skip_broken=true left out %d entries and photographs", len(skipped))
+        log.warning("data.skip_broken=true: entries and photographs left out: %d", len(skipped))
 
 
 def check_vocabulary(splits: Splits, settings: Any, vocabulary: Vocabulary) -> None:
