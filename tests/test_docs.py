@@ -55,7 +55,7 @@ def test_a_row_has_default_bounds_and_comment() -> None:
     rows = {
         # 1000 captions are the most that a search keeps
         ("decoding", "beam"): "| `n_best` | `1` | integer ≥ 1 ≤ 1,000 | alternatives: captions per image",
-        ("Commands", "export"): "| `quantise` | `null` | `output` or null |",  # what the command itself checks
+        ("Commands", "export"): "| `format` | `weights` | `weights`, `onnx` |",  # what the command itself checks
         ("data", "_base"): "| `views` | `1` | integer ≥ 1 ≤ 1,000 | of each training photograph",  # what `run` checks
         ("model", "aoa"): "| `score.heads` | `8` | integer ≥ 1 ≤ 1,000 |",  # of a part that its defaults name
     }

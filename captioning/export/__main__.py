@@ -1,11 +1,10 @@
 """Convert a checkpoint: `python -m captioning.export checkpoint=runs/NAME/checkpoints/best.ckpt`.
 
 By default to a file to share, with weights, vocabulary and configuration; it works wherever a checkpoint does, except
-for resuming. With format=onnx or torch to a folder of graphs for programs without this package.
+for resuming. With format=onnx to a folder of graphs for programs without this package.
 """
 
 import shutil
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -19,14 +18,13 @@ from captioning.config.types import PathText
 from captioning.download.named import PRETRAINED, check_checkpoint, checkpoint_path
 from captioning.files import atomic_folder, write_json
 
-SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx", "torch": ".torch"}
+SUFFIXES = {"weights": ".safetensors", "onnx": ".onnx"}
 SETTINGS: Mapping[str, Any] = {
     "checkpoint": PathText | None,
-    "format": Literal["weights", "onnx", "torch"],
+    "format": Literal["weights", "onnx"],
     "output": PathText | None,
     "overwrite": bool,
     "half": bool,
-    "quantise": Literal["output"] | None,
     "modules": list[str],
 }
 
@@ -36,11 +34,10 @@ def main(config: DictConfig) -> None:
     """Write the file or folder, and print names and sizes."""
     check_table(SETTINGS, config)
     weights = config.format == "weights"
-    unfit = (config.quantise and config.format != "onnx") or (config.half and not weights)
     refuse(
         {
             "checkpoint is not set: add checkpoint=FILE": config.checkpoint is None,
-            "quantise=output is for format=onnx, and half=true for format=weights": unfit,
+            "half=true is for format=weights": config.half and not weights,
         }
     )
     check_checkpoint("checkpoint", config.checkpoint)
@@ -72,24 +69,15 @@ def main(config: DictConfig) -> None:
 
 
 def _write_graphs(config: DictConfig, checkpoint: Path, folder: Path) -> None:
-    from torch.export import save
-
     from captioning.captioner import TrainedCaptioner
     from captioning.export.graphs import captioner_graphs
+    from captioning.export.onnx import write_onnx
 
     decoding, modules = settings_given(config.decoding), list(config.modules)
     graphs, about = captioner_graphs(TrainedCaptioner.from_checkpoint(checkpoint, "cpu", decoding, modules))
     write_json(folder / "captioner.json", about)
-    if config.format == "onnx":
-        from captioning.export.onnx import write_onnx  # here, because these packages are an extra
-
-        write_onnx(graphs, folder, config.quantise is not None)
-        shutil.copyfile(PACKAGE / "export" / "runner.py", folder / "run.py")
-        return
-    # about the backbone's weights, which are complete, in their own memory format
-    warnings.filterwarnings("ignore", "No complete tensor found", UserWarning)
-    for name, graph in graphs.items():
-        save(graph.program, folder / f"{name}.pt2")
+    write_onnx(graphs, folder)
+    shutil.copyfile(PACKAGE / "export" / "runner.py", folder / "run.py")
 
 
 def _size(path: Path) -> str:

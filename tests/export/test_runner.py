@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from support import Run, composed
 
@@ -112,32 +111,6 @@ def test_lines_are_those_of_predict(
     assert "error: cannot read the image nowhere.png: FileNotFoundError" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         beside.main(["nowhere.png", "--n-best", "9"])
-
-
-def test_programs_of_torch_are_the_same_graphs(shapes_run: Run, tmp_path: Path) -> None:
-    given = [f"checkpoint={shapes_run.checkpoint}", "format=torch", f"output={tmp_path}/torch"]
-    main.__wrapped__(composed(*given, name="export"))
-    theirs = captioning.load(shapes_run.checkpoint, "cpu")
-    images = theirs.read(shapes_run.photographs[0])[0][None]
-    backbone, start, step = (
-        torch.export.load(tmp_path / "torch" / f"{name}.pt2").module(check_guards=False)
-        for name in ("backbone", "start", "step")
-    )
-    network = theirs.networks[0]
-    context = network.backbone.context_of(images, pixels=True)
-    (vectors,) = backbone(images)
-    torch.testing.assert_close(vectors, context.vectors)
-    said = network.model.step(torch.ones(1, 1, dtype=torch.long), network.model.start(context, 1))
-    log_probs, attention, *state = start(vectors)
-    torch.testing.assert_close(log_probs, said.logits.log_softmax(-1))
-    torch.testing.assert_close(attention, said.attention)
-    about = json.loads((tmp_path / "torch" / "captioner.json").read_text())
-    names = [name for name in about["graphs"]["start"]["outputs"] if name not in ("log_probs", "attention")]
-    leaves = dict(zip(names, state, strict=True))
-    order = [name for name in about["graphs"]["step"]["inputs"] if name != "tokens"]
-    tokens = torch.tensor([[5]])
-    log_probs, *_ = step(tokens, *(leaves[name] for name in order))
-    torch.testing.assert_close(log_probs, network.model.step(tokens, said.state).logits.log_softmax(-1))
 
 
 def photographs() -> list[Image.Image]:
