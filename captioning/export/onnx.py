@@ -48,6 +48,8 @@ def _converted(graph: Graph) -> ir.Model:
     )
     assert program is not None
     model: ir.Model = program.model
+    for node in model.graph.all_nodes():  # lines of this machine's files
+        node.metadata_props.clear()
     for values, axes in ((model.graph.inputs, graph.inputs), (model.graph.outputs, graph.outputs)):
         for value, named in zip(values, axes.values(), strict=True):
             assert value.shape is not None

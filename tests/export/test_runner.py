@@ -85,6 +85,12 @@ def test_another_language_is_written_as_by_the_checkpoint(shapes_run: Run, tmp_p
     assert " " not in ours.text
 
 
+def test_no_path_of_this_machine_travels(folder: Path) -> None:
+    graphs = [file.read_bytes() for file in folder.glob("*.onnx")]
+    assert len(graphs) >= 2
+    assert [b"captioning/" in graph or str(Path.home()).encode() in graph for graph in graphs] == [False] * len(graphs)
+
+
 def test_lines_are_those_of_predict(
     shapes_run: Run, folder: Path, beside: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
