@@ -38,6 +38,8 @@ def home(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, content in FILES.items():
         (elsewhere / name).parent.mkdir(parents=True, exist_ok=True)
         (elsewhere / name).write_text(content)
+    for module in {Path(name).parts[0].removesuffix(".py") for name in FILES}:  # of another test
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr(sys, "path", [str(elsewhere), str(elsewhere / "installed"), *sys.path])
     return elsewhere
 
