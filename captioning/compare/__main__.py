@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from annotated_types import Interval
 from omegaconf import DictConfig, OmegaConf
 
-from captioning.compare.pair import Pair, differing_settings
+from captioning.compare.pair import Pair
 from captioning.config.command import command, start, while_read
 from captioning.config.registry import CONF
 from captioning.config.settings import check_table, refuse
@@ -72,9 +72,8 @@ def main(config: DictConfig) -> None:
     with while_read():
         for name, side in zip(NAMES, pair.sides, strict=True):
             print(f"{name}  {side.short} ({one_line(str(side.file))})", flush=True)
-        differing = differing_settings(*pair.sides)
-        if differing:
-            both = [f"{one_line(key)} {ours} | {theirs}" for key, (ours, theirs) in differing.items()]
+        if pair.differing_settings:
+            both = [f"{one_line(key)} {ours} | {theirs}" for key, (ours, theirs) in pair.differing_settings.items()]
             print(f"settings that differ, A | B: {listed(both, ALONE)}")
         for line in left_out(metrics, pair.language.code):
             print(line)
@@ -109,7 +108,7 @@ def compared(pair: Pair, statistics: Sequence[Sequence[Statistics]], samples: in
         scores.setdefault(name, {"ours": each, "theirs": theirs[name], "difference": each - theirs[name]})
     record: dict[str, Any] = {
         "files": [file_record(side.file) for side in pair.sides],
-        "settings": differing_settings(*pair.sides),
+        "settings": pair.differing_settings,
         "images": len(pair.references),
         "identical": sum(one == other for one, other in zip(*words, strict=True)),
         **{"samples": samples, "seed": seed, "signatures": pair.signatures, "scores": scores},

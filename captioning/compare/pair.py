@@ -5,6 +5,7 @@ B images that both have.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from math import isfinite
 from pathlib import Path
@@ -99,15 +100,6 @@ class Side:
         return {image: line.references for image, line in self.lines.items()}
 
 
-def differing_settings(one: Side, other: Side) -> dict[str, tuple[str, str]]:
-    """The settings in which two runs differ, with both values as text; null for one that a run does not have."""
-    if not (one.settings and other.settings):
-        return {}
-    keys = sorted(one.settings.keys() | other.settings.keys())
-    both = {key: (quoted(one.settings.get(key)), quoted(other.settings.get(key))) for key in keys}
-    return {key: values for key, values in both.items() if values[0] != values[1]}
-
-
 class Pair:
     """The images of two files of captions, the same unless `common_only`, with references unless not `needed`.
 
@@ -144,6 +136,15 @@ class Pair:
         self.lines = [[side.lines[image] for image in images] for side in self.sides]
         for line in chain(*self.lines):
             line.count(self.language)
+
+    @cached_property
+    def differing_settings(self) -> dict[str, tuple[str, str]]:
+        """The settings in which two runs differ, with both values as text; null for one that a run does not have."""
+        one, other = (side.settings for side in self.sides)
+        if not (one and other):
+            return {}
+        both = {key: (quoted(one.get(key)), quoted(other.get(key))) for key in sorted(one.keys() | other.keys())}
+        return {key: values for key, values in both.items() if values[0] != values[1]}
 
     def _known(self, file: str | None) -> Mapping[ImageId, list[str]]:
         if file is not None:

@@ -7,11 +7,11 @@ Hydra's grammar reads a value as a number, a list or a name. A path or a word ma
 import itertools
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, get_args, get_origin
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from captioning.errors import CaptioningError
@@ -130,6 +130,11 @@ def _is_quoted(value: str) -> bool:
 
 def _parses(value: str) -> bool:
     try:
-        return bool(OverridesParser.create().parse_overrides([f"key={value}"]))
+        return bool(parse_overrides([f"key={value}"]))
     except HydraException:
         return False
+
+
+def parse_overrides(arguments: Iterable[str]) -> list[Override]:
+    """The arguments as Hydra reads them."""
+    return OverridesParser.create().parse_overrides(list(arguments))

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, MinLen
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from captioning.config.arguments import parse_overrides
 from captioning.config.monitors import is_score, monitor_rules
 from captioning.config.registry import CONF, build, each_part, judge, locate, modules_of, of_parts, without_weights
 from captioning.config.settings import check_folder, check_table, refuse
@@ -62,16 +62,16 @@ def apply_debug(config: DictConfig) -> None:
     """With `debug=true`, apply `conf/debug.yaml` where the command line does not set something else."""
     check_value("debug", config.debug, bool)
     if config.debug:
+        given = given_keys()
         with open_dict(config):
             for key, value in OmegaConf.load(CONF / "debug.yaml").items():
-                if key not in given_keys():
+                if key not in given:
                     OmegaConf.update(config, str(key), value)
 
 
 def given_keys() -> list[str]:
     """Settings and groups that the command line sets."""
-    overrides = OverridesParser.create().parse_overrides(HydraConfig.get().overrides.task)
-    return [each.key_or_group for each in overrides]
+    return [each.key_or_group for each in parse_overrides(HydraConfig.get().overrides.task)]
 
 
 def check(config: DictConfig) -> dict[str, Any]:

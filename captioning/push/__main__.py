@@ -111,8 +111,10 @@ def own_modules(config: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in modules if not f"{name}.".startswith("captioning."))
 
 
-def is_partial(record: Record) -> bool:
+def is_partial(record: Record | None) -> bool:
     """Tell whether a part of the test split was tested."""
+    if record is None:
+        return False
     tested, every = record.provenance.images_tested, record.provenance.images_of_split
     return tested is not None and every is not None and tested < every
 
@@ -151,7 +153,7 @@ def card(config: Mapping[str, Any], words: int, record: Record | None, called: s
     results = [
         EvalResult(**about, metric_type=kind, metric_name=name, metric_value=round(found[name], 1))
         for name, kind in kinds.items()
-        if record is not None and not is_partial(record)  # which would stand beside scores of the whole split
+        if not is_partial(record)  # which would stand beside scores of the whole split
     ]
     front = ModelCardData(
         language=config["data"].get("language") or ENGLISH,
@@ -176,7 +178,7 @@ def card(config: Mapping[str, Any], words: int, record: Record | None, called: s
         code=SOURCE if theirs else None,
         words=f"{words:,}",
         record=record,
-        partial=record is not None and is_partial(record),
+        partial=is_partial(record),
         table=markdown_table(table[0], table[1:]),
         settings=yaml.safe_dump({key: config[key] for key in OF_CARD if key in config}, sort_keys=False),
     )

@@ -7,11 +7,10 @@ from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from captioning.config.arguments import parse_overrides
 from captioning.config.registry import each_part
 from captioning.errors import quoted
 from captioning.runs.settings import FREE, is_in
@@ -32,7 +31,8 @@ def add_choices(config: DictConfig) -> None:
     if not GlobalHydra.instance().is_initialized():  # composed beneath the command line
         return
     hydra = HydraConfig.get()
-    system = [str(each.input_line) for each in _overrides() if each.key_or_group in SYSTEM]
+    given = parse_overrides(hydra.overrides.task)
+    system = [str(each.input_line) for each in given if each.key_or_group in SYSTEM]
     system += [each for each in hydra.overrides.hydra if each.startswith("hydra.searchpath=")]
     loader = GlobalHydra.instance().config_loader()
     # in this mode the command may have to choose what the system leaves open
@@ -81,8 +81,5 @@ def swept_keys() -> list[str]:
     if hydra.mode != RunMode.MULTIRUN:
         return []
     unnamed = hydra.job.config.override_dirname.exclude_keys
-    return [str(each.key_or_group) for each in _overrides() if each.key_or_group not in unnamed]
-
-
-def _overrides() -> list[Override]:
-    return OverridesParser.create().parse_overrides(list(HydraConfig.get().overrides.task))
+    given = parse_overrides(hydra.overrides.task)
+    return [str(each.key_or_group) for each in given if each.key_or_group not in unnamed]

@@ -14,13 +14,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from captioning.config.arguments import parse_overrides
 from captioning.config.command import prepare
 from captioning.config.explain import explain
 from captioning.files import write_json
@@ -55,7 +55,7 @@ class Jobs(Callback):
 
     def on_multirun_start(self, config: DictConfig, **settings: Any) -> None:
         params = config.hydra.sweeper.get("params") or {}
-        given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
+        given = parse_overrides(config.hydra.overrides.task)
         swept = [each.key_or_group for each in given if each.is_sweep_override()]
         self._swept = [*params, *swept]
         told = planned([f"{key}={value}" for key, value in params.items()], given)
@@ -115,7 +115,7 @@ class Jobs(Callback):
             sys.exit(1)
 
     def _settings(self, config: DictConfig) -> list[str]:
-        given = OverridesParser.create().parse_overrides(list(config.hydra.overrides.task))
+        given = parse_overrides(config.hydra.overrides.task)
         return [str(each.input_line) for each in given if each.key_or_group in self._swept]
 
     def _rank(self) -> None:
@@ -128,7 +128,7 @@ class Jobs(Callback):
 
 def planned(params: list[str], given: Sequence[Override]) -> str:
     """Say how many jobs a sweep has, and of which settings; empty for intervals and patterns."""
-    chosen = {each.key_or_group: each for each in (*OverridesParser.create().parse_overrides(params), *given)}
+    chosen = {each.key_or_group: each for each in (*parse_overrides(params), *given)}
     swept = {key: each for key, each in chosen.items() if each.is_sweep_override()}
     if not swept or not all(each.is_discrete_sweep() for each in swept.values()):
         return ""
